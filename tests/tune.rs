@@ -155,6 +155,96 @@ fn lists_that_are_left_out_are_usual_ones_and_a_scenario_without_any_is_refused(
     std::fs::remove_dir_all(out).ok();
 }
 
+/// Many requests of one token and few of two, all at one moment, with a frontend that takes a millisecond a token: first tokens wait there until the
+/// second ones are nearly done.
+fn at_the_frontend(tune: &str) -> Tuned {
+    // A folder for every caller: tests run side by side.
+    let name = format!("skrull-sim-tune-{}-{}", std::process::id(), tune.len());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let rows = |n: usize, at: &str, lengths: &str| format!("2023-11-16 18:15:46.{at},{lengths}\n").repeat(n);
+    let table = format!(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n{}{}",
+        rows(100, "680590", "10,1"),
+        rows(3, "680591", "10,2")
+    );
+    std::fs::write(folder.join("tr.csv"), table).expect("written");
+    let text = format!(
+        "kind = 'serving'\n[model]\nname = 'llama-3-8b'\n[cluster]\ngpu = 'h100-sxm'\nnodes = 1\ngpus_per_node = 1\n[trace]\n\
+         file = 'tr.csv'\nformat = 'azure'\n[policies]\nrun = ['vllm-v1']\n[tune]\nmax_sequences = [128]\nmax_tokens = [2048]\n\
+         stream_us_per_token = 1000\n{tune}\n"
+    );
+    let source = input::diagnostic::Source { path: folder.join("s.toml").display().to_string(), text };
+    let checked = kinds::check(source, &folder, &Overrides::default());
+    let found = checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`");
+    std::fs::remove_dir_all(folder).ok();
+    found
+}
+
+#[test]
+fn nothing_bounds_time_per_token_where_the_frontend_takes_time() {
+    let found = at_the_frontend("by = 'tpot_s.mean'");
+    let sought = found.answer().and_then(|answer| answer.figure).expect("one setting, no limits");
+    // A passage through the model takes some 6 ms: two tokens are closer together at the client.
+    assert!(sought < 0.004, "{sought}");
+    let within = at_the_frontend("by = 'makespan_s'\nwithin = { 'tpot_s.mean' = { max = 0.004 } }");
+    assert_eq!((within.counts.late, within.counts.within), (0, 1), "{:?}", within.counts);
+    // A limit that does break it is still found by serving.
+    let broken =
+        at_the_frontend(&format!("by = 'makespan_s'\nwithin = {{ 'tpot_s.mean' = {{ max = {} }} }}", sought * 0.9));
+    assert_eq!((broken.counts.late, broken.counts.broke), (0, 1), "{:?}", broken.counts);
+}
+
+#[test]
+fn the_interval_of_the_answer_has_its_figure() {
+    for warm_up in ["slo.warm_up_s=0", "slo.warm_up_s=2", "slo.warm_up_s=10"] {
+        for by in ["cost_usd_per_mtok", "tpot_s.p99", "ttft_s.p50"] {
+            let found = tuned(&[warm_up, &format!("tune.by='{by}'"), "tune.within={}"]);
+            let figure = found.answer().and_then(|answer| answer.figure).expect("no limits");
+            let [low, high] = found.interval.expect("served at both ends");
+            assert!(low <= figure && figure <= high, "{warm_up}, {by}: {figure} in {low} to {high}");
+        }
+    }
+}
+
+#[test]
+fn a_value_that_is_listed_twice_is_one_setting() {
+    let found = tuned(&["tune.tp=[1,1,2]", "tune.weights=['fp8','fp8']"]);
+    // Three numbers of replicas, two degrees, one format, two of sequences, two of tokens.
+    assert_eq!(found.counts.settings, 3 * 2 * 2 * 2, "{:?}", found.counts);
+}
+
+#[test]
+fn what_is_sought_is_a_whole_metric_and_the_choice_has_no_name() {
+    for (set, expected) in [
+        ("tune.by='ttft_s'", "did you mean `ttft_s.p50`?"),
+        ("tune.by='ttft_s.p95'", "did you mean `ttft_s.p90`?"),
+        ("tune.by='makespan_s.mean'", "nothing is chosen by `makespan_s.mean`"),
+        ("tune.name='mine'", "unknown key `tune.name`"),
+    ] {
+        let (source, folder) = scenario::find("serving/tune").expect("shipped");
+        let set = vec![set.to_owned()];
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let text = input::diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
+    }
+}
+
+#[test]
+fn weights_that_do_not_fit_say_which_degree_to_write() {
+    let check = |more: &[&str]| {
+        let (source, folder) = scenario::find("serving/tune").expect("shipped");
+        let set = ["cluster.gpu='l40s'", "tune.tp=[2,4]", "tune.weights=['bf16']", "trace.requests=50"];
+        let set = set.iter().chain(more).map(|text| (*text).to_owned()).collect();
+        kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    };
+    let refused = check(&["engine.tp=1"]);
+    let text = input::diagnostic::render(&refused.source, &refused.findings);
+    assert!(refused.scenario.is_none() && text.contains("S094") && text.contains("write `engine.tp`"), "{text}");
+    // What it says is right.
+    assert!(check(&["engine.tp=2"]).scenario.expect("good").tuned().expect("`[tune]`").counts.settings > 0);
+}
+
 #[test]
 fn a_limit_from_below_is_no_limit_of_time_and_a_metric_that_nothing_has_ends_the_search() {
     let found = tuned(&["tune.within={ 'ttft_s.p99' = { min = 0.01 } }"]);

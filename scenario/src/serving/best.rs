@@ -2,6 +2,8 @@
 //! metric is the choice. `[[policies.best]]` serves every combination and is compared with other policies; `[tune]` is what
 //! `skrull-sim tune` asks, of many ways, with usual lists for keys that it leaves out.
 
+use std::collections::HashSet;
+
 use engine::play::Case;
 use hw::Cluster;
 use planner::deploy::tune::Seeks;
@@ -75,11 +77,12 @@ pub struct Aim {
     pub counts: planner::Aim,
 }
 
-/// Metrics that may be sought, without the part behind a dot, with what they count.
-const SOUGHT: [(&str, Seeks, planner::Aim); 10] = [
-    ("ttft_s", Seeks::Least, planner::Aim::Seconds),
-    ("tpot_s", Seeks::Least, planner::Aim::Seconds),
-    ("e2e_s", Seeks::Least, planner::Aim::Seconds),
+/// Times of requests that may be sought, each by its mean or a percentile.
+const TIMES: [&str; 3] = ["ttft_s", "tpot_s", "e2e_s"];
+/// What of them.
+const PARTS: [&str; 4] = ["mean", "p50", "p90", "p99"];
+/// Other metrics that may be sought, with what they count.
+const SOUGHT: [(&str, Seeks, planner::Aim); 7] = [
     ("makespan_s", Seeks::Least, planner::Aim::Seconds),
     ("requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
     ("goodput_requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
@@ -91,17 +94,20 @@ const SOUGHT: [(&str, Seeks, planner::Aim); 10] = [
 
 /// `by`: the metric, which says itself whether it is to be small or large.
 fn aim(section: &mut Section<'_>) -> Option<Aim> {
-    let names: Vec<&str> = SOUGHT.iter().map(|(name, ..)| *name).collect();
+    let times = TIMES.iter().flat_map(|time| PARTS.iter().map(move |part| format!("{time}.{part}")));
+    let times: Vec<String> = times.collect();
+    let names = || times.iter().map(String::as_str).chain(SOUGHT.iter().map(|(name, ..)| *name));
     let Some((metric, at)) = section.text("by") else {
-        section.missing("by", &format!("the metric that is best in the choice: {}", names.join(", ")));
+        let all = names().collect::<Vec<_>>().join(", ");
+        section.missing("by", &format!("the metric that is best in the choice: {all}"));
         return None;
     };
-    let start = metric.split('.').next().unwrap_or_default();
-    let Some((_, seeks, counts)) = SOUGHT.iter().find(|(name, ..)| *name == start) else {
-        section.find(unknown(Code::UnknownWord, format!("nothing is chosen by `{metric}`"), &metric, names, at));
+    let other = SOUGHT.iter().find(|(name, ..)| *name == metric).map(|(_, seeks, counts)| (*seeks, *counts));
+    let known = other.or_else(|| times.contains(&metric).then_some((Seeks::Least, planner::Aim::Seconds)));
+    let Some((seeks, counts)) = known else {
+        section.find(unknown(Code::UnknownWord, format!("nothing is chosen by `{metric}`"), &metric, names(), at));
         return None;
     };
-    let (seeks, counts) = (*seeks, *counts);
     Some(Aim { seeks, metric, counts })
 }
 
@@ -129,7 +135,7 @@ pub fn best(
     let at = section.at();
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
-    let ways = ways(section, WAYS_MAX, engine, router)?;
+    let ways = ways(section, None, engine, router)?;
     let name = ways.first()?.candidate.as_ref()?.of.clone();
     Some((Best { name, at, aim: aim?, within, limits_at: Case::Expected }, ways))
 }
@@ -152,7 +158,6 @@ impl<'s> Usual<'s> {
     /// Lays it over the section.
     fn over(&self, section: &mut Section<'_>) {
         let numbers = |of: &[i64]| ValueInner::Array(of.iter().map(|n| Value::new(ValueInner::Integer(*n))).collect());
-        section.or("name", ValueInner::String(TUNE.into()));
         if let Some(policy) = self.policy {
             section.or("policy", ValueInner::String(policy.into()));
         }
@@ -199,31 +204,36 @@ pub fn tune(
     if within.is_empty() {
         section.idle(&["limits_at"], "limits: `within`, or `[slo]`");
     }
-    let mut ways = ways(section, SETTINGS_MAX, engine, router).unwrap_or_default();
-    for way in &mut ways {
-        way.candidate.as_mut().expect("a way is a candidate").of = TUNE.to_owned();
-    }
+    let ways = ways(section, Some(TUNE), engine, router).unwrap_or_default();
     (aim.map(|aim| Best { name: TUNE.to_owned(), at, aim, within, limits_at }), ways)
 }
 
-/// Every combination of what a section lists.
+/// Every combination of what a section lists, for a choice of a name; one that is not given is the section's own.
 fn ways(
     section: Section<'_>,
-    most: usize,
+    of: Option<&str>,
     engine: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<Vec<ServingChoice>> {
     let (mut ways, mut lists) = (Vec::new(), Lists::default());
+    let (mut seen, mut n_again) = (HashSet::new(), 0);
+    let most = if of == Some(TUNE) { SETTINGS_MAX } else { WAYS_MAX };
     let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
         let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
         let values = listed.iter().filter_map(number).collect();
+        let name = of.map_or_else(|| way.name(), |name| Some(name.to_owned()));
         let read = way::way(&mut way, engine, router);
         way.finish();
-        let Some((of, choice)) = read else { return };
+        let Some((of, choice)) = name.zip(read) else { return };
         let at = listed.iter().map(|(key, value)| lists.add(key, Shown::of(value.as_ref()))).collect::<Vec<_>>();
+        // A value that is listed twice is one setting.
+        if !seen.insert(at.clone()) {
+            n_again += 1;
+            return;
+        }
         ways.push((at, ServingChoice { candidate: Some(Candidate { of, values, ..Candidate::default() }), ..choice }));
     });
-    (n == ways.len()).then(|| lists.label(ways))
+    (n == ways.len() + n_again).then(|| lists.label(ways))
 }
 
 /// Values of all ways by key, each once. They are named when all are known, so that no two have one name.

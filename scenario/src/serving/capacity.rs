@@ -3,6 +3,8 @@
 //! Fleets of equal replicas are numbers of replicas and tensor degrees on types of GPUs; where the scenario's fleet has groups, fleets are
 //! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
+use std::collections::BTreeSet;
+
 use planner::deploy::capacity::{Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
@@ -205,11 +207,15 @@ fn group(mut section: Section<'_>) -> Option<(String, Place, Vec<u64>)> {
     Some((name, at, replicas))
 }
 
-/// A list of counts from `least` on.
+/// A list of counts from `least` on, each once.
 fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: u64) -> Vec<u64> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let count = |item: &Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (least..=10_000).contains(n));
-    items(&value, count).filter(|all| !all.is_empty()).unwrap_or_else(|| {
+    let once = |all: Vec<u64>| {
+        let mut seen = BTreeSet::new();
+        all.into_iter().filter(|n| seen.insert(*n)).collect::<Vec<_>>()
+    };
+    items(&value, count).map(once).filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`{}` is no list of counts", section.full(key));
         let help = format!("allowed are whole numbers from {least} to 10000, at least one");
         section.refuse(Code::OutOfRange, at, what, help);

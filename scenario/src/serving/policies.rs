@@ -93,10 +93,12 @@ fn variant(
     base: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
+    let name = section.name();
     let found = way(&mut section, base, router);
-    if let Some(what) = found.as_ref().and_then(|(_, choice)| choice.few_tokens()) {
+    if let Some(what) = found.as_ref().and_then(ServingChoice::few_tokens) {
         section.refuse_all(Code::FewTokens, what, "every decoding sequence has its token in each iteration");
     }
     section.finish();
-    found
+    let (name, choice) = name.zip(found)?;
+    Some((name.clone(), ServingChoice { name, ..choice }))
 }

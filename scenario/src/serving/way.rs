@@ -18,13 +18,12 @@ pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static R
     section.known(key, (Code::UnknownRouter, "router"), names, router::named)
 }
 
-/// Reads the keys; what they say together may not fit.
+/// Reads all keys but the name, which the caller gives it; what they say together may not fit.
 pub fn way(
     section: &mut Section<'_>,
     (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
-) -> Option<(String, ServingChoice)> {
-    let name = section.name();
+) -> Option<ServingChoice> {
     let names = || BATCHERS.iter().map(|batcher| batcher.name());
     let batcher = if section.has("policy") || !section.has("framework") {
         section.named("policy", "a batching policy, for example `vllm-v1`", names, batcher::named)
@@ -52,11 +51,9 @@ pub fn way(
     let groups = some_of(section, "groups", "[[fleet.group]]");
     let streams = some_of(section, "streams", "[[trace.stream]]");
     let router = own_router.unwrap_or(router);
-    let (name, batcher) = (name?, batcher?);
-    let candidate = None;
-    let choice = ServingChoice {
-        name: name.clone(),
-        batcher,
+    Some(ServingChoice {
+        name: String::new(),
+        batcher: batcher?,
         router,
         limits,
         is_usual,
@@ -66,9 +63,8 @@ pub fn way(
         streams,
         replicas,
         prefill_replicas,
-        candidate,
-    };
-    Some((name, choice))
+        candidate: None,
+    })
 }
 
 /// `groups` or `streams` of a variant: those of the fleet that serve, those of the trace that are served.
