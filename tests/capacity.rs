@@ -46,6 +46,90 @@ fn both_sides_of_the_bracket_are_what_runs_give() {
 }
 
 #[test]
+fn the_same_requests_count_at_every_load() {
+    // The busiest 30 s with a warm-up of 20 s: at twice the load the window lasts 15 s, and a warm-up that stays would leave no request.
+    let set = [&SMALL[..3], &["capacity.gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]", "slo.warm_up_s=20"]].concat();
+    let found = commands::capacity_of("serving/capacity", &set).expect("a report");
+    let n = found.points[found.chosen.expect("some fleet suffices")].n_gpus;
+    let headroom = found.headroom.expect("a fleet is chosen");
+    assert!(headroom.loads.len() > 2 && headroom.loads.iter().any(|load| load.factor >= 2.0), "{headroom:?}");
+    for load in &headroom.loads {
+        let by_hand = [
+            format!("fleet.replicas={n}"),
+            format!("trace.from_s={}", headroom.from_s),
+            format!("trace.to_s={}", headroom.to_s),
+            format!("trace.load={}", load.factor),
+            format!("slo.warm_up_s={}", 20.0 / load.factor),
+        ];
+        let set: Vec<&str> = SMALL.iter().copied().chain(by_hand.iter().map(String::as_str)).collect();
+        let result = checked(&set).scenario.expect("a good scenario").run(&|_| {});
+        assert_eq!(result.results[0].metrics["slo_attainment_ratio"], load.attainment_ratio, "{load:?}");
+    }
+}
+
+#[test]
+fn a_fleet_of_which_no_request_counts_is_left_out_with_the_reason() {
+    // 1500 requests come within two minutes.
+    let set = [&SMALL[..], &["slo.warm_up_s=5000"]].concat();
+    let found = commands::capacity_of("serving/capacity", &set).expect("a report");
+    assert!(found.points.is_empty() && found.chosen.is_none(), "{:?}", found.points);
+    let reason = |left: &(String, String)| left.1.starts_with("no request counts") || left.1.contains("GiB");
+    assert!(!found.left_out.is_empty() && found.left_out.iter().all(reason), "{:?}", found.left_out);
+    // The busiest 10 s alone lie in a warm-up of 15 s, all of the trace does not.
+    let set = [&SMALL[..2], &["capacity.peak_s=10.0", "slo.warm_up_s=15"]].concat();
+    let found = commands::capacity_of("serving/capacity", &set).expect("a report");
+    assert!(found.chosen.is_some() && found.headroom.is_none(), "{:?}", found.headroom);
+    assert!(found.sources.iter().any(|note| note.starts_with("headroom is not known: no request")), "{found:?}");
+}
+
+#[test]
+fn a_replica_that_is_larger_than_a_node_lies_on_several() {
+    let set = ["capacity.replicas=[1,1,2]", "capacity.tp=[4]", "capacity.gpus_per_node=2", "trace.requests=300"];
+    let gpu = "capacity.gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]";
+    let checked = checked(&[&set[..], &[gpu]].concat());
+    let job = checked.scenario.expect("a good scenario");
+    let found = job.capacity().expect("it asks");
+    // A number that is listed twice is one fleet.
+    assert_eq!(found.points.len(), 2, "{:?}", found.points);
+    for point in &found.points {
+        let nodes = point.n_gpus / 2;
+        let by_hand = [
+            format!("cluster.nodes={nodes}"),
+            "cluster.gpus_per_node=2".to_owned(),
+            "engine.tp=4".to_owned(),
+            format!("fleet.replicas={}", point.n_gpus / 4),
+            "trace.requests=300".to_owned(),
+        ];
+        let by_hand: Vec<&str> = by_hand.iter().map(String::as_str).collect();
+        let result = self::checked(&by_hand).scenario.expect("a good scenario").run(&|_| {});
+        assert_eq!(result.results[0].metrics["slo_attainment_ratio"], point.attainment_ratio, "{}", point.name);
+        assert_eq!(result.results[0].metrics["cost_usd_per_mtok"], point.usd_per_mtok, "{}", point.name);
+        let plan = job.capacity_plan(&point.name).expect("it was tried").expect("a plan").json;
+        let machines = plan["deployments"][0]["machines"].as_array().expect("a list");
+        assert!(machines.iter().all(|machine| machine["gpus_per_node"] == 2), "{machines:?}");
+    }
+}
+
+#[test]
+fn an_engine_whose_budget_is_that_of_prompts_has_a_plan() {
+    // All defaults of SGLang on a card below 35 GiB: 4096 sequences beside chunks of 2048 tokens.
+    let set = [
+        "trace.requests=100",
+        "engine={name='sglang'}",
+        "policies.run=['sglang']",
+        "capacity.replicas=[4]",
+        "capacity.gpu=[{name='rtx-4090',usd_per_gpu_hour=0.34}]",
+        "slo={ttft_s=60}",
+    ];
+    let job = checked(&set).scenario.expect("a good scenario");
+    let found = job.capacity().expect("it asks");
+    let chosen = &found.points[found.chosen.unwrap_or_else(|| panic!("{found:?}"))];
+    let plan = job.capacity_plan(&chosen.name).expect("it was tried").expect("a plan").json;
+    let engine = &plan["deployments"][0]["replicas"][0]["engine"];
+    assert_eq!([&engine["sequences_max"], &engine["tokens_max"]].map(|n| n.as_u64()), [Some(4096), Some(2048)]);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (set, expected) in [
         (&["capacity.replicas=[]"][..], "`capacity.replicas` is no list of counts"),

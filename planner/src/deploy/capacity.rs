@@ -189,6 +189,8 @@ pub struct Answer {
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,
+    /// Why it has none; empty where it has one, or no fleet is chosen.
+    pub no_headroom: String,
     /// What other prices and loads would change.
     pub sensitivity: Vec<Sensitivity>,
 }
@@ -216,14 +218,16 @@ pub fn uniform(
             for &n in replicas {
                 let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
                 let gpus_per_replica = tp * n_tensor_groups;
-                let per_node = n_gpus_per_node.max(gpus_per_replica);
-                // Replicas do not straddle nodes.
-                let n_nodes = n.div_ceil((per_node / gpus_per_replica).max(1));
+                // A replica that fits in a node lies in one; a larger one has nodes of its own.
+                let n_nodes = match n_gpus_per_node / gpus_per_replica {
+                    0 => n * gpus_per_replica.div_ceil(n_gpus_per_node),
+                    fit => n.div_ceil(fit),
+                };
                 let variation = Variation::Equal {
                     quoted: index,
                     n_replicas: n,
                     tensor_degree: tp,
-                    gpus_per_node: per_node,
+                    gpus_per_node: n_gpus_per_node,
                     n_nodes,
                 };
                 let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica };
@@ -276,10 +280,22 @@ fn mix(groups: &[Varied], counts: &[u64]) -> Candidate {
     }
 }
 
-fn attainment(row: &Served) -> (f64, [f64; 2]) {
-    const KEY: &str = "slo_attainment_ratio";
-    let value = row.metrics.get(KEY).copied().unwrap_or(0.0);
-    (value, row.interval.get(KEY).copied().unwrap_or([value, value]))
+/// A figure that the question cannot be answered without, with its interval.
+fn needed(row: &Served, key: &str, why: &str) -> Result<(f64, [f64; 2]), Refused> {
+    let value = row.metrics.get(key).copied().ok_or_else(|| Refused::infeasible(why))?;
+    Ok((value, row.interval.get(key).copied().unwrap_or([value, value])))
+}
+
+/// The share of requests that meet the limits, and its interval.
+///
+/// # Errors
+/// Where none of them counts: nothing is known of the limits then.
+fn attainment(row: &Served) -> Result<(f64, [f64; 2]), Refused> {
+    needed(
+        row,
+        "slo_attainment_ratio",
+        "no request counts: each came before `slo.warm_up_s` had ended, or its client left",
+    )
 }
 
 /// A limit by its key, as reports call it.
@@ -308,10 +324,10 @@ impl Question {
         n * hw::real(part.gpus_per_replica) * self.quoted[part.quoted].usd_per_gpu_hour
     }
 
-    fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Tried<'q> {
-        let figure = |key: &str| row.metrics.get(key).copied().unwrap_or(0.0);
-        let (attainment_ratio, attainment_interval) = attainment(row);
-        let usd_per_mtok = figure("cost_usd_per_mtok");
+    fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Result<Tried<'q>, Refused> {
+        let (attainment_ratio, attainment_interval) = attainment(row)?;
+        let no_token = "no dollars per token: no request ended behind `slo.warm_up_s`";
+        let (usd_per_mtok, usd_per_mtok_interval) = needed(row, "cost_usd_per_mtok", no_token)?;
         let of = |part: &Part| self.usd_per_hour(candidate, part, row);
         let usd_per_hour: Vec<f64> = candidate.parts.iter().map(of).collect();
         let point = Point {
@@ -320,12 +336,12 @@ impl Question {
             n_gpus: candidate.parts.iter().map(|part| part.n_replicas * part.gpus_per_replica).sum(),
             usd_per_hour: usd_per_hour.iter().sum(),
             usd_per_mtok,
-            usd_per_mtok_interval: row.interval.get("cost_usd_per_mtok").copied().unwrap_or([usd_per_mtok; 2]),
+            usd_per_mtok_interval,
             attainment_ratio,
             attainment_interval,
             is_on_front: false,
         };
-        Tried { candidate, point, usd_per_hour }
+        Ok(Tried { candidate, point, usd_per_hour })
     }
 }
 
@@ -335,8 +351,8 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     let tried = question.candidates.iter().zip(judge(&asked));
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for (candidate, row) in tried {
-        match row {
-            Ok(row) => all.push(question.tried(candidate, &row)),
+        match row.and_then(|row| question.tried(candidate, &row)) {
+            Ok(tried) => all.push(tried),
             Err(refused) => left_out.push((candidate.name.clone(), refused.why)),
         }
     }
@@ -349,10 +365,11 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
     let chosen = cheapest(&all, &usd, &|tried| tried.point.attainment_ratio >= target);
     let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
-    let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate));
+    let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate)).transpose();
+    let (headroom, no_headroom) = headroom.map_or_else(|refused| (None, refused.why), |found| (found, String::new()));
     let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
     let points = all.into_iter().map(|tried| tried.point).collect();
-    Answer { points, left_out, chosen, safe, headroom, sensitivity }
+    Answer { points, left_out, chosen, safe, headroom, no_headroom, sensitivity }
 }
 
 /// The cheapest fleet that passes; of equals the one that meets more.
@@ -373,53 +390,59 @@ fn mark_front(all: &mut [Tried<'_>]) {
     }
 }
 
-/// Brackets the highest load within the target, and says what breaks above it.
-fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Headroom {
+/// Brackets the highest load within the target, and says what breaks above it. A load of which nothing is known ends the search, with the reason.
+///
+/// # Errors
+/// Where nothing is known of the load as it comes.
+fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Result<Headroom, Refused> {
     let mut loads: Vec<Load> = Vec::new();
     let asked = |load: f64| Asked { load, is_peak: true, ..Asked::plain(candidate) };
     let mut meets = |factor: f64| {
-        let Ok(row) = one(judge, asked(factor)) else { return false };
-        let (attainment_ratio, attainment_interval) = attainment(&row);
+        let (attainment_ratio, attainment_interval) = attainment(&one(judge, asked(factor))?)?;
         loads.push(Load { factor, attainment_ratio, attainment_interval });
-        attainment_ratio >= question.target_ratio
+        Ok(attainment_ratio >= question.target_ratio)
     };
-    let (mut low, mut high) = (None, None);
-    let mut factor = 1.0;
-    // Doubling while the target is met, or halving until it is.
-    while (low.is_none() || high.is_none()) && (LOADS[0]..=LOADS[1]).contains(&factor) {
-        if meets(factor) {
-            low = Some(factor);
-            factor *= 2.0;
-        } else {
-            high = Some(factor);
-            factor *= 0.5;
-        }
-    }
-    while let (Some(below), Some(above)) = (low, high) {
-        if above / below <= 1.0 + WIDTH {
-            break;
-        }
-        let middle = below.midpoint(above);
-        if meets(middle) {
-            low = Some(middle);
-        } else {
-            high = Some(middle);
-        }
+    let ([low, high], end) = bracket(&mut meets);
+    if let (None, None, Some((_, refused))) = (low, high, &end) {
+        return Err(refused.clone());
     }
     loads.sort_by(|a, b| a.factor.total_cmp(&b.factor));
     let breaks =
         high.map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, &asked(factor)));
+    let end = end.map_or_else(String::new, |(factor, refused)| format!("; {factor} times the load: {refused}"));
     let Peak { from_s, to_s, requests_per_s, is_whole } = question.peak;
     let window =
         if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
-    Headroom { window, from_s, to_s, requests_per_s, meets: low.unwrap_or(0.0), fails: high, loads, breaks }
+    let (meets, breaks) = (low.unwrap_or(0.0), breaks + &end);
+    Ok(Headroom { window, from_s, to_s, requests_per_s, meets, fails: high, loads, breaks })
+}
+
+/// The highest load that is known to meet the target and the lowest that is known not to, and the load that ended the search as nothing is known of it.
+fn bracket(meets: &mut dyn FnMut(f64) -> Result<bool, Refused>) -> ([Option<f64>; 2], Option<(f64, Refused)>) {
+    let (mut low, mut high) = (None, None);
+    let mut factor = 1.0;
+    // Doubling while the target is met, or halving until it is; then between the two.
+    loop {
+        match (low, high) {
+            (Some(below), Some(above)) if above / below <= 1.0 + WIDTH => break,
+            (Some(below), Some(above)) => factor = f64::midpoint(below, above),
+            _ if !(LOADS[0]..=LOADS[1]).contains(&factor) => break,
+            _ => {}
+        }
+        match meets(factor) {
+            Ok(true) => (low, factor) = (Some(factor), factor * 2.0),
+            Ok(false) => (high, factor) = (Some(factor), factor * 0.5),
+            Err(refused) => return ([low, high], Some((factor, refused))),
+        }
+    }
+    ([low, high], None)
 }
 
 /// Which limit fails first under a load, and why.
 fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
     let alone = |key: &'static str| {
         let row = one(judge, Asked { limit: Some(key), ..asked.clone() }).ok()?;
-        Some((attainment(&row).0, key, row.metrics))
+        Some((attainment(&row).ok()?.0, key, row.metrics))
     };
     let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
     let Some((ratio, key, metrics)) = worst else { return "not known: the fleet could not be served again".to_owned() };
@@ -484,7 +507,7 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
         let again: Vec<Tried<'_>> = near
             .iter()
             .zip(judge(&asked))
-            .filter_map(|(tried, row)| Some(question.tried(tried.candidate, &row.ok()?)))
+            .filter_map(|(tried, row)| question.tried(tried.candidate, &row.ok()?).ok())
             .collect();
         let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
         let best = cheapest(&again, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);

@@ -66,6 +66,56 @@ fn other_prices_and_loads_may_change_the_choice() {
 }
 
 #[test]
+fn a_load_at_which_no_request_counts_is_not_known_and_meets_nothing() {
+    // Above some load every request comes within the warm-up.
+    let until = |known: f64| {
+        let judge = move |asked: &[Asked<'_>]| -> Vec<Result<Served, Refused>> {
+            let mut rows = judge(asked);
+            for (row, asked) in rows.iter_mut().zip(asked) {
+                if let Ok(row) = row.as_mut()
+                    && asked.load > known
+                {
+                    row.metrics.remove("slo_attainment_ratio");
+                }
+            }
+            rows
+        };
+        answer(&of(&[4], vec![quoted("a", 1.0)]), &judge)
+    };
+    // 4 / (1.7 x 2) is enough at twice the load, and four times are not known.
+    let headroom = until(2.5).headroom.expect("a fleet is chosen");
+    assert_eq!((headroom.meets, headroom.fails, headroom.loads.len()), (2.0, None, 2));
+    assert!(headroom.breaks.contains("4 times the load: no request counts"), "{}", headroom.breaks);
+    let nothing = until(0.5);
+    assert!(nothing.points.is_empty() && nothing.chosen.is_none(), "{nothing:?}");
+    assert!(nothing.left_out[0].1.starts_with("no request counts"), "{nothing:?}");
+}
+
+#[test]
+fn a_fleet_without_dollars_per_token_is_left_out_and_not_free() {
+    let judge = |asked: &[Asked<'_>]| -> Vec<Result<Served, Refused>> {
+        let mut rows = judge(asked);
+        rows[0].as_mut().expect("one of `a` is served").metrics.remove("cost_usd_per_mtok");
+        rows
+    };
+    let found = answer(&of(&[1, 4], vec![quoted("a", 1.0)]), &judge);
+    assert_eq!(found.points.iter().map(|point| point.name.as_str()).collect::<Vec<_>>(), ["4 x a"]);
+    assert!(found.left_out[0].1.contains("no dollars per token"), "{:?}", found.left_out);
+}
+
+#[test]
+fn nodes_stay_as_they_are_and_a_larger_replica_has_several() {
+    let a = [quoted("a", 1.0)];
+    // Two stages of `tp` GPUs, three replicas.
+    for (tp, per_node, nodes) in [(1, 8, 1), (1, 2, 3), (2, 2, 6), (2, 3, 6), (2, 8, 2), (4, 8, 3), (8, 8, 6)] {
+        let fleet = uniform(&[3], &[tp], &a, per_node, 2).pop().expect("one");
+        let Variation::Equal { gpus_per_node, n_nodes, .. } = fleet.variation else { panic!("equal replicas") };
+        assert_eq!((gpus_per_node, n_nodes), (per_node, nodes), "tp {tp} on nodes of {per_node}");
+        assert_eq!(fleet.parts[0].gpus_per_replica, 2 * tp);
+    }
+}
+
+#[test]
 fn nothing_is_chosen_where_nothing_suffices() {
     let question = of(&[1], vec![quoted("a", 1.0)]);
     let capacity = answer(&question, &judge);

@@ -32,8 +32,11 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let mut sources = vec![costs(scenario)];
     if stop::is_asked() {
         // Loads and prices that were not served would read as limits that are broken.
-        (answer.headroom, answer.sensitivity) = (None, Vec::new());
+        (answer.headroom, answer.no_headroom, answer.sensitivity) = (None, String::new(), Vec::new());
         sources.push("stopped early: fleets that were not served are left out, and headroom is not known".to_owned());
+    }
+    if !answer.no_headroom.is_empty() {
+        sources.push(format!("headroom is not known: {}", answer.no_headroom));
     }
     sources.extend(scenario.one_draw());
     sources.extend(scenario.free_parameters.iter().cloned());
@@ -75,6 +78,8 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
     varied.slo = asked.limit.map_or(varied.slo, |key| varied.slo.only(key));
+    // The same requests count at every load.
+    varied.warm_up = hw::Seconds::new(varied.warm_up.get() / asked.load);
     let row = policy(&varied, &varied.choices[0]).result;
     if row.status.is_ok() {
         Ok(Served { metrics: row.metrics, interval: row.interval })
