@@ -125,7 +125,7 @@ fn ends(graph: &TaskGraph, timeline: &Timeline, n_steps: usize) -> [f64; 2] {
     for (task, end) in graph.tasks.iter().zip(&timeline.end) {
         let end = (*end - hw::Time::ZERO).to_seconds().get();
         found[1] = found[1].max(end);
-        if (task.micro_batch as usize) < n_steps / 2 && task.role == Role::Optimizer {
+        if (task.micro_batch as usize) < n_steps / 2 {
             found[0] = found[0].max(end);
         }
     }

@@ -11,7 +11,7 @@ use engine::random;
 use engine::task::{CopyKind, Op, Ops};
 use graph::cache::{Item, Ranked, row_bytes};
 use graph::host::{HostCosts, Job, Kernel};
-use graph::pipeline::{Batch, Overlap, batches};
+use graph::pipeline::{self, Batch, Overlap, batches};
 use graph::subgraph::{self, Rule, Work};
 use hw::{Format, Seconds, Span};
 
@@ -110,6 +110,9 @@ pub struct Plan {
     /// When.
     pub storage: Storage,
 }
+
+/// Batches of each worker in half of what is played.
+const ROUNDS: usize = 4;
 
 /// A way with what it takes.
 #[derive(Clone)]
@@ -270,24 +273,27 @@ fn way(asked: &Asked, method: Method, (work, pair_s): (Work, f64), plan: Plan, c
     let kept_s = 2.0 * (work.n_vertices + work.n_edges) * asked.costs.item_s;
     let prepared_s = if plan.storage == Storage::Ahead { kept_s } else { pair_s };
     let batch = f64::from(batch_of(asked, method));
-    let trains = !matches!(method, Method::EncodeOnce | Method::CommonNeighbours);
-    let copied = f64::from(u8::from(trains))
-        * batch
-        * (work.n_vertices * (4.0 * hw::real(asked.width) + 2.0) + 8.0 * work.n_edges);
-    let trained = ops(asked, method, &work);
-    let batch = Batch {
-        n_workers: plan.n_workers,
-        preparing: Span::from_seconds(Seconds::new(prepared_s * batch)),
-        copied_bytes: hw::whole(copied),
-        backward: trained.iter().map(|(op, n)| (op.clone(), 2 * n)).collect(),
-        forward: trained,
-        reduced_bytes: if method == Method::CommonNeighbours { 0 } else { 4 * n_weights(asked, method) },
-        overlap: Overlap::Ahead,
+    let preparing = Span::from_seconds(Seconds::new(prepared_s * batch));
+    // Workers deliver in bursts. Every worker's first batches are in the first half, and as many again in the second one: whole bursts, which stand for all later ones.
+    let n_steps = 2 * ROUNDS * plan.n_workers as usize;
+    let (times, gpu_s) = if method == Method::CommonNeighbours {
+        let graph = pipeline::prepared(cluster, plan.n_workers, preparing, n_steps);
+        (play(graph, &asked.machine, cost, n_steps), 0.0)
+    } else {
+        let trained = ops(asked, method, &work);
+        let is_copied = f64::from(u8::from(method != Method::EncodeOnce));
+        let copied = is_copied * batch * (work.n_vertices * (4.0 * hw::real(asked.width) + 2.0) + 8.0 * work.n_edges);
+        let batch = Batch {
+            n_workers: plan.n_workers,
+            preparing,
+            copied_bytes: hw::whole(copied),
+            backward: trained.iter().map(|(op, n)| (op.clone(), 2 * n)).collect(),
+            forward: trained,
+            reduced_bytes: 4 * n_weights(asked, method),
+            overlap: Overlap::Ahead,
+        };
+        (play(batches(cluster, &batch, n_steps), &asked.machine, cost, n_steps), gpu_s(&batch, cost))
     };
-    // Every worker's first batches and as many again.
-    let n_steps = 6 * plan.n_workers as usize + 8;
-    let times = play(batches(cluster, &batch, n_steps), &asked.machine, cost, n_steps);
-    let gpu_s = gpu_s(&batch, cost);
     let once = match plan.storage {
         Storage::OnTheFly => 0.0,
         Storage::Ahead => {
@@ -295,11 +301,8 @@ fn way(asked: &Asked, method: Method, (work, pair_s): (Work, f64), plan: Plan, c
             asked.n_pairs * pair_s / workers / f64::from(asked.n_epochs)
         }
     };
-    let mut epoch_s = times.epoch_s(n_batches(asked, method)).map(|seconds| seconds + once);
-    if method == Method::CommonNeighbours {
-        // No step is trained: workers compare rows, and that is all.
-        epoch_s = [asked.n_pairs * pair_s / f64::from(plan.n_workers * cluster.n_gpus()); 3];
-    }
+    // Whole nanoseconds, as all that is played: ways that are alike would else differ in their last digit.
+    let epoch_s = times.epoch_s(n_batches(asked, method)).map(|seconds| ((seconds + once) * 1e9).round() / 1e9);
     Way { plan, work, pair_s, gpu_s, times, epoch_s }
 }
 
@@ -434,26 +437,31 @@ fn metrics(asked: &Asked, method: Method, way: &Way) -> BTreeMap<String, f64> {
     let stored = if way.plan.storage == Storage::Ahead { stored_bytes(asked, &way.work) } else { 0.0 };
     let mut found = keyed(&[
         ("epoch_time_s", epoch_s),
-        ("n_steps", n_batches),
-        ("iteration_time_s", way.times.further_s[1]),
         ("pairs_per_s", asked.n_pairs / epoch_s),
         ("extraction_per_pair_s", way.pair_s),
-        ("gpu_per_step_s", way.gpu_s),
-        ("crossing_workers", way.pair_s * f64::from(batch_of(asked, method)) / way.gpu_s),
         ("n_workers", f64::from(way.plan.n_workers)),
         ("neighbour_ratio", way.plan.ratio),
         ("subgraph_vertices", way.work.n_vertices),
         ("subgraph_edges", way.work.n_edges),
         ("stored_bytes", stored),
     ]);
+    if method != Method::CommonNeighbours {
+        found.extend(keyed(&[
+            ("n_steps", n_batches),
+            ("iteration_time_s", way.times.further_s[1]),
+            ("gpu_per_step_s", way.gpu_s),
+            ("crossing_workers", way.pair_s * f64::from(batch_of(asked, method)) / way.gpu_s),
+        ]));
+    }
     add_times(&mut found, &way.times, n_batches, &asked.machine, epoch_s);
     found
 }
 
-/// Batches of a GPU in an epoch.
+/// Batches of a GPU in an epoch: whole ones where it trains. Rows are compared pair by pair.
 fn n_batches(asked: &Asked, method: Method) -> f64 {
     let per_step = f64::from(batch_of(asked, method)) * f64::from(asked.machine.cluster.n_gpus());
-    (asked.n_pairs / per_step).ceil()
+    let n = asked.n_pairs / per_step;
+    if method == Method::CommonNeighbours { n } else { n.ceil() }
 }
 
 fn notes(asked: &Asked, method: Method, ways: &[Way]) -> Vec<String> {

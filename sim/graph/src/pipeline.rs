@@ -37,6 +37,33 @@ pub struct Batch {
     pub overlap: Overlap,
 }
 
+/// GPUs, and behind them the workers of each. A worker stands beside its GPU; it loads no link.
+fn lanes(n_gpus: u32, n_workers: u32) -> Vec<Lane> {
+    let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: rank, stage: 0, rate: 1.0 };
+    let workers = (0..n_gpus * n_workers).map(|worker| lane(worker / n_workers));
+    (0..n_gpus).map(lane).chain(workers).collect()
+}
+
+/// Tasks of so many batches for every GPU that workers prepare, and that no GPU trains on.
+///
+/// # Panics
+/// When there is no worker.
+pub fn prepared(cluster: &Cluster, n_workers: u32, preparing: Span, n_batches: usize) -> TaskGraph {
+    assert!(n_workers > 0, "somebody prepares batches");
+    let n_gpus = cluster.n_gpus();
+    let mut graph = TaskGraph::with_lanes(lanes(n_gpus, n_workers));
+    let op = graph.add_op(Op::Host { ns: preparing.as_ns() });
+    for at in 0..n_batches {
+        let micro_batch = u32::try_from(at).expect("few batches");
+        for gpu in 0..n_gpus {
+            let lane = LaneId(n_gpus + gpu * n_workers + micro_batch % n_workers);
+            let (stream, role) = (Stream::Compute, Role::Sampling);
+            graph.add_task(Task { op, lane, stream, role, micro_batch, meeting: None }, &[]);
+        }
+    }
+    graph
+}
+
 /// Tasks of so many batches on every GPU.
 ///
 /// # Panics
@@ -44,11 +71,7 @@ pub struct Batch {
 pub fn batches(cluster: &Cluster, batch: &Batch, n_batches: usize) -> TaskGraph {
     assert!(batch.n_workers > 0, "somebody prepares batches");
     let n_gpus = cluster.n_gpus();
-    let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: rank, stage: 0, rate: 1.0 };
-    let gpus = (0..n_gpus).map(lane);
-    // A worker stands beside its GPU; it loads no link.
-    let workers = (0..n_gpus * batch.n_workers).map(|worker| lane(worker / batch.n_workers));
-    let mut graph = TaskGraph::with_lanes(gpus.chain(workers).collect());
+    let mut graph = TaskGraph::with_lanes(lanes(n_gpus, batch.n_workers));
     let members: Vec<Rank> = (0..n_gpus).map(Rank).collect();
     let ops = [
         graph.add_op(Op::Host { ns: batch.preparing.as_ns() }),

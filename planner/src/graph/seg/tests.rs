@@ -70,6 +70,50 @@ fn the_gpu_is_the_limit_from_the_analytic_number_of_workers_on() {
     }
 }
 
+/// Where workers are the limit, an epoch takes what they take for all pairs, and the GPU's share of the last burst besides.
+#[test]
+fn an_epoch_takes_the_time_of_its_pairs_over_the_workers() {
+    for item_ns in [30.0, 200.0] {
+        let mut asked = asked(16);
+        asked.costs.item_s = item_ns * 1e-9;
+        let work = work(&asked, Method::RadiusLabels, 1.0);
+        let pair_s = pair_s(&asked, Method::RadiusLabels, &work);
+        let mut n_bound = 0;
+        for n_workers in 1..=16 {
+            let plan = Plan { ratio: 1.0, n_workers, storage: Storage::OnTheFly };
+            let way = way(&asked, Method::RadiusLabels, (work, pair_s), plan, &cost(&asked));
+            let [low, expected, high] = way.epoch_s;
+            assert!(low <= expected && expected <= high, "{n_workers}: {:?}", way.epoch_s);
+            if pair_s * f64::from(asked.batch) / f64::from(n_workers) < way.gpu_s {
+                continue;
+            }
+            n_bound += 1;
+            // A batch takes whole nanoseconds.
+            let least = (1.0 - 1e-6) * asked.n_pairs * pair_s / f64::from(n_workers);
+            assert!(expected >= least, "{n_workers}: {expected} s, workers alone take {least} s");
+            assert!(expected <= 1.03 * least, "{n_workers}: {expected} s, workers alone take {least} s");
+        }
+        assert!(n_bound >= 4, "the GPU is the limit: {n_bound}");
+    }
+}
+
+/// Rows are compared by workers alone: no figure, task or cause is of a GPU, and what is left agrees.
+#[test]
+fn common_neighbours_are_compared_by_workers_alone() {
+    let asked = Asked { n_pairs: 100_001.0, ..asked(6) };
+    let found = judged(&asked, Method::CommonNeighbours, &cost(&asked));
+    let metrics = &found.metrics;
+    let epoch_s = asked.n_pairs * metrics["extraction_per_pair_s"] / 6.0;
+    for key in ["epoch_time_s", "sampling_per_epoch_s"] {
+        assert!((metrics[key] / epoch_s - 1.0).abs() < 1e-4, "{key}: {} s, {epoch_s} s by hand", metrics[key]);
+    }
+    let of_gpu =
+        ["gather_per_epoch_s", "training_per_epoch_s", "crossing_workers", "gpu_per_step_s", "iteration_time_s"];
+    assert!(of_gpu.iter().all(|key| !metrics.contains_key(*key)), "{metrics:?}");
+    let (graph, _) = found.played.as_ref().expect("played");
+    assert!(graph.tasks.iter().all(|task| task.role == engine::task::Role::Sampling && task.lane.0 >= 1));
+}
+
 /// Ten pairs take as long in a batch that has room for a million as in one of ten.
 #[test]
 fn a_batch_has_no_more_pairs_than_there_are() {
