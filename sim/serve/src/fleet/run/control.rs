@@ -338,14 +338,15 @@ impl Run<'_, '_> {
             return;
         }
         self.control.changes.n_outages += 1;
-        let back_after = back_after.filter(|_| !self.is_lost_in_vain(replica));
+        let is_in_vain = self.is_lost_in_vain(replica);
+        let back_after = back_after.filter(|_| !is_in_vain);
         let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
         let is_scaled = group.is_some_and(|group| group.scaling.is_some());
         let state = match (back_after, is_scaled) {
             (Some(_), _) => State::Repair,
-            // Another machine can be rented in its place.
-            (None, true) => State::Off,
-            (None, false) => State::Gone,
+            // Another machine can be rented in its place, if that one would gain something.
+            (None, true) if !is_in_vain => State::Off,
+            (None, _) => State::Gone,
         };
         self.control.set(replica, state, now);
         if let Some(after) = back_after {

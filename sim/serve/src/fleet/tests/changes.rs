@@ -124,6 +124,16 @@ fn a_replica_that_fails_before_it_gains_a_token_is_given_up() {
     }
 }
 
+/// An autoscaler rents another machine in the place of one that is lost, and none in the place of one that is given up: two of two are.
+#[test]
+fn no_autoscaler_starts_a_replica_again_that_is_given_up() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 20, 400)]);
+    let mut fleet = scaled(1, 2, 1);
+    fleet.groups[0].failures = failing(0.0005, 0.001);
+    let lost = fleet.serve(&requests, named("least-loaded").as_mut());
+    assert_eq!((lost.changes.n_given_up, lost.n_refused), (2, 1), "{:?}", lost.changes);
+}
+
 /// Prefill, decode and colocated replicas that fail all the time, with few blocks and slow links.
 fn troubled(spans: Spans) -> Fleet {
     let mut engine = engine(8);
