@@ -2,7 +2,7 @@
 //! metric is the choice. `[[policies.best]]` serves every combination and is compared with other policies; `[tune]` is what
 //! `skrull-sim tune` asks, of many ways, with usual lists for keys that it leaves out.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use engine::play::Case;
 use hw::Cluster;
@@ -216,7 +216,7 @@ fn ways(
     router: &'static RouterKind,
 ) -> Option<Vec<ServingChoice>> {
     let (mut ways, mut lists) = (Vec::new(), Lists::default());
-    let (mut seen, mut n_again) = (HashSet::new(), 0);
+    let (mut seen, mut n_again) = (BTreeSet::new(), 0);
     let most = if of == Some(TUNE) { SETTINGS_MAX } else { WAYS_MAX };
     let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
         let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));

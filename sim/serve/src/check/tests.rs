@@ -122,7 +122,7 @@ fn a_budget_of_prompts_needs_no_room_for_sequences_that_decode() {
         (engine.batcher, engine.sequences_max, engine.tokens_max) = (batcher.to_owned(), 4096, 2048);
         refusals(&deployment)
     };
-    assert_eq!(of("sglang"), [String::new(); 0]);
+    assert!(of("sglang").is_empty(), "{:?}", of("sglang"));
     for batcher in ["vllm-v1", "sarathi", "trtllm", "vllm-v0"] {
         assert_eq!(of(batcher), ["replica 1: 4096 sequences have a token each in batches of 2048"], "{batcher}");
     }
