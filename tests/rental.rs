@@ -10,6 +10,109 @@ fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
+/// A scenario that is written here: requests by `input`, `output` and number, GPUs by name, count and dollars per hour.
+fn written(gpus: &[(&str, u32, f64)], requests: &[(u32, u32, u32)], rest: &str) -> kinds::Checked {
+    let mut text = "kind = \"deployment\"\n[[models]]\nname = \"llama-3-8b\"\n".to_owned();
+    for (gpu, count, usd) in gpus {
+        text += &format!("[[inventory.gpus]]\ngpu = \"{gpu}\"\ncount = {count}\nusd_per_hour = {usd}\n");
+    }
+    for (input, output, n) in requests {
+        text += &format!("[[requests.types]]\ninput = {input}\noutput = {output}\nrequests = {n}\n");
+    }
+    let source = diagnostic::Source { path: "written.toml".to_owned(), text: text + rest };
+    kinds::check(source, std::path::Path::new("."), &Overrides::default())
+}
+
+/// Two types in turn on 2 or 4 equal replicas: each replica does a half or a quarter of what one does alone, but for filling and draining.
+#[test]
+fn equal_replicas_share_work_of_several_types_evenly() {
+    for (n, requests) in [(2, [(100, 240, 400), (2000, 1, 400)]), (4, [(100, 240, 200), (2000, 1, 600)])] {
+        let rest = format!(
+            "[engine]\ntp = [1]\nmax_sequences = 128\nmax_tokens = 1024\n[objective]\nis = \"time\"\nusd_per_hour = [1, {n}]\n\
+             [policies]\nrun = [\"cost-efficiency\"]\n"
+        );
+        let job = written(&[("rtx-4090", n, 1.0)], &requests, &rest).scenario.expect("a good scenario");
+        let result = job.run(&|_| {});
+        let of = |row: usize, key: &str| result.results[row].metrics[key];
+        assert_eq!(of(1, "n_replicas"), f64::from(n), "all are rented");
+        let (alone_s, together_s) = (of(0, "replay_makespan_s"), of(1, "replay_makespan_s"));
+        let over = together_s * f64::from(n) / alone_s;
+        assert!((1.0 / 1.05..1.25).contains(&over), "{n} replicas: {together_s} s, one: {alone_s} s");
+        assert!((of(1, "replay_over_planned_ratio") - 1.0).abs() < 0.1, "{:?}", result.results[1].metrics);
+    }
+}
+
+/// One H100 does alone what two A40 beside it slow down: whoever may choose it must not lose against it, and more dollars never end later.
+#[test]
+fn the_whole_program_loses_against_no_policy_that_decides_less() {
+    let rest = "[engine]\ntp = [1, 2]\nmax_sequences = 32\nmax_tokens = 1024\n[objective]\nis = \"time\"\n\
+                usd_per_hour = [3, 1, 2]\n[policies]\nrun = [\"homogeneous\", \"melange\", \"uniform-deployment\", \"cost-efficiency\", \
+                \"cost-efficiency-bisection\"]\n";
+    for requests in [&[(100, 240, 50)][..], &[(100, 240, 200), (1000, 20, 40)]] {
+        let job = written(&[("h100-sxm", 1, 1.0), ("a40", 2, 1.0)], requests, rest).scenario.expect("a good scenario");
+        let result = job.run(&|_| {});
+        let row = |name: &str| result.results.iter().find(|row| row.policy == name).expect("a row");
+        let ends_s = |name: &str| row(name).planner.as_ref().and_then(|facts| facts.objective).unwrap_or(f64::INFINITY);
+        for policy in ["cost-efficiency", "cost-efficiency-bisection"] {
+            let mut before_s = f64::INFINITY;
+            for usd in [1, 2, 3] {
+                let name = format!("{policy}@{usd}");
+                let found_s = ends_s(&name);
+                assert!(found_s <= before_s, "{name}: {found_s} s after {before_s} s");
+                for less in ["homogeneous", "melange"] {
+                    let less_s = ends_s(&format!("{less}@{usd}"));
+                    assert!(found_s <= less_s, "{name}: {found_s} s, {less}: {less_s} s");
+                }
+                let bound_s = row(&name).planner.as_ref().and_then(|facts| facts.bound).expect("a bound");
+                assert!(bound_s <= found_s, "{name}: {bound_s} s is above {found_s} s");
+                before_s = found_s;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_is_run_alone_by_its_name() {
+    let set = [
+        "objective.usd_per_hour=[8,15]",
+        "policies.run=['cost-efficiency@8']",
+        "policies.baseline='cost-efficiency@8'",
+    ];
+    let result = checked("cloud/milp-example", &set).scenario.expect("a good scenario").run(&|_| {});
+    let names: Vec<&str> = result.results.iter().map(|row| row.policy.as_str()).collect();
+    assert_eq!(names, ["cost-efficiency@8"]);
+    assert_eq!(result.speedup_ratio["cost-efficiency@8"], 1.0);
+    // A row that is named beside its policy is there once.
+    let set = [
+        "objective.usd_per_hour=[8,15]",
+        "policies.run=['homogeneous@15','homogeneous']",
+        "policies.baseline='homogeneous'",
+    ];
+    let job = checked("cloud/milp-example", &set).scenario.expect("a good scenario");
+    assert_eq!(job.choices(), ["homogeneous@8", "homogeneous@15"]);
+}
+
+#[test]
+fn a_plan_file_of_one_budget_of_several_has_one_row() {
+    let out = format!("{}/rental-plan", env!("CARGO_TARGET_TMPDIR"));
+    let program = |args: &[&str]| {
+        let done = std::process::Command::new(env!("CARGO_BIN_EXE_skrull-sim")).args(args).output();
+        let done = done.expect("the program starts");
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let set = "objective.usd_per_hour=[1.5,3.3]";
+    let policy = "cost-efficiency@3.3";
+    program(&["plan", "together/rented-under-arrivals", "--set", set, "--policy", policy, "--out", &out]);
+    let run = program(&["run", &format!("{out}/plan.json"), "--format", "json", "--out", &format!("{out}/run")]);
+    let alone = reports::json::parse(&run).expect("a result");
+    let names: Vec<&str> = alone.results.iter().map(|row| row.policy.as_str()).collect();
+    assert_eq!(names, [policy]);
+    let all = checked("together/rented-under-arrivals", &[set]).scenario.expect("a good scenario").run(&|_| {});
+    let row = all.results.iter().find(|row| row.policy == policy).expect("a row");
+    assert_eq!(alone.results[0].metrics, row.metrics);
+}
+
 #[test]
 fn more_budget_never_ends_later() {
     let budgets: Vec<f64> = (1..=12).map(f64::from).collect();

@@ -4,8 +4,10 @@
 //! prompts ride along with decodes, and it needs time to fill and to drain; its time differs by a factor that depends on the mix. Here the
 //! factor of every configuration that a plan uses is found by serving its mix on one replica, m = Σ_w n_w/h_w / served, and its rates become
 //! m·h_w. The rest is a fixed point: shares are decided again under these rates until plan and service agree, and replicas are decided again until
-//! the program returns some that were served before. Of all that were served, the plan that ends soonest is the answer; its makespan and
-//! its rates are those of its own mix. Its bound holds for these rates: configurations that were never chosen keep the factor that they started with.
+//! the program returns some that were served before. Shares of every choice start from the same factors, so a choice has one time whatever was
+//! served before it; from step to step factors move by less (the method of successive averages), so they cannot swing. Of all that were served,
+//! the plan that ends soonest is the answer; its makespan and its rates are those of its own mix. Its bound holds for these rates:
+//! configurations that were never chosen keep the factor that they started with.
 //!
 //! The second choice is served like the first: the program's second plan at the answer's rates has a mix of its own, and what it would end
 //! after at the answer's rates says nothing. Where it ends sooner, it is the answer.
@@ -16,7 +18,7 @@ use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 /// Choices of replicas that are served at most before a second choice is looked for, and second choices at most.
 const ROUNDS_MAX: usize = 4;
 /// Times that shares of one choice are decided at most.
-const SHARES_MAX: usize = 5;
+const SHARES_MAX: u32 = 8;
 /// Times that a plan may take over its promise before it is served: rates of another mix are off by as much.
 const SLACKS: [f64; 4] = [1.1, 1.05, 1.025, 1.0125];
 /// Relative difference of planned and served time that counts as agreement.
@@ -55,8 +57,8 @@ pub struct Decide<'a> {
     pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Replicas that may keep a promise which rates of another mix deny them by a ratio; `None` where there is no promise.
     pub hopeful: Option<&'a Hopeful<'a>>,
-    /// Replicas of policies that decide less, which the answer must not lose against: rates of a mix may hide them. What counts then is dollars.
-    pub others: &'a [Vec<u32>],
+    /// Replicas that the answer must not lose against, of policies that decide less or of a smaller budget: rates of a mix may hide them.
+    pub others: &'a dyn Fn() -> Vec<Vec<u32>>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -84,6 +86,8 @@ struct Search<'a> {
     problem: &'a Problem,
     decide: &'a Decide<'a>,
     serve: &'a dyn Fn(usize, &[f64]) -> f64,
+    /// Factors from which the shares of every choice start.
+    start: &'a [f64],
     /// What was learned of every configuration last.
     mixing: Vec<f64>,
     seen: Vec<Vec<u32>>,
@@ -105,7 +109,7 @@ pub fn settle(
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
     let (seen, tried) = (Vec::new(), Vec::new());
-    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
+    let mut search = Search { problem, decide, serve, start, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
     search.hopeful();
     search.n_hopeful = search.seen.len();
     while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
@@ -114,8 +118,12 @@ pub fn settle(
             break;
         }
     }
-    for replicas in decide.others {
-        search.cheaper(Some(replicas.clone()));
+    for replicas in (decide.others)() {
+        match decide.aim {
+            // What they cost is known; when they end is not.
+            Aim::UsdPerHour => search.cheaper(Some(replicas)),
+            _ => _ = search.settle(replicas),
+        }
     }
     // What the program holds to be in time may be late when it is played.
     if let Some(hopeful) = decide.hopeful {
@@ -133,9 +141,13 @@ impl Search<'_> {
         if self.seen.contains(&replicas) {
             return false;
         }
-        let found = shares(self.problem, &mut self.mixing, &replicas, self.decide, self.serve);
+        let found = shares(self.problem, self.start, &replicas, self.decide, self.serve);
         self.seen.push(replicas);
-        if let Some((plan, mixing)) = found {
+        if let Some((plan, factors)) = found {
+            for (c, factor) in factors.into_iter().enumerate().filter(|(c, _)| plan.replicas[*c] > 0) {
+                self.mixing[c] = factor;
+            }
+            let mixing = self.mixing.clone();
             let worth = (self.decide.worth)((&corrected(self.problem, &mixing), &plan));
             let found = Tried { plan, mixing, worth };
             let after = self.tried.partition_point(|other| other.least() <= found.least());
@@ -200,34 +212,36 @@ impl Search<'_> {
     }
 }
 
-/// Decides the shares of replicas until plan and service agree; the plan that ends soonest, and the factors of its mix. `mixing` learns what was
-/// served.
+/// Decides the shares of replicas until plan and service agree; the plan that ends soonest, and the factors of its mix.
 fn shares(
     problem: &Problem,
-    mixing: &mut [f64],
+    start: &[f64],
     replicas: &[u32],
     decide: &Decide<'_>,
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Option<(Plan, Vec<f64>)> {
     let mut best: Option<(Plan, Vec<f64>)> = None;
-    for _ in 0..SHARES_MAX {
-        let now = corrected(problem, mixing);
+    let mut mixing = start.to_vec();
+    for step in 1..=SHARES_MAX {
+        let now = corrected(problem, &mixing);
         let mut plan = (decide.assign)(&now, replicas)?;
-        let (mut served_s, mut apart) = (0.0_f64, 0.0_f64);
+        let (mut served_s, mut apart, mut own) = (0.0_f64, 0.0_f64, mixing.clone());
         for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
-            let part = |w: usize| plan.shares[c][w] * problem.demands[w].requests / f64::from(y);
-            let work: Vec<f64> = (0..problem.demands.len()).map(part).collect();
+            let parts = plan.shares[c].iter().zip(&problem.demands);
+            let work: Vec<f64> = parts.map(|(share, demand)| share * demand.requests / f64::from(y)).collect();
             let cells = work.iter().zip(&now.configurations[c].requests_per_s).filter(|(n, _)| **n > 0.0);
             let planned: f64 = cells.map(|(n, rate)| n / rate).sum();
             let served = serve(c, &work);
             if planned > 0.0 && served > 0.0 {
-                mixing[c] *= planned / served;
+                let ratio = planned / served;
+                own[c] *= ratio;
+                mixing[c] += (own[c] - mixing[c]) / f64::from(step);
                 served_s = served_s.max(served);
-                apart = apart.max((planned / served - 1.0).abs());
+                apart = apart.max((ratio - 1.0).abs());
             }
         }
         plan.makespan_s = served_s;
-        let found = (plan, mixing.to_vec());
+        let found = (plan, own);
         best = [best, Some(found)].into_iter().flatten().min_by(|a, b| a.0.makespan_s.total_cmp(&b.0.makespan_s));
         if apart <= AGREES {
             break;
@@ -279,7 +293,7 @@ mod tests {
             worth: &|(_, plan)| Ok(plan.makespan_s),
             solve: &solve,
             hopeful: None,
-            others: &[],
+            others: &Vec::new,
             assign: &assign,
             second: Some(&second),
         };
@@ -326,6 +340,39 @@ mod tests {
         assert!(settled.decision.gap().is_some_and(|gap| gap < 0.05), "{settled:?}");
     }
 
+    /// What was served before a choice changes nothing of its time, and the answer is the best of all that were served.
+    #[test]
+    fn a_choice_has_one_time_in_any_order() {
+        let serve = |c: usize, work: &[f64]| {
+            let even = work[0].min(work[1]) / work[0].max(work[1]).max(1e-9);
+            sum_s(c, work) * (1.0 - 0.3 * even) + 2.0
+        };
+        let times = |others: &[[u32; 2]]| {
+            let seen = std::cell::RefCell::new(std::collections::BTreeMap::new());
+            let decide = Decide {
+                aim: Aim::Seconds,
+                worth: &|(_, plan)| {
+                    seen.borrow_mut().insert(plan.replicas.clone(), plan.makespan_s);
+                    Ok(plan.makespan_s)
+                },
+                solve: &|problem| cost_efficiency::solve(problem, Options::default()),
+                hopeful: None,
+                others: &|| others.iter().map(|replicas| replicas.to_vec()).collect(),
+                assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, Assignment::Soonest),
+                second: None,
+            };
+            let settled = settle(&problem(), &[1.0; 2], &decide, &serve).expect("a plan");
+            let least_s = seen.borrow().values().copied().fold(f64::INFINITY, f64::min);
+            assert_eq!(settled.decision.objective(), Some(least_s));
+            assert!(settled.decision.bound().is_some_and(|bound_s| bound_s <= least_s));
+            seen.into_inner()
+        };
+        let forth = times(&[[1, 1], [2, 1], [1, 2], [3, 1], [1, 3], [0, 4], [4, 0]]);
+        let back = times(&[[4, 0], [0, 4], [1, 3], [3, 1], [1, 2], [2, 1], [1, 1]]);
+        assert!(forth.len() >= 7, "{forth:?}");
+        assert_eq!(forth, back);
+    }
+
     /// What the program holds to be in time may be late when it is played: then another plan is the answer, or none.
     #[test]
     fn a_plan_that_is_late_when_it_is_played_is_no_answer() {
@@ -342,7 +389,7 @@ mod tests {
                 worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
                 solve: &|problem| within(problem, 1.0),
                 hopeful: Some(&hopeful),
-                others: &[],
+                others: &Vec::new,
                 assign: &assign,
                 second: None,
             };
@@ -369,7 +416,7 @@ mod tests {
                 worth: &|(_, plan)| if plan.replicas == late { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
                 solve: &|problem| within(problem, 1.0),
                 hopeful: None,
-                others,
+                others: &|| others.to_vec(),
                 assign: &assign,
                 second: None,
             };

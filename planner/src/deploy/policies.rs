@@ -50,6 +50,8 @@ pub struct Renting {
     pub explain: Option<Explain>,
     /// How it decides shares of given replicas.
     pub assignment: Assignment,
+    /// Policies that decide less, whose replicas this one takes where they end sooner within the budget. It takes those of a smaller budget too.
+    pub others: &'static [&'static str],
 }
 
 /// A row of the table.
@@ -72,8 +74,15 @@ pub struct Policy {
 /// A policy that does nothing yet.
 const NONE: Policy = Policy { name: "", about: "", rents: None, places: None, flows: None, limit: "" };
 /// A policy that rents by a program and gives up a decision.
-const GIVES_UP: Renting =
-    Renting { solve: cost_efficiency::one_type, cheapest: None, explain: None, assignment: Assignment::Soonest };
+const GIVES_UP: Renting = Renting {
+    solve: cost_efficiency::one_type,
+    cheapest: None,
+    explain: None,
+    assignment: Assignment::Soonest,
+    others: &[],
+};
+/// Policies whose plans the whole program may choose too.
+const DECIDE_LESS: &[&str] = &["homogeneous", "melange"];
 const EXPLAIN: Explain = Explain { limit: cost_efficiency::limit, second: cost_efficiency::second };
 /// Why a policy of renting does not place.
 const RENTS: &str = "it gives up a decision of renting, and what it keeps has no meaning for GPUs that are there";
@@ -103,10 +112,11 @@ pub static POLICIES: &[Policy] = &[
                 solve: cost_efficiency::cheapest,
                 second: Some(cost_efficiency::second_cheapest),
                 limit: Some(cost_efficiency::limit_of_price),
-                others: &["homogeneous", "melange"],
+                others: DECIDE_LESS,
             }),
             explain: Some(EXPLAIN),
-            assignment: Assignment::Soonest,
+            others: DECIDE_LESS,
+            ..GIVES_UP
         }),
         places: Some(Method::CostEfficiency),
         limit: "its replicas hold the whole model, so no request passes layers of several",
@@ -118,6 +128,7 @@ pub static POLICIES: &[Policy] = &[
         rents: Some(Renting {
             solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
             explain: Some(EXPLAIN),
+            others: DECIDE_LESS,
             ..GIVES_UP
         }),
         limit: "it bisects the time at which work ends, and nothing else; `cost-efficiency` is the same program",
@@ -180,7 +191,7 @@ pub static POLICIES: &[Policy] = &[
                 others: &["homogeneous"],
             }),
             explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
-            assignment: Assignment::Soonest,
+            ..GIVES_UP
         }),
         places: Some(Method::Melange),
         limit: "its replicas hold the whole model, so no request passes layers of several",

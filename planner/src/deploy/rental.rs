@@ -4,6 +4,7 @@
 //! simulator or from a roofline (`rental/rates.rs`). `rental/order.rs` puts all in an order that no file changes, `rental/lay.rs` lays a plan on
 //! machines as the deployments that the request loop plays, `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
 
+mod answers;
 mod lay;
 mod order;
 mod rates;
@@ -24,6 +25,7 @@ use super::{Configuration, Demand, Plan, Problem, RentalError};
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
+pub use answers::Answers;
 use lay::Rents;
 pub use lay::deployments;
 pub use rates::{Costs, Rated, Rates, ReplicaOptions, Unheld};
@@ -80,6 +82,8 @@ pub struct Choice {
     pub decider: Decider,
     /// What a plan must keep.
     pub limit: Limit,
+    /// Smaller budgets that are asked too, ascending: more dollars never end later. Empty where the limit is a deadline.
+    pub smaller_usd_per_hour: Vec<f64>,
 }
 
 /// What every policy is asked.
@@ -163,7 +167,7 @@ impl Question {
                 if rated.engines.is_empty() {
                     by_rates(&asked, problem)?
                 } else {
-                    self.by_serving(&asked, &problem, rated)?
+                    self.by_serving(&asked, &choice.smaller_usd_per_hour, rated)?
                 }
             }
         };
@@ -174,12 +178,31 @@ impl Question {
         Options { form: Form::Direct, budget: Budget { gap: self.gap, ..Budget::new(NODES, SECONDS) } }
     }
 
-    /// By a policy at rates that are corrected by serving the plan's own mix.
-    fn by_serving(&self, asked: &Asked<'_>, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
+    /// By a policy at rates that are corrected by serving the plan's own mix; no worse than policies that decide less, and than itself within
+    /// the next smaller of ascending budgets.
+    fn by_serving(
+        &self,
+        asked: &Asked<'_>,
+        smaller_usd_per_hour: &[f64],
+        rated: &Rated,
+    ) -> Result<Decided, RentalError> {
+        // Policies that are compared alone take nobody's plan.
+        let smaller = if asked.policy.others.is_empty() { &[] } else { smaller_usd_per_hour };
+        rated.answers.of((asked.policy, asked.limit, smaller), || self.settled(asked, smaller, rated))
+    }
+
+    fn settled(&self, asked: &Asked<'_>, smaller_usd_per_hour: &[f64], rated: &Rated) -> Result<Decided, RentalError> {
+        let problem = self.problem(rated, asked.limit);
         let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
         let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
-        let others = asked.others().filter_map(|other| self.by_serving(&other, problem, rated).ok());
-        let others: Vec<Vec<u32>> = others.map(|decided| decided.decision.plan.replicas).collect();
+        let others = || {
+            let before = smaller_usd_per_hour
+                .split_last()
+                .map(|(&usd_per_hour, smaller)| (Asked { limit: Limit::Budget { usd_per_hour }, ..*asked }, smaller));
+            let others = asked.others().map(|other| (other, &[][..])).chain(before);
+            let decided = others.filter_map(|(asked, smaller)| self.by_serving(&asked, smaller, rated).ok());
+            decided.map(|decided| decided.decision.plan.replicas).collect()
+        };
         let decide = mixing::Decide {
             aim: asked.aim(),
             worth: &|tried| self.worth(asked, rated, tried),
@@ -189,8 +212,8 @@ impl Question {
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
             second: asked.has_second().then_some(&second),
         };
-        let serve = |c: usize, work: &[f64]| self.serve_s(rated, c, work);
-        let Settled { decision, problem, mixing, n_rounds } = mixing::settle(problem, &rated.mixing, &decide, &serve)?;
+        let Settled { decision, problem, mixing, n_rounds } =
+            mixing::settle(&problem, &rated.mixing, &decide, &|c, work| self.serve_s(rated, c, work))?;
         Ok(asked.limited(Decided { decision, problem, mixing, n_rounds, limit: asked.limit }))
     }
 
@@ -278,11 +301,13 @@ impl Asked<'_> {
         Some(later.solve(problem).ok()?.plan.replicas)
     }
 
-    /// The same question to policies that decide less, whose plan may be cheaper all the same.
+    /// The same question to policies that decide less, whose plan may be better all the same.
     fn others(&self) -> impl Iterator<Item = Self> {
-        let cheapest = self.policy.cheapest.filter(|_| matches!(self.limit, Limit::Deadline { .. }));
-        let renting = |name: &&str| policies::named(name)?.rents.as_ref();
-        let others = cheapest.map_or(&[][..], |cheapest| cheapest.others).iter().filter_map(renting);
+        let others = match self.limit {
+            Limit::Budget { .. } => self.policy.others,
+            Limit::Deadline { .. } => self.policy.cheapest.map_or(&[][..], |cheapest| cheapest.others),
+        };
+        let others = others.iter().filter_map(|name| policies::named(name)?.rents.as_ref());
         others.map(|policy| Self { policy, ..*self })
     }
 

@@ -142,21 +142,65 @@ fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Invent
     }
 }
 
-/// `[policies]`: rows for every policy and limit, the baseline, the gap.
+/// Who decides; within one limit alone where the name of a row was given.
+type Named = (Decider, Option<Limit>);
+
+/// `[policies]`: rows for every policy and limit, or single rows by their names; the baseline, the gap.
 fn policies(
     mut section: Section<'_>,
     plans: &[PlanTable],
     (objective, limits): (Objective, &[Limit]),
 ) -> (Vec<RentalChoice>, String, f64) {
-    let plain = serving(objective, |policy| policy.rents.as_ref().map(Decider::Policy));
-    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name().to_owned(), Decider::Given(index))).collect();
-    let RunList { choices: deciders, baseline } = objective::run_list(&mut section, objective, plain, given);
+    let plain = serving(objective, |policy| Some((Decider::Policy(policy.rents.as_ref()?), None)));
+    let given = plans.iter().enumerate();
+    let given = given.map(|(index, plan)| (plan.name().to_owned(), (Decider::Given(index), None)));
+    let given: Vec<(String, Named)> = given.collect();
+    let mut single = Vec::new();
+    for &limit in limits.iter().filter(|_| limits.len() > 1) {
+        let given = given.iter().map(|(name, named)| (name.as_str(), named));
+        let all = plain.iter().map(|(name, named)| (*name, named)).chain(given);
+        single.extend(all.map(|(name, (decider, _))| (row_name(name, limit), (decider.clone(), Some(limit)))));
+    }
+    let names = single.iter().map(|(name, named): &(String, Named)| (name.as_str(), named.clone()));
+    let plain = plain.into_iter().chain(names).collect();
+    let RunList { choices, baseline } = objective::run_list(&mut section, objective, plain, given);
     let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
     section.finish();
-    let row = |(name, decider): &(String, Decider), limit: Limit| RentalChoice {
-        name: if limits.len() > 1 { format!("{name}@{}", limit.value()) } else { name.clone() },
-        choice: Choice { decider: decider.clone(), limit },
-    };
-    let rows = limits.iter().flat_map(|&limit| deciders.iter().map(move |decider| row(decider, limit))).collect();
-    (rows, baseline, gap)
+    // Every row is held against the baseline within its own limit.
+    let of_row = choices.iter().find(|(name, (_, only))| *name == baseline && only.is_some());
+    let policy = of_row.and_then(|(name, _)| name.rsplit_once('@')).map(|(policy, _)| policy.to_owned());
+    (rows(&choices, limits), policy.unwrap_or(baseline), gap)
+}
+
+/// Name of a row where there are several limits.
+fn row_name(name: &str, limit: Limit) -> String {
+    format!("{name}@{}", limit.value())
+}
+
+/// A row for everybody who decides and every limit, each once.
+fn rows(choices: &[(String, Named)], limits: &[Limit]) -> Vec<RentalChoice> {
+    let mut rows: Vec<RentalChoice> = Vec::new();
+    for &limit in limits {
+        for (name, (decider, only)) in choices.iter().filter(|(_, (_, only))| only.is_none_or(|only| only == limit)) {
+            let is_whole = only.is_some() || limits.len() == 1;
+            let name = if is_whole { name.clone() } else { row_name(name, limit) };
+            if rows.iter().all(|row| row.name != name) {
+                let smaller_usd_per_hour = smaller_usd_per_hour(limits, limit);
+                rows.push(RentalChoice {
+                    name,
+                    choice: Choice { decider: decider.clone(), limit, smaller_usd_per_hour },
+                });
+            }
+        }
+    }
+    rows
+}
+
+/// Budgets below one, ascending.
+fn smaller_usd_per_hour(limits: &[Limit], limit: Limit) -> Vec<f64> {
+    let Limit::Budget { usd_per_hour } = limit else { return Vec::new() };
+    // Limits of a scenario are all budgets, or none is.
+    let mut smaller: Vec<f64> = limits.iter().map(|limit| limit.value()).filter(|usd| *usd < usd_per_hour).collect();
+    smaller.sort_by(f64::total_cmp);
+    smaller
 }

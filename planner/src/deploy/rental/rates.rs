@@ -11,7 +11,7 @@ use serve::capacity;
 use serve::replica::{Engine, Limits, Spans};
 use serve::step_cost::{ReplicaConfig, StepTable};
 
-use super::{Configurations, Deployed, Question};
+use super::{Answers, Configurations, Deployed, Question};
 use crate::deploy::inventory::Offer;
 use crate::deploy::simulated;
 use crate::deploy::throughput::{Lengths, Parallel, Replica};
@@ -143,6 +143,8 @@ pub struct Rated {
     pub mixing: Vec<f64>,
     /// Weakest source of the costs.
     pub source: Source,
+    /// What was answered at these rates.
+    pub answers: Answers,
 }
 
 /// One configuration that was served.
@@ -165,6 +167,7 @@ impl Question {
             configurations,
             engines: Vec::new(),
             source,
+            answers: Answers::default(),
         };
         match &self.configurations {
             Configurations::Given(configurations) => unserved(configurations.clone(), Source::Published),
@@ -177,6 +180,7 @@ impl Question {
                     engines: Vec::new(),
                     mixing: Vec::new(),
                     source: Source::Datasheet,
+                    answers: Answers::default(),
                 };
                 let served = serve(all);
                 rated.source = served.iter().map(|of| of.engine.table.source).max().unwrap_or(Source::Datasheet);
