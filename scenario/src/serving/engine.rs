@@ -305,8 +305,11 @@ fn enough_tokens(
     }
 }
 
-/// What an engine takes of the memory: a share that is written, or what it takes by itself.
-fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> MemoryRule {
+/// What an engine takes of the memory: a share that is written, or what it takes by itself. Blocks that are given take their place.
+fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>, kv_blocks: u32) -> MemoryRule {
+    if kv_blocks > 0 {
+        section.idle(&["memory_ratio"], "blocks that follow from memory: leave `kv_blocks` out");
+    }
     let usual = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
     section.some_number("memory_ratio", 0.01..=1.0).map_or(usual, |share| usual.with_share(share))
 }
@@ -324,10 +327,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
     let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
-    if kv_blocks > 0 {
-        section.idle(&["memory_ratio"], "blocks that follow from memory: leave `kv_blocks` out");
-    }
-    let memory = memory_rule(&mut section, preset);
+    let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.some_count("graph_max", 0..=65_536);
