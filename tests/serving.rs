@@ -254,7 +254,7 @@ fn what_engines_would_not_do_is_warned_of() {
 #[test]
 fn what_a_serving_scenario_says_and_nothing_heeds_is_warned_of() {
     const LATE: [&str; 2] = ["trace.timeout_s=5", "trace.first_token_timeout_s=9"];
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["engine.api_servers=4"], "`engine.api_servers` changes nothing"),
         (&["engine.stream_interval=10"], "`engine.stream_interval` changes nothing"),
         (&["engine.tiers={ host_gib = 8 }"], "`tiers` change nothing"),
@@ -264,6 +264,7 @@ fn what_a_serving_scenario_says_and_nothing_heeds_is_warned_of() {
         (&["engine.scheduling=\"priority\""], "`scheduling = \"priority\"` changes nothing"),
         (&["engine.eviction=\"lfu\""], "`eviction = \"lfu\"` orders prefixes"),
         (&["model.weights={ experts = \"int4\" }"], "a format of experts changes nothing"),
+        (&["model.name=qwen3-30b-a3b", "model.weights={ dense = \"int4\" }"], "`weights.dense` changes nothing"),
         (&LATE, "`first_token_timeout_s` = 9 changes nothing"),
         (&["engine.adapters={ slots = 4, rank_max = 16 }"], "no request asks for an adapter"),
     ];

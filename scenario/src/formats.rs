@@ -18,12 +18,21 @@ pub struct Named {
     kv: Option<Dtype>,
     /// Whether experts are named by themselves, and not as layers like all others.
     pub has_experts: bool,
+    /// The same of other feed-forwards.
+    pub has_dense: bool,
 }
 
 impl Named {
     /// No part.
-    pub const NONE: Self =
-        Self { attention: None, dense: None, experts: None, head: None, kv: None, has_experts: false };
+    pub const NONE: Self = Self {
+        attention: None,
+        dense: None,
+        experts: None,
+        head: None,
+        kv: None,
+        has_experts: false,
+        has_dense: false,
+    };
 
     /// What a word names: all layers. The head, keys and values are parts of their own.
     pub fn of_word(word: &str) -> Option<Self> {
@@ -49,6 +58,7 @@ impl Named {
             head: part(3, found.head, self.head),
             kv: if names[4] { Some(found.kv) } else { self.kv },
             has_experts: names[2] || self.has_experts,
+            has_dense: names[1] || self.has_dense,
         }
     }
 
@@ -61,6 +71,7 @@ impl Named {
             head: self.head.or(other.head),
             kv: self.kv.or(other.kv),
             has_experts: if self.experts.is_some() { self.has_experts } else { other.has_experts },
+            has_dense: if self.dense.is_some() { self.has_dense } else { other.has_dense },
         }
     }
 

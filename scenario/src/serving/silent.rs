@@ -22,6 +22,8 @@ pub struct Places {
     weights: Option<Place>,
     /// A format of the model's experts by themselves.
     expert_weights: Option<Place>,
+    /// A format of feed-forwards that are no routed experts.
+    dense_weights: Option<Place>,
     tiers: Option<Place>,
     all_reduce: Option<Place>,
     max_context: Option<Place>,
@@ -45,6 +47,7 @@ impl Places {
             name: at("model", "name"),
             weights: at("model", "weights"),
             expert_weights: expert_weights(reader),
+            dense_weights: at("model.weights", "dense").or_else(|| at("engine.weights", "dense")),
             tiers: at("engine", "tiers"),
             all_reduce: at("engine", "all_reduce"),
             max_context: at("engine", "max_context"),
@@ -158,6 +161,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
             }
         }
     }
+    found.extend(without_dense(serving, places));
     found.extend(idle_tiers(serving, places));
     found.extend(plain_layers(serving, places));
     found.extend(whole_fleet(serving, places));
@@ -176,6 +180,27 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
             told.push(finding);
         }
     }
+}
+
+/// Whether a model has products in the format of dense feed-forwards: those, shared experts and what stands around routed ones, streams and inputs of layers.
+fn has_dense(model: &Model) -> bool {
+    let kinds = model.kinds(0, model.n_layers);
+    let is_beside = model.streams.is_some() || model.layer_inputs.is_some();
+    is_beside || kinds.iter().any(|(layer, _)| model.dense_parameters(*layer) > 0)
+}
+
+/// A format of feed-forwards that are no routed experts, where no layer has any.
+fn without_dense(serving: &Serving, places: &Places) -> Option<Finding> {
+    let mut choices = serving.plain();
+    if places.dense_weights.is_none() && !choices.any(|choice| choice.operation.kernels.weights.named.has_dense) {
+        return None;
+    }
+    if serving.groups.iter().any(|group| has_dense(&group.model)) {
+        return None;
+    }
+    let at = places.dense_weights.clone().flatten();
+    let help = "it needs layers without experts, or experts that every token visits";
+    Some(Finding::warning(Code::NoEffect, at, "`weights.dense` changes nothing").help(help))
 }
 
 /// Batches of one engine beside the costs and constants of another.
