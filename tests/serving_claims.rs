@@ -332,3 +332,50 @@ fn tokens_that_clients_get_at_once_save_what_handing_them_on_takes_and_nothing_e
         assert!(runs && found.contains("S017") == is_idle, "{more}: {found}");
     }
 }
+
+/// The base on one card, beside another engine.
+fn beside(engine: &str, batching: &str) -> String {
+    format!("{BASE}{CARD}").replacen("name = \"vllm\"\nversion = \"0.19.0\"", engine, 1).replacen(
+        "\"vllm-v1\"",
+        &format!("\"{batching}\""),
+        1,
+    )
+}
+
+/// A key that is named changes no figure, and one that is not named does.
+fn idle_as_told(text: &str, set: &[&str], key: &str, is_idle: bool) {
+    let (name, _) = key.split_once('=').expect("a key with a value");
+    let with = [set, &[key, "trace.requests=40"]].concat();
+    let (found, runs) = words(text, &with);
+    assert!(runs, "{with:?}: {found}");
+    assert_eq!(found.contains(&format!("`{name}` changes nothing")), is_idle, "{with:?}: {found}");
+    let metrics = |set: &[&str]| rows(text, set)[0].metrics.clone();
+    assert_eq!(metrics(&with) == metrics(&[set, &["trace.requests=40"]].concat()), is_idle, "{with:?}");
+}
+
+#[test]
+fn host_times_of_launches_that_graphs_leave_out_are_named() {
+    const PLAIN: &str = "engine.host_us_per_layer=9000";
+    const EXPERTS: &str = "engine.host_us_per_expert_layer=9000";
+    const MOE: &str = "model.name=qwen3-30b-a3b";
+    const VISION: [&str; 2] =
+        ["model.name=qwen2.5-vl-7b", "trace.images={ per_request = 1, width = 512, height = 512 }"];
+    let [new, old] = ["0.5.10", "0.5.6"]
+        .map(|version| beside(&format!("name = \"sglang\"\nversion = \"{version}\"\nmax_sequences = 64"), "sglang"));
+    let vllm = format!("{BASE}{CARD}");
+    let cases: [(&str, &[&str], &str, bool); 10] = [
+        (&new, &[], PLAIN, true),
+        (&old, &[], PLAIN, false),
+        (&new, &VISION, PLAIN, false),
+        (&new, &[MOE], PLAIN, true),
+        (&new, &[MOE], EXPERTS, true),
+        (&old, &[MOE], EXPERTS, false),
+        (&vllm, &[], PLAIN, false),
+        (&vllm, &["engine.graph_max=8192"], PLAIN, true),
+        (&vllm, &[MOE, "engine.host_us_per_expert_layer=500"], PLAIN, true),
+        (&vllm, &[MOE], PLAIN, false),
+    ];
+    for (text, set, key, is_idle) in cases {
+        idle_as_told(text, set, key, is_idle);
+    }
+}

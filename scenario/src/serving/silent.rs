@@ -1,6 +1,8 @@
 //! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
 //! as it is.
 
+mod launches;
+
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
 use engine::model::{Model, narrow_checkpoint};
@@ -34,6 +36,7 @@ pub struct Places {
     intricate: Option<Place>,
     first_token: Option<Place>,
     watermark: Option<Place>,
+    launches: launches::Written,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -58,6 +61,7 @@ impl Places {
             intricate: at("engine", "host_us_per_intricate_layer"),
             first_token: at("fleet", "first_token"),
             watermark: at("engine", "watermark_ratio"),
+            launches: launches::written(reader),
             experts,
         }
     }
@@ -173,6 +177,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_servers(serving, places));
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
+    found.extend(launches::idle(serving, &places.launches));
     let mut told: Vec<Finding> = Vec::new();
     for finding in found {
         if !told.contains(&finding) {
