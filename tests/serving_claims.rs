@@ -379,3 +379,31 @@ fn host_times_of_launches_that_graphs_leave_out_are_named() {
         idle_as_told(text, set, key, is_idle);
     }
 }
+
+#[test]
+fn keys_of_played_iterations_are_named_where_times_are_given() {
+    let plain = beside("max_tokens = 2048", "vllm-v1");
+    const STAGE: &str = "cost.stage_ms={ a = 1e-5, b = 0.01, c = 5.0, gamma = 1e-5 }";
+    for key in ["engine.host_us_per_step=5000", "engine.loop='async'", "engine.graph_max=0"] {
+        idle_as_told(&plain, &[STAGE], key, true);
+    }
+    for key in ["cost.attention_flops_ratio=0.5", "cost.sustained_flops_ratio=0.3"] {
+        idle_as_told(&plain, &[STAGE], key, true);
+        idle_as_told(&plain, &[], key, false);
+    }
+    idle_as_told(&plain, &[], "engine.host_us_per_step=5000", false);
+    idle_as_told(&plain, &[STAGE], "engine.max_sequences=2", false);
+    let (found, _) = words(&plain, &[STAGE, "engine.all_reduce='fused'"]);
+    assert_eq!(found.matches("`engine.all_reduce` changes nothing").count(), 1, "{found}");
+    let runs = "kind = \"serving\"\n[model]\nname = \"llama-3-8b\"\n[trace]\nprompt_tokens = 1024\noutput_tokens = 128\narrivals = \"held\"\n\
+                concurrency = 16\n[engine]\nframework = \"vllm\"\n[cost]\nlaw = \"published-runs\"\n[policies]\nrun = [\"vllm-v1\"]\n";
+    let runs = format!("{runs}{CARD}");
+    let (found, may_run) = words(&runs, &["engine.weights='fp8'"]);
+    assert!(may_run && !found.contains("S017"), "{found}");
+    for key in ["engine.max_sequences=8", "engine.host_us_per_step=5000", "slo.ttft_s=0.1", "fleet.router='random'"] {
+        let (name, _) = key.split_once('=').expect("a key with a value");
+        let (found, may_run) = words(&runs, &[key]);
+        assert!(may_run && found.contains(&format!("`{name}` changes nothing")), "{key}: {found}");
+        assert_eq!(rows(&runs, &[key])[0].metrics, rows(&runs, &[])[0].metrics, "{key}");
+    }
+}

@@ -545,7 +545,7 @@ fn all_checks(reader: &mut Reader<'_>, serving: &mut Serving, places: &Places, b
         silent::formats(reader, serving, places);
     }
     check(reader, serving, before);
-    if is_played(serving) && reader.n_errors() == before {
+    if reader.n_errors() == before {
         silent::check(reader, serving, places);
         fleet::idle(serving).into_iter().for_each(|finding| reader.find(finding));
     }

@@ -2,6 +2,7 @@
 //! as it is.
 
 mod launches;
+mod laws;
 
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
@@ -37,6 +38,8 @@ pub struct Places {
     first_token: Option<Place>,
     watermark: Option<Place>,
     launches: launches::Written,
+    /// Keys that say how iterations are played.
+    of_played: Vec<(&'static str, Place)>,
     experts: [(&'static str, Option<Place>); 4],
 }
 
@@ -62,6 +65,7 @@ impl Places {
             first_token: at("fleet", "first_token"),
             watermark: at("engine", "watermark_ratio"),
             launches: launches::written(reader),
+            of_played: laws::written(reader),
             experts,
         }
     }
@@ -131,7 +135,24 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
 
 /// Warns of what is not heeded.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
-    without_prefixes(reader, serving);
+    let mut found = laws::idle(serving, &places.of_played);
+    if super::is_played(serving) {
+        without_prefixes(reader, serving);
+        let mut others = of_played(serving, places);
+        others.retain(|other| !found.iter().any(|finding| finding.what == other.what));
+        found.extend(others);
+    }
+    let mut told: Vec<Finding> = Vec::new();
+    for finding in found {
+        if !told.contains(&finding) {
+            reader.find(finding.clone());
+            told.push(finding);
+        }
+    }
+}
+
+/// What is not heeded where requests are played.
+fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     found.extend(serving.choices.iter().filter_map(|choice| other_engine(serving, choice)));
     for choice in serving.plain() {
@@ -178,13 +199,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
     found.extend(launches::idle(serving, &places.launches));
-    let mut told: Vec<Finding> = Vec::new();
-    for finding in found {
-        if !told.contains(&finding) {
-            reader.find(finding.clone());
-            told.push(finding);
-        }
-    }
+    found
 }
 
 /// Whether a model has products in the format of dense feed-forwards: those, shared experts and what stands around routed ones, streams and inputs of layers.

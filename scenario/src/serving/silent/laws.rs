@@ -1,0 +1,86 @@
+//! Keys that say how iterations are played, in a scenario whose times are given: `stage_ms`, or means of published runs.
+
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Reader};
+
+use super::super::{CostLaw, Serving};
+
+/// What the time of an iteration follows from where nobody gives it.
+const OF_ITERATIONS: [&str; 13] = [
+    "engine.host_us_per_step",
+    "engine.host_us_per_sequence",
+    "engine.host_us_per_layer",
+    "engine.host_us_per_expert_layer",
+    "engine.host_us_per_intricate_layer",
+    "engine.detokenize_us_per_sequence",
+    "engine.loop",
+    "engine.graph_max",
+    "engine.all_reduce",
+    "engine.expert_skew",
+    "cost.attention_flops_ratio",
+    "cost.sustained_flops_ratio",
+    "cost.strict_hull",
+];
+
+/// What means of published runs know besides nothing of: queues, memory, clients, limits of latencies, prices.
+const OF_REQUESTS: [&str; 28] = [
+    "engine.max_sequences",
+    "engine.max_tokens",
+    "engine.max_context",
+    "engine.block_tokens",
+    "engine.kv_blocks",
+    "engine.memory_ratio",
+    "engine.watermark_ratio",
+    "engine.prefix_cache",
+    "engine.eviction",
+    "engine.preemption",
+    "engine.swap_gib",
+    "engine.recv_interval",
+    "engine.batch_wait",
+    "engine.prompt_rank",
+    "engine.encoder_tp",
+    "engine.start_ms",
+    "engine.tokenize_us_per_token",
+    "engine.stream_us_per_token",
+    "engine.stream_interval",
+    "engine.api_servers",
+    "fleet.router",
+    "fleet.first_token",
+    "fleet.usd_per_gpu_hour",
+    "slo.ttft_s",
+    "slo.tpot_s",
+    "slo.e2e_s",
+    "slo.warm_up_s",
+    "trace.requests",
+];
+
+/// Those of the keys that are written, with their places.
+pub(super) fn written(reader: &Reader<'_>) -> Vec<(&'static str, Place)> {
+    let keys = OF_ITERATIONS.into_iter().chain(OF_REQUESTS);
+    keys.filter_map(|key| {
+        let (section, name) = key.split_once('.').expect("a key of a section");
+        reader.peek_in(section, name).map(|(_, at)| (key, at))
+    })
+    .collect()
+}
+
+/// Those that change nothing, as times are given.
+pub(super) fn idle(serving: &Serving, written: &[(&'static str, Place)]) -> Vec<Finding> {
+    let (is_played, help) = match serving.law {
+        CostLaw::Operations => return Vec::new(),
+        CostLaw::Stages(_) => (true, "it needs times of operations: `stage_ms` in `[cost]` is all that a stage takes"),
+        CostLaw::PublishedRuns(_) => (false, "it needs requests that are played: leave `law` out of `[cost]`"),
+    };
+    let has_experts = serving.groups.iter().any(|group| group.model.experts.is_some());
+    let mut found = Vec::new();
+    for (key, at) in written {
+        // Keys of experts were told of where nobody has any.
+        let is_told = !has_experts && key.contains("expert");
+        let is_heeded = is_played && OF_REQUESTS.contains(key);
+        if !is_told && !is_heeded {
+            let what = format!("`{key}` changes nothing");
+            found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+        }
+    }
+    found
+}
