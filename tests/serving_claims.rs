@@ -407,3 +407,55 @@ fn keys_of_played_iterations_are_named_where_times_are_given() {
         assert_eq!(rows(&runs, &[key])[0].metrics, rows(&runs, &[])[0].metrics, "{key}");
     }
 }
+
+#[test]
+fn what_cannot_differ_by_other_keys_is_named() {
+    let base = format!("{BASE}{CARD}");
+    const CHUNKS: [&str; 2] = ["engine.chunk_sizes='equal-time'", "engine.chunk_tokens=512"];
+    const ASKED: &str = "trace.adapters={ count = 8 }";
+    let looks =
+        |of: &str| split("").replacen(&format!("role = \"{of}\""), &format!("role = \"{of}\"\nrecv_interval = 20"), 1);
+    let adapters =
+        |host_slots: u32| format!("engine.adapters={{ slots = 2, host_slots = {host_slots}, disk_gb_per_s = 1 }}");
+    let [some, all] = [7, 8].map(adapters);
+    // Routed experts alone; with first layers that are dense; with an expert that every token visits.
+    const DENSE: &str = "engine.weights={ dense = 'fp8' }";
+    const MODELS: [&str; 3] =
+        ["model.name=qwen3-30b-a3b", "model.name=deepseek-v2-lite", "model.name=qwen1.5-moe-a2.7b"];
+    let way = base.replacen("\"vllm-v1\"", "\"a\"", 1)
+        + "[[policies.variant]]\nname = \"a\"\npolicy = \"vllm-v1\"\nweights = { dense = \"fp8\" }\n";
+    const LONG: &str = "trace={ prompt_tokens = 4000, output_tokens = 20, requests = 8, rate_per_s = 1 }";
+    let sparse = |above: u32| {
+        format!(
+            "engine.prefill_attention={{ kernel = 'minference', vertical = 100, slash = 600, above_tokens = {above} }}"
+        )
+    };
+    let [above, below] = [4020, 3000].map(sparse);
+    let cases: [(&str, &[&str], &str); 15] = [
+        (&base, &[MODELS[0], DENSE], "`weights.dense` changes nothing"),
+        (&base, &[MODELS[1], DENSE], ""),
+        (&base, &[MODELS[2], DENSE], ""),
+        (&way, &[MODELS[0]], "`weights.dense` changes nothing"),
+        (&way, &[], ""),
+        (&base, &[LONG, &above], "`prefill_attention` changes nothing"),
+        (&base, &[LONG, &below], ""),
+        (&base, &CHUNKS, ""),
+        (&base, &[CHUNKS[0], CHUNKS[1], "engine.chunk_tokens_min=511"], ""),
+        (
+            &base,
+            &[CHUNKS[0], CHUNKS[1], "engine.chunk_tokens_min=512"],
+            "`chunk_sizes = \"equal-time\"` changes nothing",
+        ),
+        (&base, &[CHUNKS[0], "engine.chunk_tokens_min=9000"], "`chunk_sizes = \"equal-time\"` changes nothing"),
+        (&looks("prefill"), &[], "`recv_interval` of `p` changes nothing"),
+        (&looks("decode"), &[], ""),
+        (&base, &[ASKED, &some], ""),
+        (&base, &[ASKED, &all], "`disk_gb_per_s` changes nothing"),
+    ];
+    for (text, set, expected) in cases {
+        let (found, runs) = words(text, set);
+        assert!(runs, "{set:?}: {found}");
+        assert_eq!(found.contains("S017"), !expected.is_empty(), "{set:?}: {found}");
+        assert!(found.contains(expected), "{set:?}: {found}");
+    }
+}

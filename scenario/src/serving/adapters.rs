@@ -207,6 +207,33 @@ fn misfit(
     }
 }
 
+/// Adapters that requests of a choice ask for.
+fn count_asked(serving: &Serving, choice: &ServingChoice) -> u32 {
+    let streams = serving.streams.iter().filter(|stream| choice.takes(stream));
+    streams.filter_map(|stream| stream.clients.adapters).map(|of| of.count).sum()
+}
+
+/// Disks that no adapter comes from: host memory keeps all of them.
+fn idle_disks(reader: &mut Reader<'_>, serving: &Serving) {
+    let mut kept = None;
+    for choice in &serving.choices {
+        let AdapterChoice::Apart(AdapterOptions { supply, .. }) = choice.operation.adapters else { continue };
+        let count = count_asked(serving, choice);
+        if supply.disk_gb_per_s.is_none() || count == 0 {
+            continue;
+        }
+        if count > supply.host_slots {
+            return;
+        }
+        kept = Some((supply.host_slots, count));
+    }
+    if let Some((slots, count)) = kept {
+        let what =
+            format!("`disk_gb_per_s` changes nothing: host memory keeps {slots} adapters, and there are {count}");
+        reader.warn(Code::NoEffect, None, what, "it needs `host_slots` below the number of adapters");
+    }
+}
+
 /// Room that nobody asks for is named: it takes memory.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let asks = |choice: &ServingChoice| {
@@ -219,4 +246,5 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let help = "`adapters = { count = 40, rank = 16 }` in `[trace]` or in a stream";
         reader.warn(Code::NoEffect, None, what, help);
     }
+    idle_disks(reader, serving);
 }

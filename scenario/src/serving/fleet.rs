@@ -332,6 +332,12 @@ pub fn idle(serving: &Serving) -> Vec<Finding> {
             tell(&group.at, format!("`port_gb_per_s` of `{name}` changes nothing"), help);
         }
     }
+    for (index, group) in groups.iter().enumerate() {
+        if group.recv_interval.is_some() && group.role == Role::Prefill {
+            let what = format!("`recv_interval` of `{}` changes nothing", name_of(group, index));
+            tell(&group.at, what, "it needs replicas that decode: hosts look for requests after every prompt");
+        }
+    }
     found
 }
 

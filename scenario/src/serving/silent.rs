@@ -3,6 +3,7 @@
 
 mod launches;
 mod laws;
+mod prompts;
 
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
@@ -199,6 +200,8 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
     found.extend(launches::idle(serving, &places.launches));
+    found.extend(prompts::equal_chunks(serving));
+    found.extend(prompts::dense(serving));
     found
 }
 
