@@ -1,6 +1,6 @@
 //! What the table of each kind of result shows, the metric that counts first: keys with their headings.
 
-use crate::{Column, RunResult};
+use crate::{Column, PolicyResult, RunResult};
 
 /// Metrics that a table shows.
 pub fn columns(view: &[(&str, &str)]) -> Vec<Column> {
@@ -73,6 +73,14 @@ pub const CURRICULUM: [(&str, &str); 7] = [
     ("cost_usd", "cost"),
     ("n_stages", "stages"),
 ];
+
+/// What a table of fine-tuning shows: costs and shares of a budget where some row has them.
+pub fn of_curriculum(results: &[PolicyResult]) -> Vec<Column> {
+    let has = |key: &str| results.iter().any(|result| result.metrics.contains_key(key));
+    let mut shown = CURRICULUM.to_vec();
+    shown.retain(|(key, _)| !["cost_usd", "budget_ratio"].contains(key) || has(key));
+    columns(&shown)
+}
 
 /// Steps of reinforcement learning.
 pub const RL: [(&str, &str); 7] = [

@@ -37,7 +37,6 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
             format!("{}\n\n{rows}\n\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
         }
     })?;
-    // A fleet without a plan has its answer all the same.
     if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {
         write(&plan, &format!("{:#}\n", planned.json))?;
     }

@@ -189,8 +189,8 @@ pub struct Answer {
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,
-    /// Why it has none; empty where it has one, or no fleet is chosen.
-    pub no_headroom: String,
+    /// Why it has none, as a sentence; `None` where it has one, or no fleet is chosen.
+    pub no_headroom: Option<String>,
     /// What other prices and loads would change.
     pub sensitivity: Vec<Sensitivity>,
 }
@@ -366,7 +366,8 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     let chosen = cheapest(&all, &usd, &|tried| tried.point.attainment_ratio >= target);
     let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
     let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate)).transpose();
-    let (headroom, no_headroom) = headroom.map_or_else(|refused| (None, refused.why), |found| (found, String::new()));
+    let (headroom, no_headroom) = headroom
+        .map_or_else(|refused| (None, Some(format!("headroom is not known: {}", refused.why))), |found| (found, None));
     let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
     let points = all.into_iter().map(|tried| tried.point).collect();
     Answer { points, left_out, chosen, safe, headroom, no_headroom, sensitivity }

@@ -27,6 +27,26 @@ use crate::records::End;
 use crate::replica::Counts;
 use crate::request::Requests;
 
+/// From the least to the most of a figure that is expected and its values at both ends of the costs. It need not lie between these: requests meet in other
+/// batches there.
+pub const fn interval_of(expected: f64, [fast, slow]: [f64; 2]) -> [f64; 2] {
+    [expected.min(fast).min(slow), expected.max(fast).max(slow)]
+}
+
+/// Intervals of figures over the ends of the costs. Where times are not given, what no cost explains widens them.
+pub fn intervals(
+    values: &BTreeMap<String, f64>,
+    [fast, slow]: &[BTreeMap<String, f64>; 2],
+    are_times_known: bool,
+) -> BTreeMap<String, [f64; 2]> {
+    let of = |key: &str| {
+        let of_costs = interval_of(*values.get(key)?, [*fast.get(key)?, *slow.get(key)?]);
+        let interval = if are_times_known { of_costs } else { unexplained::around(key, values, of_costs) };
+        Some((key.to_owned(), interval))
+    };
+    WITH_INTERVAL.into_iter().filter_map(of).collect()
+}
+
 /// Figures that have an interval over the ends of the costs.
 pub const WITH_INTERVAL: [&str; 10] = [
     "ttft_s.mean",

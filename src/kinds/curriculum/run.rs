@@ -44,20 +44,13 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
     let source = if scenario.profile.is_none() { Source::Datasheet } else { source };
     let outside = results.iter().filter_map(|row| row.metrics.get("outside_hull_ratio").copied());
     let outside_hull_ratio = outside.fold(0.0, f64::max);
-    let mut columns = views::CURRICULUM.to_vec();
-    let asked = &scenario.asked;
-    columns.retain(|(key, _)| match *key {
-        "cost_usd" => asked.usd_per_gpu_hour.is_some(),
-        "budget_ratio" => asked.search.budget_s.is_finite(),
-        _ => true,
-    });
     RunResult {
         cost_model: CostModelFacts {
             outside_hull_ratio,
             outside_hull: if outside_hull_ratio > 0.0 { vec!["products of training".to_owned()] } else { Vec::new() },
             ..kinds::costs(kinds::profile_name(scenario.profile.as_ref()), source.name(), &scenario.free_parameters)
         },
-        columns: views::columns(&columns),
+        columns: views::of_curriculum(&results),
         speedup_ratio: reports::gains::of_metric(&results, &scenario.head.baseline, views::CURRICULUM[0].0),
         results,
         ..kinds::blank(&scenario.head)

@@ -278,14 +278,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     }
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
-    let (is_known, mut interval) = (scenario.times_are_known(), BTreeMap::new());
-    for key in metrics::WITH_INTERVAL {
-        if let (Some(low), Some(high), Some(expected)) = (ends[0].get(key), ends[1].get(key), values.get(key)) {
-            let of_costs = interval_of(*expected, [*low, *high]);
-            let ends = if is_known { of_costs } else { metrics::unexplained::around(key, &values, of_costs) };
-            interval.insert(key.to_owned(), ends);
-        }
-    }
+    let interval = metrics::intervals(&values, &ends, scenario.times_are_known());
     let result = PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
@@ -298,12 +291,6 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
         ..PolicyResult::default()
     };
     Row { result, source, curves, provenance: provenance(scenario, choice, average) }
-}
-
-/// From the least to the most of a figure that is expected and its values at both ends of the costs. It need not lie between these: requests meet in other
-/// batches there.
-const fn interval_of(expected: f64, [a, b]: [f64; 2]) -> [f64; 2] {
-    [expected.min(a).min(b), expected.max(a).max(b)]
 }
 
 /// Where the time of an average iteration comes from, on every group.

@@ -32,12 +32,10 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let mut sources = vec![costs(scenario)];
     if stop::is_asked() {
         // Loads and prices that were not served would read as limits that are broken.
-        (answer.headroom, answer.no_headroom, answer.sensitivity) = (None, String::new(), Vec::new());
+        (answer.headroom, answer.no_headroom, answer.sensitivity) = (None, None, Vec::new());
         sources.push("stopped early: fleets that were not served are left out, and headroom is not known".to_owned());
     }
-    if !answer.no_headroom.is_empty() {
-        sources.push(format!("headroom is not known: {}", answer.no_headroom));
-    }
+    sources.extend(answer.no_headroom.take());
     sources.extend(scenario.one_draw());
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());

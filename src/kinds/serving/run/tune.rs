@@ -18,7 +18,7 @@ use serve::outlook::{self, Load, Outlook};
 use serve::step_cost::StepTable;
 
 use super::best::candidate;
-use super::{figures, interval_of};
+use super::figures;
 use crate::kinds;
 use scenario::serving::{Best, Operation, Serving, ServingChoice};
 
@@ -232,8 +232,8 @@ impl Settings<'_> {
         let [fast, slow] = [Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case).values);
         let of = |values: &BTreeMap<String, f64>| values.get(&self.best.aim.metric).copied();
         let expected = self.played.get(&at).and_then(|played| played.figure.as_ref().ok().copied());
-        let ends = expected.zip(of(&fast).zip(of(&slow)));
-        let interval = ends.map(|(expected, (fast, slow))| interval_of(expected, [fast, slow]));
+        let ends = of(&fast).zip(of(&slow)).zip(expected);
+        let interval = ends.map(|((fast, slow), expected)| metrics::interval_of(expected, [fast, slow]));
         (interval, expect::broken(&self.best.within, &slow).unwrap_or_default())
     }
 }
