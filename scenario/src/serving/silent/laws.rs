@@ -22,7 +22,7 @@ const OF_ITERATIONS: [&str; 13] = [
     "cost.strict_hull",
 ];
 
-/// What means of published runs know besides nothing of: queues, memory, clients, limits of latencies, prices.
+/// What means of published runs do not tell either: queues, memory, clients, limits of latencies, prices.
 const OF_REQUESTS: [&str; 28] = [
     "engine.max_sequences",
     "engine.max_tokens",

@@ -26,7 +26,7 @@ mod known;
 mod lanes;
 mod messages;
 pub mod mixed;
-mod pass;
+pub(crate) mod pass;
 mod rank_times;
 mod sharded;
 mod sync;

@@ -35,7 +35,7 @@ pub(in crate::fleet) enum State {
 }
 
 /// Losses in a row, with work under way and nothing gained, after which a replica is not waited for any more: what it has to do takes longer than it
-/// lives. A chance of one in a hundred would have come by then, but for 4 times in 100,000.
+/// lives. A replica that gains something in one life of a hundred is given up by mistake 4 times in 100,000.
 const VAIN_MAX: u32 = 1000;
 
 /// Losses of a replica since it gained something.

@@ -550,7 +550,7 @@ const fn all_but_one_layer(piece: &Stage) -> Stage {
 }
 
 /// What follows attention in all layers of a stage.
-pub(super) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+pub(crate) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
     let shard = problem.shard();
     let dense = if stage.is_repeated && shard.framework.torch().is_some() {
         layer::read_by_backward(&shard, tokens)
