@@ -327,3 +327,22 @@ fn every_combination_is_asked_about_capacity_or_says_why_not() {
         }
     }
 }
+
+#[test]
+fn a_fleet_that_holds_no_request_hinders_no_other() {
+    // 140 GB of weights: one card holds none of it, and two hold all of it.
+    let set =
+        [&SMALL[..3], &["model.name='llama-3-70b'", "engine.tp=1", "capacity.tp=[1,4]", "trace.requests=60"]].concat();
+    let found = commands::capacity_of("serving/capacity", &set).expect("a report");
+    let is_out = |name: &str| found.left_out.iter().any(|(out, why)| out.contains(name) && why.contains("weights"));
+    assert!(is_out("h100-sxm tp 1") && found.points.iter().any(|point| point.name == "1 x h100-sxm tp 4"), "{found:?}");
+    assert!(found.sources[0].starts_with("costs: "), "{:?}", found.sources);
+}
+
+#[test]
+fn a_fleet_that_no_plan_may_have_is_not_recommended() {
+    let set = [&SMALL[..3], &["capacity.tp=[1,4]", "capacity.gpus_per_node=3", "trace.requests=60"]].concat();
+    let found = commands::capacity_of("serving/capacity", &set).expect("a report");
+    assert!(!found.points.is_empty() && found.points.iter().all(|point| !point.name.contains("tp 4")), "{found:?}");
+    assert!(found.left_out.iter().any(|(_, why)| why.contains("must fill them")), "{:?}", found.left_out);
+}

@@ -320,3 +320,11 @@ fn what_has_no_place_in_a_step_is_said() {
     let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=search", "cluster.nodes=1"]);
     assert!(found.contains("leaves no node of 1 to generate"), "{found}");
 }
+
+#[test]
+fn answers_that_take_long_to_play_are_told_of() {
+    const MANY: [&str; 3] = ["rollouts.placement=split", "rollouts.off_policy=1", "rollouts.prompts=20000"];
+    let streamed = messages(&[&MANY[..], &["rollouts.batches=streamed"]].concat());
+    assert!(streamed.contains("80 batches of 640000 answers take about"), "{streamed}");
+    assert!(!messages(&MANY).contains("answers take about"));
+}

@@ -406,6 +406,13 @@ fn keys_of_played_iterations_are_named_where_times_are_given() {
         assert!(may_run && found.contains(&format!("`{name}` changes nothing")), "{key}: {found}");
         assert_eq!(rows(&runs, &[key])[0].metrics, rows(&runs, &[])[0].metrics, "{key}");
     }
+    let way = runs.replacen("run = [\"vllm-v1\"]", "run = [\"mine\"]", 1)
+        + "[[policies.variant]]\nname = \"mine\"\nframework = \"vllm\"\nmax_sequences = 8\nrouter = \"random\"\ntp = 1\n";
+    let (found, may_run) = words(&way, &[]);
+    assert!(may_run && found.matches("of `mine` changes nothing").count() == 2, "{found}");
+    for key in ["max_sequences", "router"] {
+        assert!(found.contains(&format!("`{key}` of `mine` changes nothing")), "{found}");
+    }
 }
 
 #[test]

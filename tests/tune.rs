@@ -231,18 +231,25 @@ fn what_is_sought_is_a_whole_metric_and_the_choice_has_no_name() {
 }
 
 #[test]
-fn weights_that_do_not_fit_say_which_degree_to_write() {
-    let check = |more: &[&str]| {
+fn a_policy_that_holds_no_request_hinders_no_search_and_is_refused_alone() {
+    // Weights leave no room on one card, or room for a few hundred tokens.
+    let short = ["cluster.gpu='l40s'", "engine.memory_ratio=0.7775"];
+    for (short, why) in short.into_iter().zip(["`tp = 2` would fit", "longer than a replica"]) {
         let (source, folder) = scenario::find("serving/tune").expect("shipped");
-        let set = ["cluster.gpu='l40s'", "tune.tp=[2,4]", "tune.weights=['bf16']", "trace.requests=50"];
-        let set = set.iter().chain(more).map(|text| (*text).to_owned()).collect();
-        kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
-    };
-    let refused = check(&["engine.tp=1"]);
-    let text = input::diagnostic::render(&refused.source, &refused.findings);
-    assert!(refused.scenario.is_none() && text.contains("S094") && text.contains("write `engine.tp`"), "{text}");
-    // What it says is right.
-    assert!(check(&["engine.tp=2"]).scenario.expect("good").tuned().expect("`[tune]`").counts.settings > 0);
+        let set = [short, "tune.weights=['bf16']", "trace.requests=50", "engine.tp=1", "tune.tp=[1,2,4]"];
+        let set = set.map(str::to_owned).to_vec();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let job = checked.scenario.unwrap_or_else(|| panic!("{short}: it is refused"));
+        let found = job.tuned().expect("`[tune]`");
+        assert!(found.counts.settings > 0 && found.counts.unfit < found.counts.settings, "{short}: {:?}", found.counts);
+        let ran = job.run(&|_| {});
+        assert!(
+            ran.results.iter().all(|row| !row.status.is_ok() && row.why.contains(why)),
+            "{short}: {:?}",
+            ran.results
+        );
+        assert!(job.plan(&ran.results[0].policy).is_some_and(|planned| planned.is_err()), "{short}");
+    }
 }
 
 #[test]

@@ -171,6 +171,17 @@ impl<'f> Reader<'f> {
         tables.map(|(key, value)| (key.name.to_string(), place(value.span))).collect()
     }
 
+    /// Keys of the tables of a list in a section, as `variant` of `policies`: the name of the table, the key, and where; left where they are.
+    pub fn keys_of_list(&self, section: &str, list: &str) -> Vec<(String, String, Place)> {
+        let found = self.root.get(section).and_then(|table| table.as_table()?.get(list)?.as_array());
+        let mut keys = Vec::new();
+        for table in found.into_iter().flatten().filter_map(Value::as_table) {
+            let name = table.get("name").and_then(Value::as_str).unwrap_or(list);
+            keys.extend(table.iter().map(|(key, value)| (name.to_owned(), key.name.to_string(), place(value.span))));
+        }
+        keys
+    }
+
     /// Whether the file has a section, or a key before the first one, of that name.
     pub fn has(&self, name: &str) -> bool {
         self.root.contains_key(name)

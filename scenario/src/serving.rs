@@ -108,6 +108,8 @@ pub struct ServingChoice {
     pub prefill_replicas: u32,
     /// What was listed of a choice that is one of several to choose among; `None` for any other.
     pub candidate: Option<Candidate>,
+    /// Why its replicas hold no request, where `[tune]` or `[capacity]` look at others and it is refused when it is run.
+    pub unfit: Option<String>,
 }
 
 impl ServingChoice {
@@ -277,7 +279,9 @@ impl Serving {
         quoted: &[Quoted],
         load: Requests,
     ) -> Result<Self, Refused> {
-        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), capacity: None, ..self.clone() };
+        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), ..self.clone() };
+        // It is asked about itself alone, so what does not fit is an error.
+        (varied.capacity, varied.tune) = (None, None);
         varied.choices.retain(|choice| choice.name == policy);
         varied.head.origin.set.extend(capacity::overrides(policy, variation, quoted));
         match variation {
@@ -325,6 +329,16 @@ impl Serving {
     /// Ways that are compared by themselves.
     pub fn plain(&self) -> impl Iterator<Item = &ServingChoice> {
         self.choices.iter().filter(|choice| choice.candidate.is_none())
+    }
+
+    /// Those of them whose replicas hold a request.
+    pub fn fitting(&self) -> impl Iterator<Item = &ServingChoice> {
+        self.plain().filter(|choice| choice.unfit.is_none())
+    }
+
+    /// Whether a verb looks at other engines and fleets than those that are written.
+    pub const fn looks_at_others(&self) -> bool {
+        self.tune.is_some() || self.capacity.is_some()
     }
 
     /// Ways that the best one is chosen among.

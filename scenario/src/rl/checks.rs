@@ -1,9 +1,11 @@
 //! What only shows when the sides of a step are seen together, and sections that one side does not have.
 
-use rl::cycle::Placement;
+use planner::effort::served;
+use rl::cycle::{Batches, Placement, STREAMED_BATCHES};
 
 use super::rollouts::Nodes;
 use super::{Rl, Way};
+use crate::effort;
 use input::diagnostic::Code;
 use input::reader::Reader;
 
@@ -88,6 +90,20 @@ pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
     }
     if scenario.ways.iter().any(|way| way.places.train_nodes != Nodes::Own) {
         shared_out(reader, scenario);
+    }
+    tell_effort(reader, scenario);
+}
+
+/// Tells how long it may take to play the answers of all ways.
+fn tell_effort(reader: &mut Reader<'_>, scenario: &Rl) {
+    let is_streamed = scenario.rules.batches == Batches::Streamed;
+    let of_way = |way: &Way| if is_streamed && way.places.off_policy > 0 { STREAMED_BATCHES } else { 1 };
+    let n_batches: u64 = scenario.ways.iter().map(of_way).sum();
+    let n_answers = u64::from(scenario.rollouts.n());
+    let what = format!("{n_batches} batches of {n_answers} answers");
+    let help = "lower `rollouts.prompts` or `rollouts.answers`";
+    if let Some(finding) = effort::told(served(n_batches * n_answers, 0), (None, &what, help)) {
+        reader.find(finding);
     }
 }
 

@@ -524,7 +524,12 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             Some(if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) })
         });
         let wrong: Vec<String> = wrong.collect();
+        let looks_at_others = serving.looks_at_others();
         let Some(candidate) = &mut serving.choices[index].candidate else {
+            if looks_at_others {
+                serving.choices[index].unfit = wrong.into_iter().next();
+                continue;
+            }
             let new = wrong.into_iter().filter(|what| !found.contains(what)).collect::<Vec<_>>();
             found.extend(new);
             continue;
@@ -533,17 +538,12 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     }
     let checkpoint = silent::narrower_checkpoint(&serving.model)
         .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));
-    // Lists of other degrees do not help policies that `run` serves.
-    let section = [("tune", serving.tune.is_some()), ("capacity", serving.capacity.is_some())];
-    let listed = section.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| {
-        format!(
-            "policies of `policies.run` have to fit too: write `engine.tp`, `[{name}]` tries its lists all the same"
-        )
-    });
-    let help: Vec<String> = checkpoint.into_iter().chain(listed).collect();
     for what in found {
         let finding = Finding::error(Code::NoRoomForCache, None, what);
-        reader.find(if help.is_empty() { finding } else { finding.help(help.join("; ")) });
+        reader.find(match &checkpoint {
+            Some(help) => finding.help(help),
+            None => finding,
+        });
     }
     beyond_memory(reader, serving);
 }

@@ -9,7 +9,7 @@ use input::diagnostic::Code;
 use input::reader::Reader;
 
 /// Names what no replica holds, and prefixes that no replica shares.
-pub(super) fn check(reader: &mut Reader<'_>, serving: &Serving) {
+pub(super) fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
     holds(reader, serving);
     starts(reader, serving);
     shares(reader, serving);
@@ -33,7 +33,7 @@ fn starts(reader: &mut Reader<'_>, serving: &Serving) {
     if serving.engine.preset.is_none_or(|preset| preset.name != "vllm") {
         return;
     }
-    let limits = serving.plain().flat_map(|choice| {
+    let limits = serving.fitting().flat_map(|choice| {
         serving.groups_of(choice).into_iter().map(move |group| of_rank(serving, choice, group)).collect::<Vec<_>>()
     });
     let Some(short) = limits.into_iter().find(|limits| room(limits) < u64::from(limits.context_max)) else { return };
@@ -59,42 +59,78 @@ fn shares(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
-/// Requests that no replica could ever hold are named before the run.
-fn holds(reader: &mut Reader<'_>, serving: &Serving) {
-    for choice in serving.plain() {
-        let of_group = |group| of_rank(serving, choice, group);
-        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_group).collect();
-        let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
-        let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
+/// Requests of a choice that its largest replica could never hold.
+struct TooLong {
+    n: usize,
+    n_requests: usize,
+    largest: Limits,
+    /// Whether prompts are not cut, so that an iteration holds a whole one.
+    is_whole: bool,
+}
+
+impl TooLong {
+    /// `None` where the largest replica holds every request.
+    fn of(serving: &Serving, choice: &ServingChoice) -> Option<Self> {
+        let limits = serving.groups_of(choice).into_iter().map(|group| of_rank(serving, choice, group));
+        let largest = limits.max_by_key(most)?;
         let requests = serving.requests_of(choice);
         let is_whole = choice.batcher.cut() == Cut::Never;
         let is_too_long = |index: &usize| {
             let Request { prompt, output, .. } = requests.list[*index];
-            u64::from(prompt) + u64::from(output) > most(largest) || (is_whole && prompt > largest.tokens_max)
+            u64::from(prompt) + u64::from(output) > most(&largest) || (is_whole && prompt > largest.tokens_max)
         };
         let n = (0..requests.len()).filter(is_too_long).count();
-        if n == 0 {
-            continue;
-        }
-        let (whole, tokens) = if is_whole {
-            (format!(", {} tokens of an iteration, which cuts no prompt", largest.tokens_max), ", `engine.max_tokens`")
+        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, is_whole })
+    }
+
+    /// Whether other engines could hold some: memory leaves no room, and no limit that is written.
+    fn is_for_memory(&self) -> bool {
+        room(&self.largest) < u64::from(self.largest.context_max) && !self.is_whole
+    }
+
+    fn words(&self, name: &str) -> String {
+        let Self { n, n_requests, largest, is_whole } = self;
+        let whole = if *is_whole {
+            format!(", {} tokens of an iteration, which cuts no prompt", largest.tokens_max)
         } else {
-            (String::new(), "")
+            String::new()
         };
-        let what = format!(
-            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory{whole})",
-            requests.len(),
-            choice.name,
+        format!(
+            "{n} of {n_requests} requests are longer than a replica of `{name}` can hold ({} tokens of context, {} tokens of memory{whole})",
             largest.context_max,
             room(largest)
-        );
-        let help = format!(
+        )
+    }
+
+    fn help(&self) -> String {
+        let tokens = if self.is_whole { ", `engine.max_tokens`" } else { "" };
+        format!(
             "they are refused and meet no limit; more memory, a larger `engine.tp`{tokens} or `engine.max_context` holds them"
-        );
-        if n == requests.len() {
-            reader.refuse(Code::LongRequests, None, what, "no request could run");
+        )
+    }
+}
+
+/// Tokens of the longest request that limits hold.
+fn most(limits: &Limits) -> u64 {
+    u64::from(limits.context_max).min(room(limits) + 1)
+}
+
+/// Requests that no replica could ever hold are named before the run. A policy that holds none is refused when it is run, where a verb looks at
+/// other engines.
+fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
+    for index in 0..serving.choices.len() {
+        let choice = &serving.choices[index];
+        if choice.candidate.is_some() || choice.unfit.is_some() {
+            continue;
+        }
+        let Some(found) = TooLong::of(serving, choice) else { continue };
+        let what = found.words(&choice.name);
+        if found.n < found.n_requests {
+            reader.warn(Code::LongRequests, None, what, found.help());
+        } else if serving.looks_at_others() && found.is_for_memory() {
+            serving.choices[index].unfit = Some(what);
         } else {
-            reader.warn(Code::LongRequests, None, what, help);
+            reader.refuse(Code::LongRequests, None, what, "no request could run");
         }
     }
 }

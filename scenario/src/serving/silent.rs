@@ -40,7 +40,7 @@ pub struct Places {
     watermark: Option<Place>,
     launches: launches::Written,
     /// Keys that say how iterations are played.
-    of_played: Vec<(&'static str, Place)>,
+    of_played: Vec<laws::Written>,
     experts: [(&'static str, Option<Place>); 4],
 }
 

@@ -121,6 +121,10 @@ pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) 
 /// Halvings of what is searched: to a thousandth of it.
 const HALVINGS: u32 = 10;
 
+/// Batches that are played where they run beside one another, where two under way are enough: two and six that come at once, and six for every time
+/// that is tried.
+pub const STREAMED_BATCHES: u64 = 2 + 6 + 6 * (2 + HALVINGS as u64);
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -59,6 +59,9 @@ impl Kind for Serving {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let plain = self.plain().find(|plain| plain.name == choice);
+        if let Some(why) = plain.and_then(|plain| plain.unfit.as_ref()) {
+            return Some(Err(Refused::infeasible(why)));
+        }
         if let Some(planned) = plain.filter(|plain| scenario::serving::scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
         }
@@ -74,11 +77,11 @@ impl Kind for Serving {
 
     fn plays_requests(&self) -> bool {
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_))
-            && self.plain().any(|plain| self.names.contains(&plain.name))
+            && self.fitting().any(|plain| self.names.contains(&plain.name))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {
-        let plain = self.plain().find(|plain| plain.name == choice)?;
+        let plain = self.fitting().find(|plain| plain.name == choice)?;
         self.plays_requests().then(|| frames::of(self, plain))
     }
 
@@ -165,6 +168,9 @@ fn row(scenario: &Serving, name: &str) -> Row {
         return best::row(scenario, best);
     }
     let choice = scenario.plain().find(|choice| choice.name == name).expect("every name has a choice");
+    if let Some(why) = &choice.unfit {
+        return Row::late(kinds::refused(name, Refused::infeasible(why)));
+    }
     match &scenario.law {
         CostLaw::PublishedRuns(learned) => published::row(scenario, choice, learned),
         CostLaw::Operations | CostLaw::Stages(_) => policy(scenario, choice),
@@ -220,6 +226,9 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
 /// # Errors
 /// Why the rules are not believed.
 pub fn by_own(scenario: &Serving, choice: &ServingChoice, own: &mut Own<'_>) -> Result<PolicyResult, Refusal> {
+    if let Some(why) = &choice.unfit {
+        return Ok(kinds::refused(&choice.name, Refused::infeasible(why)));
+    }
     let Figures { values, why, planner, .. } = figures_by(scenario, choice, Case::Expected, own);
     if let Some(why) = own.refused() {
         return Err(why);

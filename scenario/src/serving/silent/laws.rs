@@ -54,18 +54,32 @@ const OF_REQUESTS: [&str; 28] = [
     "trace.requests",
 ];
 
-/// Those of the keys that are written, with their places.
-pub(super) fn written(reader: &Reader<'_>) -> Vec<(&'static str, Place)> {
-    let keys = OF_ITERATIONS.into_iter().chain(OF_REQUESTS);
-    keys.filter_map(|key| {
+/// A key that is written: the one that it is or stands for, how it is called, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    key: &'static str,
+    words: String,
+    at: Place,
+}
+
+/// Those of the keys that are written, and those of variants that stand for them.
+pub(super) fn written(reader: &Reader<'_>) -> Vec<Written> {
+    let keys = || OF_ITERATIONS.into_iter().chain(OF_REQUESTS);
+    let mut found = Vec::new();
+    for key in keys() {
         let (section, name) = key.split_once('.').expect("a key of a section");
-        reader.peek_in(section, name).map(|(_, at)| (key, at))
-    })
-    .collect()
+        found.extend(reader.peek_in(section, name).map(|(_, at)| Written { key, words: format!("`{key}`"), at }));
+    }
+    for (variant, name, at) in reader.keys_of_list("policies", "variant") {
+        let section = if name == "router" { "fleet" } else { "engine" };
+        let key = keys().find(|key| key.split_once('.') == Some((section, name.as_str())));
+        found.extend(key.map(|key| Written { key, words: format!("`{name}` of `{variant}`"), at }));
+    }
+    found
 }
 
 /// Those that change nothing, as times are given.
-pub(super) fn idle(serving: &Serving, written: &[(&'static str, Place)]) -> Vec<Finding> {
+pub(super) fn idle(serving: &Serving, written: &[Written]) -> Vec<Finding> {
     let (is_played, help) = match serving.law {
         CostLaw::Operations => return Vec::new(),
         CostLaw::Stages(_) => (true, "it needs times of operations: `stage_ms` in `[cost]` is all that a stage takes"),
@@ -73,12 +87,12 @@ pub(super) fn idle(serving: &Serving, written: &[(&'static str, Place)]) -> Vec<
     };
     let has_experts = serving.groups.iter().any(|group| group.model.experts.is_some());
     let mut found = Vec::new();
-    for (key, at) in written {
+    for Written { key, words, at } in written {
         // Keys of experts were told of where nobody has any.
         let is_told = !has_experts && key.contains("expert");
         let is_heeded = is_played && OF_REQUESTS.contains(key);
         if !is_told && !is_heeded {
-            let what = format!("`{key}` changes nothing");
+            let what = format!("{words} changes nothing");
             found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
         }
     }

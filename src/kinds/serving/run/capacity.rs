@@ -11,8 +11,9 @@ use serve::request::Requests;
 
 use super::{best, policy, scaling};
 use crate::kinds::Planned;
-use scenario::serving::Serving;
+use scenario::serving::placed::deployments;
 use scenario::serving::played::fleet;
+use scenario::serving::{CostLaw, Serving};
 
 /// What the price of a token counts.
 const PER_TOKEN: &str =
@@ -78,6 +79,10 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     varied.slo = asked.limit.map_or(varied.slo, |key| varied.slo.only(key));
     // The same requests count at every load.
     varied.warm_up = hw::Seconds::new(varied.warm_up.get() / asked.load);
+    // A plan of it would be refused so; costs of published runs have no plan.
+    if matches!(varied.law, CostLaw::Operations) {
+        deployments(&varied, &varied.choices[0])?;
+    }
     let row = policy(&varied, &varied.choices[0]).result;
     if row.status.is_ok() {
         Ok(Served { metrics: row.metrics, interval: row.interval })
@@ -98,10 +103,13 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
 }
 
-/// Where the costs of the scenario's own fleet come from.
+/// Where the costs of the scenario's own fleet come from; of its profiles alone where that fleet holds no request.
 fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
+    if choice.unfit.is_some() {
+        return format!("costs: {}", scenario.profiles());
+    }
     let (_, source) = fleet(scenario, choice, Case::Expected);
     format!("costs of the scenario's own fleet: {} (their weakest part: {})", scenario.profiles(), source.name())
 }

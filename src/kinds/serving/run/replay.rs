@@ -20,6 +20,9 @@ pub enum NoReplay {
     /// The baseline is chosen among several ways.
     #[error("`{0}` is chosen among several ways; name one in `policies.run`")]
     Chosen(String),
+    /// The baseline holds no request.
+    #[error("`{0}` cannot serve: {1}")]
+    Unfit(String, String),
 }
 
 /// The choice that a measured run is compared with: the baseline.
@@ -31,7 +34,9 @@ pub fn choice(scenario: &Serving) -> Result<&ServingChoice, NoReplay> {
         return Err(NoReplay::OtherLoad);
     }
     let baseline = &scenario.head.baseline;
-    scenario.plain().find(|choice| choice.name == *baseline).ok_or_else(|| NoReplay::Chosen(baseline.clone()))
+    let found = scenario.plain().find(|choice| choice.name == *baseline);
+    let choice = found.ok_or_else(|| NoReplay::Chosen(baseline.clone()))?;
+    choice.unfit.as_ref().map_or(Ok(choice), |why| Err(NoReplay::Unfit(baseline.clone(), why.clone())))
 }
 
 /// The same scenario under a measured load, with every profile calibrated where something was found.
