@@ -64,7 +64,7 @@ pub struct FusedExperts {
     pub tokens: u64,
     /// Experts of a token, here and elsewhere.
     pub top_k: u64,
-    /// Width of the model.
+    /// Width of what enters an expert: that of the model, or of the projection in front of its experts.
     pub hidden: u64,
     /// Inner width of an expert on this GPU.
     pub width: u64,

@@ -7,10 +7,13 @@ use hw::{Bytes, Seconds};
 use super::writer::Writer;
 
 impl Writer<'_> {
-    /// Whether the shared expert is one of the routed ones. It is of their width then, and no other GPU has a part of them.
+    /// Whether the shared expert is one of the routed ones. It is of their width then, inside and outside, and no other GPU has a part of them.
     pub(super) fn is_shared_among_routed(&self) -> bool {
-        let is_alike =
-            self.shard.model.experts.is_some_and(|experts| experts.shared_intermediate == experts.intermediate);
+        let is_alike = self
+            .shard
+            .model
+            .experts
+            .is_some_and(|experts| experts.shared_intermediate == experts.intermediate && experts.latent.is_none());
         self.deployment.shared_among_routed && self.shard.ep == 1 && is_alike
     }
 

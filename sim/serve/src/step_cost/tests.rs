@@ -3,6 +3,7 @@
 mod compressed;
 mod counted;
 mod exchange;
+mod latent;
 mod shared;
 mod sparse;
 mod terms;

@@ -211,7 +211,8 @@ impl<'a> Writer<'a> {
             rows: rows.iter().copied().chain(shared.then_some(tokens)).collect(),
             tokens: if is_sent { here } else { tokens },
             top_k: experts.top_k + u64::from(shared),
-            hidden: self.shard.model.hidden,
+            // Experts behind a narrower projection have matrices of its width.
+            hidden: experts.latent.unwrap_or(self.shard.model.hidden),
             width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
             gated: self.shard.model.gated,
             format: self.shard.formats.experts,
