@@ -343,3 +343,59 @@ fn fleets_that_are_fixed_have_plans() {
         assert!(targets.iter().any(taken), "{name}");
     }
 }
+
+/// Nodes of a script are told apart by variables, as those of `examples/gpt3/train_gpt3_175b_distributed.sh` of Megatron-LM are.
+#[test]
+fn a_script_of_several_nodes_says_how_they_meet() {
+    let script = told(DENSE, &[], "megatron").expect("a script");
+    for part in ["--nnodes 2", "--node-rank \"${NODE_RANK:-0}\"", "--master-addr \"${MASTER_ADDR:-localhost}\""] {
+        assert!(script.contains(part), "{part} in {script}");
+    }
+    let one = told(DENSE, &["cluster.nodes=1".to_owned(), "parallel.dp=4".to_owned()], "megatron").expect("a script");
+    assert!(!one.contains("--node-rank"), "{one}");
+}
+
+/// `activation_checkpointing` of DeepSpeed sets options of a function that the model has to call, and its configuration compiles nothing.
+#[test]
+fn deepspeed_is_told_what_its_configuration_does_not_turn_on() {
+    let with = |set: &[&str]| {
+        let set: Vec<String> = set.iter().map(|key| (*key).to_owned()).collect();
+        told(DENSE, &set, "deepspeed").expect("a configuration")
+    };
+    let again = "deepspeed.checkpointing.checkpoint";
+    assert!(with(&[]).contains(again) && !with(&["training.recompute=\"none\""]).contains(again));
+    let compiled = ["training.framework=\"pytorch\"", "training.compile=true"];
+    assert!(with(&compiled).contains("the script has to compile") && !with(&compiled[..1]).contains("has to compile"));
+}
+
+/// 600 s are 60 steps of 10 s.
+#[test]
+fn checkpoints_of_a_run_of_days_are_flags() {
+    let days = [
+        "failures.days=30.0",
+        "failures.gpu_mtbf_hours=50000.0",
+        "failures.spare_nodes=3",
+        "checkpoint.every_s=600.0",
+        "checkpoint.storage_gb_per_s=100.0",
+    ];
+    let set: Vec<String> = days.iter().map(|key| (*key).to_owned()).collect();
+    let source = Source { path: "scenario.toml".to_owned(), text: DENSE.to_owned() };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides { set, seed: None });
+    let scenario = checked.scenario.expect("a scenario").training().cloned().expect("a training");
+    let planned = planned_of(&scenario, "megatron").expect("a plan");
+    let weeks = scenario.long_run.clone().map(|run| stacks::weeks::Weeks { run, step_s: 10.0 });
+    let words = Words { weeks, ..Words::default() };
+    let cost = scenario.costs();
+    let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan, cost: cost.as_ref() };
+    for (target, parts) in [
+        ("megatron", ["--save-interval 60\n", "--async-save\n"]),
+        ("bridge", ["checkpoint.save_interval=60\n", "checkpoint.async_save=true\n"]),
+        ("deepspeed", ["a checkpoint every 60 steps (asynchronous)", "3 spare nodes"]),
+    ] {
+        let files = stacks::targets::export(target, &asked, &words).expect(target);
+        let text: String = files.iter().map(|file| file.text().into_owned()).collect();
+        for part in parts.into_iter().chain(["The prediction of 30 days has failures"]) {
+            assert!(text.contains(part), "{target}: {part} in {text}");
+        }
+    }
+}

@@ -7,7 +7,8 @@ use input::diagnostic::Code;
 use input::text_file;
 use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
-use stacks::targets;
+use stacks::weeks::Weeks;
+use stacks::{checked, targets};
 
 use super::{Failure, given, print, write_bytes};
 use crate::cli::ExportArgs;
@@ -32,19 +33,24 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
             serde_json::from_value(json["deployments"].clone()).map_err(|why| unusable(&why))?;
         let words = json["why"].as_str().unwrap_or_default().to_owned();
         let scenario = json["scenario"].as_str().unwrap_or_default().to_owned();
-        let words = Words { scenario, predicted: words };
+        let words = Words { scenario, predicted: words, weeks: None };
         let settings: Option<_> = serde_json::from_value(json["settings"].clone()).map_err(|why| unusable(&why))?;
         let settings = settings.unwrap_or_default();
+        checked::deployments(&deployments, &settings).map_err(|why| unusable(&why))?;
         targets::export(target, &Planned::Serving { deployments: &deployments, settings: &settings }, &words)
     } else {
         let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
         let cost = scenario.costs();
-        let predicted = match hardware::predict(&planned, cost.as_ref()) {
-            Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
-            Err(why) => format!("no step: {why}"),
+        let (predicted, step_s) = match hardware::predict(&planned, cost.as_ref()) {
+            Ok((timeline, [low, high])) => {
+                let step_s = timeline.span().to_seconds().get();
+                (export::step_words([step_s, low, high]), Some(step_s))
+            }
+            Err(why) => (format!("no step: {why}"), None),
         };
-        let words = Words { scenario: scenario.head.name.clone(), predicted };
+        let weeks = scenario.long_run.clone().zip(step_s).map(|(run, step_s)| Weeks { run, step_s });
+        let words = Words { scenario: scenario.head.name.clone(), predicted, weeks };
         let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan, cost: cost.as_ref() };
         targets::export(target, &asked, &words)
     };

@@ -108,7 +108,7 @@ def overrides(config):
     mixed = config.mixed_precision
     if not isinstance(mixed, str):
         # It overwrites what `ddp` says of the same.
-        words.append(None if mixed.grad_reduce_in_fp32 else "ddp.grad_reduce_in_fp32=false")
+        words.append(None if mixed.grad_reduce_in_fp32 else "mixed_precision.grad_reduce_in_fp32=false")
         words.append("mixed_precision=" + ("bf16_with_nvfp4_mixed" if mixed.fp4 else FORMATS[mixed.fp8_recipe]) if mixed.fp4 or mixed.fp8 else None)
         words.append("mixed_precision.fp8_param_gather=true" if mixed.fp8_param_gather or mixed.fp4_param_gather else None)
     return " ".join(word for word in words if word and not (word.endswith("_size=1") and ".expert_tensor" not in word and "batch" not in word))

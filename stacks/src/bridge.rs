@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 
 use crate::export::{ExportError, File, Planned, Target, Words, comments, training};
 use crate::flags::rows;
-use crate::megatron;
+use crate::{megatron, weeks};
+use train::Problem;
 use train::problem::Fusion;
 
 const NAME: &str = "bridge";
@@ -24,14 +25,6 @@ pub const TARGET: Target = Target::new(NAME, "overrides of a recipe", VERSION, w
 
 /// Flags of Megatron-LM and the keys of Bridge that say the same; a value in the third place stands for a switch.
 static KEYS: LazyLock<Vec<[&str; 3]>> = LazyLock::new(|| rows(include_str!("../tables/bridge.tsv")));
-/// Number formats as mixed precision names them.
-const PRECISIONS: [(&str, &str); 4] = [
-    ("tensorwise", "bf16_with_fp8_current_scaling_mixed"),
-    ("blockwise", "bf16_with_fp8_subchannel_scaling_mixed"),
-    ("mxfp8", "bf16_with_mxfp8_mixed"),
-    ("nvfp4", "bf16_with_nvfp4_mixed"),
-];
-
 /// An override, and where it stands.
 type Override = (String, std::ops::Range<usize>);
 
@@ -40,8 +33,18 @@ type Override = (String, std::ops::Range<usize>);
 const OF_TOKENS: [&str; 2] = ["moe-token-dispatcher-type", "moe-flex-dispatcher-backend"];
 const UNFUSED_PERMUTATION: &str = "model.moe_permute_fusion=false";
 
-/// Mixed precision of fp16 (`megatron/bridge/training/mixed_precision.py`).
-const HALF: &str = "fp16_mixed";
+/// Flags that mixed precision says.
+const OF_PRECISION: [&str; 9] = [
+    "bf16",
+    "fp16",
+    "fp8-format",
+    "fp4-format",
+    "fp8-recipe",
+    "fp4-recipe",
+    "fp8-param-gather",
+    "grad-reduce-in-bf16",
+    "accumulate-allreduce-grads-in-fp32",
+];
 
 /// A line with a word that a shell leaves as it is: layouts have `|` and `*`, lists brackets.
 fn word(text: &str) -> String {
@@ -58,6 +61,18 @@ fn off(given: &[&str]) -> String {
     keys.map(|key| format!("{key}=false\n")).collect()
 }
 
+/// What is computed in which format, by flags of Megatron-LM.
+fn precision(problem: &Problem, given: &[(&str, Option<String>)]) -> Vec<String> {
+    let has = |name: &str| given.iter().any(|(flag, _)| *flag == name);
+    let recipe = given.iter().find(|(flag, _)| flag.ends_with("-recipe")).and_then(|(_, value)| value.as_deref());
+    precision::written(&precision::Asked {
+        wide: if has("fp16") { "fp16" } else { "bf16" },
+        recipe: recipe.unwrap_or_default(),
+        gathers: has(precision::GATHERS),
+        sums_wide: problem.execution.gradient_dtype == hw::Dtype::Fp32,
+    })
+}
+
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let refused = |what| ExportError::NotExpressible { target: NAME, what };
@@ -66,11 +81,16 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
     text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);
     text += &comments(&megatron::export::rest(problem, plan).told);
+    text += &comments(&weeks::remarks(words, problem, true));
     let mut unsaid = Vec::new();
     let given: Vec<&str> = parallel.iter().chain(&training).map(|(flag, _)| *flag).collect();
     text += &off(&given);
     // The recipe has the model; how its tokens reach experts is a matter of the plan.
     let of_model = model.into_iter().filter(|(flag, _)| OF_TOKENS.contains(flag));
+    let (of_precision, training): (Vec<_>, Vec<_>) =
+        training.into_iter().partition(|(flag, _)| OF_PRECISION.contains(flag));
+    let precision = precision(problem, &of_precision);
+    text += &precision.iter().map(|text| word(text)).collect::<String>();
     for (flag, value) in of_model.chain(parallel).chain(training) {
         let value = value.unwrap_or_default();
         if let Some([_, key, fixed]) = KEYS.iter().find(|[known, ..]| *known == flag) {
@@ -80,19 +100,17 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
                 fixed => fixed.to_owned(),
             };
             text += &word(&format!("{key}={value}"));
-        } else if flag == "fp8-recipe" || flag == "fp4-recipe" {
-            let found = PRECISIONS.iter().find(|(recipe, _)| *recipe == value);
-            text += &format!("mixed_precision={}\n", found.map_or(value.as_str(), |(_, name)| name));
-        } else if flag == "fp16" {
-            text += &format!("mixed_precision={HALF}\n");
-        } else if !matches!(flag, "bf16" | "fp8-format" | "fp4-format") {
+        } else {
             unsaid.push(format!("`--{flag}`"));
         }
+    }
+    for (flag, value) in weeks::flags(words, problem).unwrap_or_default() {
+        text += &word(&format!("checkpoint.{}={}", flag.replace('-', "_"), value.as_deref().unwrap_or("true")));
     }
     if problem.execution.unfused.has(Fusion::Permutation) {
         text += &format!("{UNFUSED_PERMUTATION}\n");
     }
-    if problem.dtype == hw::Dtype::Fp16 && text.matches("mixed_precision=").count() > 1 {
+    if problem.dtype == hw::Dtype::Fp16 && of_precision.iter().any(|(flag, _)| flag.ends_with("-recipe")) {
         unsaid.push("narrow products beside fp16".to_owned());
     }
     if unsaid.is_empty() { Ok(vec![File::new("overrides.txt", text)]) } else { Err(refused(unsaid)) }

@@ -10,6 +10,7 @@ use train::problem::{GradientSync, Recompute};
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
 use crate::fields::Stack;
+use crate::weeks;
 
 const NAME: &str = "deepspeed";
 const VERSION: &str = "DeepSpeed 0.19 (deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py)";
@@ -20,7 +21,8 @@ pub const TARGET: Target = Target::new(NAME, "the JSON configuration", VERSION, 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let (layout, execution) = (&problem.layout, &problem.execution);
-    let (found, told) = expressible((problem, plan), NAME, Stack::Deepspeed)?;
+    let (found, mut told) = expressible((problem, plan), NAME, Stack::Deepspeed)?;
+    told.extend(weeks::remarks(words, problem, false));
     let stage = match layout.zero {
         Zero::Off => 0,
         Zero::OptimizerStates => 1,

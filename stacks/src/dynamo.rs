@@ -10,7 +10,7 @@ use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::fleet::{Group, group, named, quoted, said_of};
+use crate::fleet::{Group, group, named, quoted, remarks, said_of};
 use crate::servers::{self, shares};
 
 mod import;
@@ -31,8 +31,8 @@ pub const TARGET: Target = Target::new(NAME, "a deployment of a fleet, a compone
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, NAME)?;
-    let said = said_of(settings);
-    let (mut files, mut what) = (Vec::new(), Vec::new());
+    let said = said_of(&settings);
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(servers::packed(deployments)));
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
@@ -56,13 +56,20 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         if let Some(first) = groups.first() {
             let mut text = words.comments(VERSION);
             text += "# Put the path of the checkpoint in the place of the model's name.\n";
-            text += &said[0].lines();
-            text += &first.rule();
+            text += &remarks(&said, deployments);
+            text += &rules(&groups);
             text += &graph(deployment, &groups, first);
             files.push(File::new(&format!("{}.yaml", named(&deployment.model)), text));
         }
     }
     expressed(files, what, NAME)
+}
+
+/// Remarks about rules of batching and lengths, each once.
+pub(crate) fn rules(groups: &[Group<'_>]) -> String {
+    let mut rules: Vec<String> = groups.iter().map(Group::rule).collect();
+    rules.dedup();
+    rules.concat()
 }
 
 /// The graph of one model.

@@ -11,7 +11,8 @@ use train::Problem;
 use train::plan::{Place, Plan};
 
 use crate::fields::{self, Asked, Stack};
-use crate::settings::Settings;
+use crate::settings::{Settings, groups};
+use crate::weeks::Weeks;
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,9 @@ pub enum ExportError {
     /// The target has no words for parts of the plan.
     #[error("{target} cannot say: {}", what.join("; "))]
     NotExpressible { target: &'static str, what: Vec<String> },
+    /// A file that is none of a plan that can be.
+    #[error("the plan cannot be: {}", what.join("; "))]
+    Wrong { what: Vec<String> },
     /// There is no such target.
     #[error("unknown target `{found}`; allowed are {allowed}")]
     UnknownTarget { found: String, allowed: String },
@@ -69,12 +73,14 @@ pub enum Planned<'a> {
 }
 
 /// What a remark says besides the version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     /// The scenario.
     pub scenario: String,
     /// What is predicted, in a line.
     pub predicted: String,
+    /// The run of days that the steps are of, where it is asked for.
+    pub weeks: Option<Weeks>,
 }
 
 impl Words {
@@ -139,13 +145,13 @@ pub(crate) fn training<'a>(
     }
 }
 
-/// The deployments of a plan for servers, with what was written for their engines.
+/// The deployments of a plan for servers, with what was written for their engines: of a fleet's groups, those that they have.
 pub(crate) fn serving<'a>(
     planned: &Planned<'a>,
     target: &'static str,
-) -> Result<(&'a [Deployment], &'a Settings), ExportError> {
+) -> Result<(&'a [Deployment], Settings), ExportError> {
     match planned {
-        Planned::Serving { deployments, settings } => Ok((deployments, settings)),
+        Planned::Serving { deployments, settings } => Ok((deployments, groups::of_plan(settings, deployments))),
         Planned::Training { .. } => Err(ExportError::OtherKind { target, wanted: "deployments of servers" }),
     }
 }

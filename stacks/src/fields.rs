@@ -96,7 +96,7 @@ const ROWS: [(&str, [Judge; 3]); 56] = [
     ("execution.gradient_sync", [SAID, By(sync_torchtitan), By(sync_deepspeed)]),
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
-    ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch)]),
+    ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch_deepspeed)]),
     ("execution.unfused", [SAID, UNFUSED, UNFUSED]),
     ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
@@ -311,11 +311,20 @@ fn recompute_torchtitan(asked: &Asked<'_>) -> Fate {
     unsaid(!is_known, "recompute of single modules of a layer")
 }
 
-/// Which layers are checkpointed is a matter of the model's code; that all are, the configuration counts.
+/// Which layers are checkpointed is a matter of the model's code: the configuration sets options of DeepSpeed's own function and turns nothing on
+/// (`deepspeed/runtime/activation_checkpointing/checkpointing.py`).
 fn recompute_deepspeed(asked: &Asked<'_>) -> Fate {
-    let recompute = asked.problem.execution.recompute;
-    let is_code = !matches!(recompute, Recompute::Off | Recompute::Full);
-    told(is_code, "The prediction computes a part of each layer again: the model's code has to ask for that.")
+    match asked.problem.execution.recompute {
+        Recompute::Off => Said,
+        Recompute::Full => Fate::Told(
+            "The prediction computes each layer again, which no key turns on: the model's code has to call `deepspeed.checkpointing.checkpoint`, or \
+             `gradient_checkpointing_enable()` of a Hugging Face model."
+                .to_owned(),
+        ),
+        _ => Fate::Told(
+            "The prediction computes a part of each layer again: the model's code has to ask for that.".to_owned(),
+        ),
+    }
 }
 
 fn some_layers(asked: &Asked<'_>) -> Fate {
@@ -377,6 +386,13 @@ fn pytorch(asked: &Asked<'_>) -> Fate {
 
 fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
     let found = match asked.problem.execution.framework {
+/// A script compiles, and no key of the configuration.
+fn pytorch_deepspeed(asked: &Asked<'_>) -> Fate {
+    let is_compiled = asked.problem.execution.framework.torch().is_some_and(|modules| modules.compiled);
+    let words = "The prediction has compiled modules (`training.compile`): the script has to compile the model, as `engine.compile()` does.";
+    if is_compiled { Fate::Told(words.to_owned()) } else { pytorch(asked) }
+}
+
         Framework::Formulas => "published formulas",
         Framework::MegatronCore => "Megatron-Core's kernels",
         Framework::Fsdp2(_) => "PyTorch's modules",

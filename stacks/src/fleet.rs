@@ -13,7 +13,8 @@ use crate::batching::other_rule;
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
 use crate::flags::rows;
 use crate::servers::{
-    Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, sglang, sglang_takes, shares, vllm,
+    Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, other_length, packed, sglang, sglang_across,
+    sglang_takes, shares, vllm, vllm_across,
 };
 use crate::settings::{Said, Settings, said};
 
@@ -68,7 +69,7 @@ static VLLM: Engine = Engine {
     image: VLLM_IMAGE,
     command: vllm,
     takes: TAKES_ALL,
-    across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
+    across: vllm_across,
     follower: " --headless",
     rule: "vllm-v1",
 };
@@ -77,7 +78,7 @@ static SGLANG: Engine = Engine {
     image: SGLANG_IMAGE,
     command: sglang,
     takes: sglang_takes,
-    across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
+    across: sglang_across,
     follower: "",
     rule: "sglang",
 };
@@ -103,9 +104,10 @@ pub(crate) struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// A remark where the plan batches otherwise than its engine.
+    /// Remarks where the plan batches otherwise than its engine, and where that takes shorter requests.
     pub(crate) fn rule(&self) -> String {
-        other_rule(&self.replica.engine.batcher, self.engine.rule).unwrap_or_default()
+        let rule = other_rule(&self.replica.engine.batcher, self.engine.rule).unwrap_or_default();
+        rule + &other_length(&self.replica.engine).unwrap_or_default()
     }
 
     /// The command, ports and all.
@@ -123,11 +125,11 @@ struct Form {
 
 fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, form.target)?;
-    let said = said_of(settings);
+    let said = said_of(&settings);
     let mut head = words.comments(form.version);
     head += "# Put the path of the checkpoint in the place of the model's name.\n";
-    head += &said[0].lines();
-    let (mut files, mut what) = (Vec::new(), Vec::new());
+    head += &remarks(&said, deployments);
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(deployments)));
     for deployment in deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
@@ -153,6 +155,13 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
 /// What becomes of the settings of a plan, for each engine that replicas run.
 pub(crate) fn said_of(settings: &Settings) -> [Said; 2] {
     [&VLLM, &SGLANG].map(|engine| said(settings, engine.name))
+}
+
+/// Remarks about settings, those of SGLang where it runs all replicas.
+pub(crate) fn remarks(said: &[Said; 2], deployments: &[Deployment]) -> String {
+    let mut replicas = deployments.iter().flat_map(|deployment| &deployment.replicas);
+    let is_sglang = replicas.all(|replica| replica.engine.batcher == SGLANG.rule);
+    said[usize::from(is_sglang)].lines()
 }
 
 /// A replica kind as every form needs it.
@@ -183,8 +192,7 @@ pub(crate) fn group<'a>(
     if target == SKYPILOT.name && accelerator.is_empty() {
         return Err(Unsayable::Gpu(machine.gpu.clone()));
     }
-    let n_gpus = replica.n_gpus();
-    let per_node = machine.gpus_per_node.max(1);
+    let (n_gpus, per_node) = (replica.n_gpus(), machine.gpus_per_node.max(1));
     if n_gpus > per_node && !n_gpus.is_multiple_of(per_node) {
         return Err(Unsayable::Nodes { n_gpus, per_node });
     }

@@ -70,7 +70,7 @@ const FILES: [(Stack, &str); 18] = [
     (
         Stack::Bridge,
         "torchrun --nproc_per_node=8 run_recipe.py --recipe llama3_8b model.tensor_model_parallel_size=2 model.pipeline_model_parallel_layout='Et*2|t' \\\n\
-         dataset.sequence_length=4096 train.global_batch_size=64 ddp.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n",
+         dataset.sequence_length=4096 train.global_batch_size=64 mixed_precision.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n",
     ),
     (
         Stack::Dynamo,

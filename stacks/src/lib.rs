@@ -9,6 +9,7 @@ mod again;
 mod batching;
 pub mod bridge;
 pub mod chakra;
+pub mod checked;
 mod checkpoint;
 pub mod data_order;
 pub mod deepspeed;
@@ -42,6 +43,7 @@ mod variables;
 pub mod verl;
 pub mod vllm;
 mod workers;
+pub mod weeks;
 pub mod yaml;
 
 use input::diagnostic::{Code, Finding};

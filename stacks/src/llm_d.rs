@@ -8,8 +8,8 @@ use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::fleet::{Group, group, named, quoted, said_of};
-use crate::servers::{VLLM_IMAGE, arguments};
+use crate::fleet::{Group, group, named, quoted, remarks, said_of};
+use crate::servers::{VLLM_IMAGE, arguments, packed};
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -20,10 +20,10 @@ pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for ea
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, NAME)?;
-    let said = said_of(settings);
+    let said = said_of(&settings);
     let mut head = words.comments(VERSION);
-    head += &said[0].lines();
-    let (mut files, mut what) = (Vec::new(), Vec::new());
+    head += &remarks(&said, deployments);
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(deployments)));
     for deployment in deployments {
         match values(deployment, &said) {
             Ok(text) => {
@@ -74,7 +74,7 @@ fn values(deployment: &Deployment, said: &[Said; 2]) -> Result<String, Vec<Strin
         named(model),
         !reading.is_empty()
     );
-    text.insert_str(0, &groups.first().map(Group::rule).unwrap_or_default());
+    text.insert_str(0, &crate::dynamo::rules(&groups));
     text += &section("decode", writing.first().copied());
     text += &section("prefill", reading.first().copied());
     Ok(text)

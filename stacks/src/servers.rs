@@ -4,13 +4,19 @@
 
 use std::collections::BTreeMap;
 
+mod across;
+mod room;
+
 use serve::deployment::{Deployment, EngineOptions, Replica};
 use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
 use crate::batching::{CHUNKS, other_rule};
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
+use crate::fleet::named;
 use crate::settings::{Said, said};
+pub(crate) use across::{sglang_across, vllm_across};
+pub(crate) use room::{other_length, packed};
 
 const VLLM_VERSION: &str = "vLLM 0.32 (vllm/engine/arg_utils.py)";
 const SGLANG_VERSION: &str = "SGLang 0.5.23 (sglang/srt/arg_groups)";
@@ -24,7 +30,14 @@ pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VL
     write(
         planned,
         words,
-        &Engine { target: "vllm", version: VLLM_VERSION, command: vllm, takes: TAKES_ALL, rule: "vllm-v1" },
+        &Engine {
+            target: "vllm",
+            version: VLLM_VERSION,
+            command: vllm,
+            across: across::vllm_script,
+            takes: TAKES_ALL,
+            rule: "vllm-v1",
+        },
     )
 });
 /// SGLang.
@@ -33,7 +46,14 @@ pub const SGLANG: Target =
         write(
             planned,
             words,
-            &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang, takes: sglang_takes, rule: "sglang" },
+            &Engine {
+                target: "sglang",
+                version: SGLANG_VERSION,
+                command: sglang,
+                across: across::sglang_script,
+                takes: sglang_takes,
+                rule: "sglang",
+            },
         )
     });
 /// TensorRT-LLM.
@@ -42,7 +62,14 @@ pub const TRTLLM: Target =
         write(
             planned,
             words,
-            &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm, takes: TAKES_ALL, rule: "trtllm" },
+            &Engine {
+                target: "trtllm",
+                version: TRTLLM_VERSION,
+                command: trtllm,
+                across: across::in_place,
+                takes: TAKES_ALL,
+                rule: "trtllm",
+            },
         )
     });
 
@@ -51,6 +78,8 @@ struct Engine {
     target: &'static str,
     version: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
+    /// Words behind it on several nodes.
+    across: fn(u32) -> Vec<String>,
     /// What its own checks refuse.
     takes: Takes,
     /// The batching rule that it has.
@@ -66,6 +95,10 @@ pub(crate) const TAKES_ALL: Takes = |_| Ok(());
 /// What a command says of a replica.
 pub(crate) struct Layout<'a> {
     model: &'a str,
+    /// Name of the replica.
+    name: &'a str,
+    /// Nodes that one takes.
+    pub(crate) n_nodes: u32,
     tp: u32,
     pp: u32,
     /// Tensor groups side by side that share the experts.
@@ -79,8 +112,9 @@ pub(crate) struct Layout<'a> {
 fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, engine.target)?;
     let mut files = Vec::new();
-    let said = said(settings, engine.target);
+    let said = said(&settings, engine.target);
     let mut what = said.unsaid.clone();
+    what.extend(packed(deployments));
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
@@ -112,7 +146,12 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
     };
     let head = format!("\n# {}: {} × {} GPUs of type {gpu}{role}\n", replica.name, replica.copies, replica.n_gpus());
     let head = head + &other_rule(&replica.engine.batcher, engine.rule).unwrap_or_default();
-    head + &(engine.command)(layout).join(" \\\n    ") + "\n"
+    let head = head + &other_length(&replica.engine).unwrap_or_default() + across::remark(layout.n_nodes);
+    let mut words = (engine.command)(layout);
+    if layout.n_nodes > 1 {
+        words.extend((engine.across)(layout.n_nodes));
+    }
+    head + &words.join(" \\\n    ") + "\n"
 }
 
 /// What the flags of a server cannot say of a replica.
@@ -201,7 +240,9 @@ pub(crate) fn layout<'a>(
     let n = u32::try_from(replica.stages.len()).unwrap_or(u32::MAX);
     let ranks = first.gpus.n() / first.tensor.max(1);
     let (engine, role) = (&replica.engine, replica.role);
-    let layout = Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine, role, said };
+    let n_nodes = across::n_nodes(deployment, replica)?;
+    let (model, name) = (&deployment.model, &replica.name);
+    let layout = Layout { model, name, n_nodes, tp: first.tensor, pp: n, ranks, engine, role, said };
     if target == "trtllm" && ranks > 1 && layout.tp > 1 {
         return Err(Unsayable::AttentionGroups { ranks, tensor: layout.tp });
     }
@@ -258,7 +299,7 @@ pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
     }
     words.push(format!("--max-num-seqs {}", engine.sequences_max));
     words.push(format!("--max-num-batched-tokens {}", engine.tokens_max));
-    words.extend(engine.context_max.map(|tokens| format!("--max-model-len {tokens}")));
+    words.extend(room::length(engine).map(|tokens| format!("--max-model-len {tokens}")));
     words.push(format!("--block-size {}", engine.block_tokens));
     words.push(if engine.prefix_cache { "--enable-prefix-caching" } else { "--no-enable-prefix-caching" }.to_owned());
     let role = match layout.role {
@@ -288,7 +329,7 @@ pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
     // Groups of attention share both limits: the server divides them.
     words.push(format!("--max-running-requests {}", engine.sequences_max.saturating_mul(ranks)));
     words.push(format!("--chunked-prefill-size {}", engine.tokens_max.saturating_mul(ranks)));
-    words.extend(engine.context_max.map(|tokens| format!("--context-length {tokens}")));
+    words.extend(room::length(engine).map(|tokens| format!("--context-length {tokens}")));
     words.push(format!("--page-size {}", engine.block_tokens));
     if !engine.prefix_cache {
         words.push("--disable-radix-cache".to_owned());
@@ -337,16 +378,20 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     if engine.batcher == CHUNKS {
         options.push("enable_chunked_prefill: true".to_owned());
     }
+    options.extend(moved(layout.role).iter().map(|option| (*option).to_owned()));
     if let Some(wait) = engine.batch_wait {
         options.extend(waiting(wait, engine.tokens_max));
     }
     let (flags, more): (Vec<String>, Vec<String>) =
         layout.said.words.iter().cloned().partition(|word| word.starts_with('-'));
-    options.extend(more);
+    options.extend(more.into_iter().filter(|option| !options.contains(option)).collect::<Vec<_>>());
     let options = yaml(&options);
+    // Every kind of replica has options of its own.
+    let file = format!("options-{}.yaml", named(layout.name));
+    let launch = across::srun(layout.n_nodes, layout.tp * layout.ranks * layout.pp);
     let mut words = vec![
         format!(
-            "cat >options.yaml <<'END'\n{options}END\ntrtllm-serve {} --extra_llm_api_options options.yaml",
+            "cat >{file} <<'END'\n{options}END\n{launch}trtllm-serve {} --extra_llm_api_options {file}",
             layout.model
         ),
         format!("--tp_size {}", layout.tp * layout.ranks),
@@ -357,9 +402,12 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     if layout.ranks > 1 {
         words.push(format!("--ep_size {}", layout.tp * layout.ranks));
     }
+    if layout.n_nodes > 1 {
+        words.push(format!("--gpus_per_node {}", layout.tp * layout.ranks * layout.pp / layout.n_nodes));
+    }
     words.push(format!("--max_batch_size {}", engine.sequences_max));
     words.push(format!("--max_num_tokens {}", engine.tokens_max));
-    words.extend(engine.context_max.map(|tokens| format!("--max_seq_len {tokens}")));
+    words.extend(room::length(engine).map(|tokens| format!("--max_seq_len {tokens}")));
     let role = match layout.role {
         Role::Prefill => Some("CONTEXT"),
         Role::Decode => Some("GENERATION"),
@@ -368,6 +416,16 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     words.extend(role.map(|role| format!("--server_role {role}")));
     words.extend(flags);
     words
+}
+
+/// What hands keys and values over, which both kinds of a split fleet need; one that reads prompts does not run ahead
+/// (`docs/source/features/disagg-serving.md`).
+const fn moved(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Prefill => &["cache_transceiver_config.backend: DEFAULT", "disable_overlap_scheduler: true"],
+        Role::Decode => &["cache_transceiver_config.backend: DEFAULT"],
+        Role::Both | Role::Outputs => &[],
+    }
 }
 
 /// Options as `section.key: value` or `key: value`, in YAML, each section once.
@@ -388,171 +446,4 @@ fn yaml(options: &[String]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use input::diagnostic::Code;
-    use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
-    use serve::replica::{Gather, Role};
-
-    use crate::export::{ExportError, Planned, Words};
-    use crate::settings::Settings;
-    use crate::targets::export;
-
-    /// Two nodes of eight H200, with replicas of two stages of four GPUs.
-    fn deployment(second: u32) -> Deployment {
-        let machine = Machine {
-            name: "a".to_owned(),
-            gpu: "h200-sxm".to_owned(),
-            n_gpus: 16,
-            gpus_per_node: 8,
-            ..Machine::default()
-        };
-        let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, layers };
-        let engine = EngineOptions { context_max: Some(8192), ..crate::example::engine("vllm-v1") };
-        let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
-        let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
-        Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }
-    }
-
-    #[test]
-    fn a_replica_comes_back_from_its_command() {
-        let deployments = [deployment(4)];
-        for target in ["vllm", "sglang", "trtllm"] {
-            let files = export(
-                target,
-                &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-                &Words::default(),
-            )
-            .unwrap();
-            let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-            let stack = crate::recognise(&files[0].text()).expect("a known stack");
-            let imported = crate::import(stack, &files[0].text(), &machine);
-            for line in [
-                "name = \"llama-3-70b\"",
-                "tp = 4",
-                "pp = 2",
-                "max_sequences = 128",
-                "max_tokens = 4096",
-                "max_context = 8192",
-            ] {
-                assert!(imported.scenario.contains(line), "{target}: `{line}` in {}", imported.scenario);
-            }
-            let codes: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
-            assert_eq!(codes, [Code::MissingFlag], "{target}");
-        }
-    }
-
-    #[test]
-    fn stages_of_different_widths_are_refused_by_name() {
-        let deployments = [deployment(2)];
-        let why = export(
-            "vllm",
-            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-            &Words::default(),
-        )
-        .unwrap_err();
-        let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
-        assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
-    }
-
-    #[test]
-    fn what_one_engine_alone_has_is_said_to_it_and_refused_by_others() {
-        let mut deployments = [deployment(4)];
-        deployments[0].replicas[0].engine.batch_wait = Some(Gather::Tokens { iterations: 20, tokens: 2048 });
-        let exported = |target: &str, deployments: &[Deployment]| {
-            export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
-                .map(|files| files[0].text().into_owned())
-                .map_err(|why| why.to_string())
-        };
-        let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
-        // 2048 of 4096 tokens.
-        assert!(script.contains("batch_wait_timeout_iters: 20\nbatch_wait_max_tokens_ratio: 0.5000\n"), "{script}");
-        deployments[0].replicas[0].engine.batch_wait = Some(Gather::Ranks { iterations: 60, more: 0 });
-        let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
-        let balance = "attention_dp_config:\n  enable_balance: true\n  timeout_iters: 60\n  batching_wait_iters: 0\n";
-        assert!(script.contains(balance), "{script}");
-        for target in ["vllm", "sglang"] {
-            assert!(exported(target, &deployments).expect_err(target).contains("batch_wait"), "{target}");
-        }
-        let engine = &mut deployments[0].replicas[0].engine;
-        (engine.batch_wait, engine.recv_interval) = (None, std::num::NonZeroU32::new(30).expect("thirty"));
-        assert!(exported("sglang", &deployments).expect("SGLang has it").contains("--scheduler-recv-interval 30"));
-        assert!(exported("vllm", &deployments).expect_err("vLLM has it not").contains("recv_interval"));
-    }
-
-    /// Two replicas with groups of attention side by side: so many of a tensor degree, on one node.
-    fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
-        let mut one = deployment(4);
-        one.model = "mixtral-8x7b".to_owned();
-        one.n_layers = 32;
-        let replica = &mut one.replicas[0];
-        replica.role = role;
-        replica.stages.truncate(1);
-        replica.stages[0] =
-            Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, layers: Range::new(0, 32) };
-        [one]
-    }
-
-    fn written(target: &str, deployments: &[Deployment], settings: &Settings) -> Result<String, String> {
-        export(target, &Planned::Serving { deployments, settings }, &Words::default())
-            .map(|files| files[0].text().into_owned())
-            .map_err(|why| why.to_string())
-    }
-
-    /// Limits of a plan are those of a group. SGLang divides its two limits by the groups, and keeps experts cut where no degree is given
-    /// (`srt/arg_groups/parallel_hook.py`).
-    #[test]
-    fn groups_of_attention_come_back_from_their_commands() {
-        let none = Settings::new();
-        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-        for (target, tensor) in [("vllm", 2), ("sglang", 2), ("trtllm", 1)] {
-            let script = written(target, &grouped(4, tensor, Role::Both), &none).expect(target);
-            let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
-            let lines = [format!("tp = {tensor} "), format!("ep = {}", 4 * tensor)];
-            for line in lines.iter().map(String::as_str).chain(["max_sequences = 128", "max_tokens = 4096"]) {
-                assert!(found.scenario.contains(line), "{target}: `{line}` in {}", found.scenario);
-            }
-            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
-            assert_eq!(codes, [Code::MissingFlag], "{target}: {:?}", found.findings);
-        }
-        let script = written("sglang", &grouped(4, 2, Role::Both), &none).expect("SGLang");
-        for part in [
-            "--tp-size 8",
-            "--attn-dp-size 4 --ep-size 8",
-            "--max-running-requests 512",
-            "--chunked-prefill-size 16384",
-        ] {
-            assert!(script.contains(part), "{part} in {script}");
-        }
-        let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group");
-        assert!(why.contains("4 groups of attention of 2 GPUs each"), "{why}");
-    }
-
-    #[test]
-    fn what_sglangs_own_checks_refuse_is_refused() {
-        let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
-        let drafts = Settings::from([("engine.speculation".to_owned(), drafts)]);
-        let why = written("sglang", &grouped(4, 2, Role::Both), &drafts).expect_err("drafts of groups");
-        assert!(why.contains("groups of attention, which SGLang refuses"), "{why}");
-        let mut decodes = grouped(1, 4, Role::Decode);
-        decodes[0].replicas[0].engine.prefix_cache = true;
-        let why = written("sglang", &decodes, &drafts).expect_err("drafts of prefixes");
-        assert!(why.contains("where only decoding is done"), "{why}");
-        let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
-        assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
-    }
-
-    #[test]
-    fn options_that_a_script_writes_into_a_file_are_read_back() {
-        let settings = Settings::from([("engine.graph_max".to_owned(), 0.into())]);
-        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-        let script = written("trtllm", &[deployment(4)], &settings).expect("TensorRT-LLM");
-        let found = crate::import(crate::Stack::Trtllm, &script, &machine);
-        for line in ["prefix_cache = false", "block_tokens = 16", "graph_max = 0"] {
-            assert!(found.scenario.contains(line), "`{line}` in {}", found.scenario);
-        }
-        let other = script.replace("cat >options.yaml", "cat >others.yaml");
-        let found = crate::import(crate::Stack::Trtllm, &other, &machine);
-        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
-        assert_eq!(codes, [Code::MissingFlag, Code::NotModelled], "{:?}", found.findings);
-    }
-}
+mod tests;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub(crate) mod groups;
+
 use crate::adapters;
 
 /// Values by key, as `engine.scheduling`.
@@ -60,13 +62,14 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 59] = [
+const ROWS: [(&str, Row); 60] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
+    ("engine.capacity_policy", Row::Told([Only("max_utilization"), Only("max_utilization"), By(capacity_trtllm)])),
     ("engine.chunk_sizes", Row::Told([Only("equal"), By(sizes_sglang), Only("equal")])),
     ("engine.chunk_tokens", Row::Told([Flag("--long-prefill-token-threshold"), Nothing, Nothing])),
     ("engine.chunk_tokens_min", Row::Nowhere),
@@ -136,6 +139,9 @@ const LENDING: [&str; 4] = ["kv.borrow", "kv.heartbeat_s", "kv.lend_ratio", "kv.
 const CLIENTS: [&str; 5] =
     ["trace.adapters", "trace.cancel_ratio", "trace.first_token_timeout_s", "trace.priority", "trace.timeout_s"];
 
+/// What lies between the groups of a fleet.
+const LINKS: &str = "fleet.link";
+
 /// What a server is told besides the deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
@@ -189,6 +195,11 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
         let told = |told: Told| told.words(value).filter(|_| column.is_some());
         match row(settings, key) {
             Some(Row::Held) => {}
+            // The script itself starts it.
+            Some(Row::Remark) if key == "engine.name" && value == server => {}
+            Some(Row::Remark) if key == LINKS && groups::is_packed(value) => {
+                said.unsaid.push(format!("`{key} = {value}`"))
+            }
             Some(Row::ToldTo(to, told)) if to == server => said.words.extend(told.words(value).unwrap_or_default()),
             Some(Row::Remark | Row::ToldTo(..)) => said.remarks.push(format!("{key} = {value}")),
             Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
@@ -271,6 +282,11 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
 fn workers_trtllm(value: &Value) -> Option<Vec<String>> {
     let n = value.as_u64()?;
     Some(if n > 1 { one(format!("num_postprocess_workers: {n}")) } else { Vec::new() })
+}
+
+fn capacity_trtllm(value: &Value) -> Option<Vec<String>> {
+    let policy = value.as_str()?.to_uppercase();
+    Some(one(format!("scheduler_config.capacity_scheduler_policy: {policy}")))
 }
 
 fn interval_trtllm(value: &Value) -> Option<Vec<String>> {

@@ -11,7 +11,7 @@ use train::schedule::Placement;
 
 use crate::export::{Even, ExportError, File, Planned, Target, Words, comments, expressible, training};
 use crate::fields::Stack;
-use crate::schedule;
+use crate::{schedule, weeks};
 
 const NAME: &str = "torchtitan";
 const VERSION: &str = "torchtitan 0.3 (torchtitan/config/configs.py)";
@@ -25,7 +25,8 @@ type Given = (&'static str, &'static str, String);
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
-    let (found, told) = expressible((problem, plan), NAME, Stack::Torchtitan)?;
+    let (found, mut told) = expressible((problem, plan), NAME, Stack::Torchtitan)?;
+    told.extend(weeks::remarks(words, problem, false));
     let mut given = degrees(problem, found);
     let mut files = Vec::new();
     if problem.layout.pp > 1 {

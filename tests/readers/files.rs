@@ -177,7 +177,7 @@ const TORCHTITAN: &str = "torchrun --nproc_per_node=8 -m torchtitan.train --conf
 const VERL: &str = "data:\n  max_prompt_length: 512\n  max_response_length: 512\nactor_rollout_ref:\n  model:\n    path: Qwen/Qwen2.5-7B\n  actor:\n    \
     strategy: megatron\n    ppo_mini_batch_size: 64\n    ppo_micro_batch_size_per_gpu: 2\n    megatron:\n      tensor_model_parallel_size: 2\n  rollout:\n    n: 8\n";
 const BRIDGE: &str = "torchrun --nproc_per_node=8 run_recipe.py --recipe llama3_8b model.tensor_model_parallel_size=2 \\\n\
-    dataset.sequence_length=4096 train.global_batch_size=64 ddp.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n";
+    dataset.sequence_length=4096 train.global_batch_size=64 mixed_precision.grad_reduce_in_fp32=false mixed_precision=bf16_with_mxfp8_mixed\n";
 const DYNAMO: &str = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n    read:\n      \
     componentType: worker\n      subComponentType: prefill\n      replicas: 3\n      extraPodSpec:\n        mainContainer:\n          command:\n          - python3\n          \
     - -m\n          - dynamo.vllm\n          args:\n          - \"--model\"\n          - \"llama-3-8b\"\n          - --tensor-parallel-size=2\n";

@@ -210,6 +210,26 @@ impl LongRun {
         }
     }
 
+    /// The best interval between two checkpoints, and the least: one stands behind a whole step, and begins when the one before it is safe.
+    fn best_and_least_s(&self, problem: &Problem, step_s: f64) -> (f64, f64) {
+        let times = checkpoint_times(problem, &self.checkpoint);
+        let between_s = self.between_s(problem.cluster.n_gpus());
+        let least_s = step_s.max(times.behind_s);
+        let best_s =
+            if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
+        (best_s, least_s)
+    }
+
+    /// Whole steps of so many seconds between two checkpoints: those that are asked for, else the best.
+    pub fn steps_between(&self, problem: &Problem, step_s: f64) -> f64 {
+        let (best_s, least_s) = self.best_and_least_s(problem, step_s);
+        match self.checkpoint.every_s {
+            Some(given_s) => (given_s / step_s).round().max(1.0),
+            // Below the least, every checkpoint would wait for the one before.
+            None => (best_s / step_s).round().max((least_s / step_s - ROUNDING).ceil()),
+        }
+    }
+
     /// Plays the run over steps of a problem that take so long, and so much longer beside slow nodes: under the reaction with which most is
     /// useful, of those that the job chooses from.
     ///
@@ -225,17 +245,8 @@ impl LongRun {
 
     fn played(&self, problem: &Problem, step_s: f64, slow: Option<(Reaction, Slowed)>) -> Lasted {
         let times = checkpoint_times(problem, &self.checkpoint);
-        let between_s = self.between_s(problem.cluster.n_gpus());
-        // A checkpoint stands behind a whole step, and begins when the one before it is safe.
-        let least_s = step_s.max(times.behind_s);
-        let best_s =
-            if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
-        let n_steps = match self.checkpoint.every_s {
-            Some(given_s) => (given_s / step_s).round().max(1.0),
-            // Below the least, every checkpoint would wait for the one before.
-            None => (best_s / step_s).round().max((least_s / step_s - ROUNDING).ceil()),
-        };
-        let every_s = n_steps * step_s;
+        let (best_s, _) = self.best_and_least_s(problem, step_s);
+        let every_s = self.steps_between(problem, step_s) * step_s;
         let is_drawn = matches!(self.failures, Failures::Rate { .. })
             || self.slow_nodes.as_ref().is_some_and(|slow| matches!(slow.begins, Begins::Rate { .. }));
         let n_draws = if is_drawn { DRAWS } else { 1 };
@@ -562,7 +573,7 @@ mod tests {
         // Muon has one moment of 32 bits less in the layers.
         problem.execution.optimizer.rule = Rule::Muon;
         close(checkpoint_bytes(&problem), 14.0 * all - 4.0 * (all - tables));
-        problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::All });
+        problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::ALL });
         close(checkpoint_bytes(&problem), 2.0 * all);
     }
 }

@@ -77,8 +77,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let recipe = known_recipe(&mut launch, machine);
     let mut words = program::overrides(&launch.flags);
     let parts = commands.iter().flatten().flat_map(parts);
-    words.extend(parts.map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)));
-    words.extend(without_dot(text));
+    let mut behind: Vec<Override> =
+        parts.map(|word| (word.text(), word.at())).filter(|(text, _)| is_override(text)).collect();
+    behind.extend(without_dot(text));
+    behind.sort_by_key(|(_, at)| at.start);
+    words.extend(behind);
     let (of_adapters, words): (Vec<_>, Vec<_>) =
         words.into_iter().partition(|(text, _)| adapters::is_of_adapters(text));
     let adapters = adapters::read(recipe.as_deref(), &launch.flags, &of_adapters);
@@ -185,10 +188,16 @@ fn flags(taken: &[&str], words: &[Override]) -> (Vec<Flag>, Vec<Finding>) {
     };
     let of_user = (0..words.len()).filter(is_last).map(|index| (words[index].0.as_str(), words[index].1.clone()));
     let all = taken.iter().map(|word| (*word, 0..0)).chain(of_user);
-    let (mut flags, mut said) = (Vec::new(), Vec::new());
+    let (mut flags, mut said): (Vec<Flag>, Vec<Finding>) = (Vec::new(), Vec::new());
     for (text, at) in all {
         let found = match key_and_value(text) {
             (precision::KEY, value) => precision::flags(value, &at),
+            (REDUCED, _) => Ok((Vec::new(), Some(overwritten(at)))),
+            // It stands for what the name of the precision has.
+            (key, value) if precision::is_gathering(key) && value.eq_ignore_ascii_case("false") => {
+                flags.retain(|flag| flag.name != precision::GATHERS);
+                continue;
+            }
             _ => over(text, at).map(|flag| (flag.into_iter().collect(), None)),
         };
         match found {
@@ -200,6 +209,15 @@ fn flags(taken: &[&str], words: &[Override]) -> (Vec<Flag>, Vec<Finding>) {
         }
     }
     (flags, said)
+}
+
+/// The format of gradients as `ddp` has it, which mixed precision overwrites (`MixedPrecisionConfig.setup`).
+const REDUCED: &str = "ddp.grad_reduce_in_fp32";
+
+fn overwritten(at: Range<usize>) -> Finding {
+    let what = format!("`{REDUCED}` changes nothing: mixed precision overwrites it");
+    let help = "gradients of 16 bits are `mixed_precision.grad_reduce_in_fp32=false`";
+    Finding::warning(Code::NotModelled, Some(at), what).help(help)
 }
 
 /// Both sides of an override.
@@ -354,7 +372,7 @@ mod tests {
     fn overrides_are_flags_under_other_names() {
         let text = "torchrun --nproc_per_node=8 --nnodes=2 run_recipe.py --recipe llama3_8b_pretrain_config \\\n\
                     model.tensor_model_parallel_size=2 +model.recompute_granularity=full dataset.sequence_length=4096 train.micro_batch_size=1 \\\n\
-                    train.global_batch_size=64 ddp.use_distributed_optimizer=true ddp.grad_reduce_in_fp32=false ddp.overlap_grad_reduce=false \\\n\
+                    train.global_batch_size=64 ddp.use_distributed_optimizer=true mixed_precision.grad_reduce_in_fp32=false ddp.overlap_grad_reduce=false \\\n\
                     model.made_up_key=3 checkpoint.save=null mixed_precision=bf16_with_mxfp8_mixed\n";
         assert!(has_overrides(text));
         let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
@@ -475,7 +493,7 @@ mod tests {
             wrong("model.sequence_parallel=maybe"),
             ["`model.sequence_parallel=maybe` is neither true nor false"]
         );
-        assert_eq!(wrong("ddp.grad_reduce_in_fp32=2").len(), 1);
+        assert_eq!(wrong("mixed_precision.grad_reduce_in_fp32=2").len(), 1);
         assert_eq!(wrong("model.sequence_parallel=False model.attention_backend=flash"), Vec::<String>::new());
     }
 

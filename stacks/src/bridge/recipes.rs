@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use super::precision::KEY;
 use crate::flags::rows;
 
 /// Recipes by their names, with the checkpoint that has the model's shape, and overrides that say what they set.
@@ -105,7 +106,10 @@ pub(super) fn taken(recipe: Option<&str>, stated: &[&str], is_off: bool) -> Take
         |name: &str| KINDS.iter().find_map(|kind| name.split_once(kind)).map_or(name, |(first, _)| first).to_owned();
     let model = known.map(|[_, path, _]| (*path).to_owned()).or_else(|| recipe.map(first).map(checkpoint));
     let all = all.into_iter().filter_map(|word| if is_off { without_overlap(word) } else { Some(word) });
-    let words: Vec<&str> = all.filter(|word| !stated.contains(&key(word))).collect();
+    // Another mixed precision has fields of its own.
+    let is_replaced =
+        |word: &str| stated.contains(&KEY) && word.strip_prefix(KEY).is_some_and(|own| own.starts_with('.'));
+    let words: Vec<&str> = all.filter(|word| !stated.contains(&key(word)) && !is_replaced(word)).collect();
     let mut list: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let warning = if let Some(name) = recipe.filter(|_| known.is_some()) {
         let help = format!("they are those of {SOURCE}: write what your release has otherwise behind the recipe");

@@ -2,6 +2,7 @@
 
 use input::diagnostic::{Code, Severity};
 
+use super::precision;
 use crate::{Imported, Machine};
 
 fn of_recipe(words: &str) -> Imported {
@@ -177,4 +178,53 @@ fn what_recipes_share_and_a_plan_lacks_is_turned_off() {
     // Bridge turns it on for sharded parameters of its own.
     let sharded: Vec<&str> = with_loss.into_iter().chain(["use-megatron-fsdp"]).collect();
     assert_eq!(super::off(&sharded), "");
+}
+
+/// `MixedPrecisionConfig.setup` copies its own fields over those of `ddp` and of the model.
+#[test]
+fn gradients_of_16_bits_are_said_by_mixed_precision() {
+    let (lines, said) = changed(LLAMA, "mixed_precision.grad_reduce_in_fp32=false");
+    assert!(lines.contains(&"gradient_dtype = \"bf16\"".to_owned()) && said.is_empty(), "{lines:?} {said:?}");
+    let (lines, said) = changed(LLAMA, "ddp.grad_reduce_in_fp32=false");
+    assert!(lines.is_empty() && said[0].contains("mixed precision overwrites it"), "{lines:?} {said:?}");
+}
+
+/// Names and their `fp8_param_gather` of `mixed_precision.py` @ 067f987df03b.
+#[test]
+fn names_of_mixed_precision_gather_parameters_in_their_format() {
+    let gathers = |words: &str| changed(LLAMA, words).0.contains(&"narrow_gather = true".to_owned());
+    assert!(gathers("mixed_precision=bf16_with_mxfp8_mixed") && gathers("mixed_precision=bf16_with_nvfp4_mixed"));
+    assert!(!gathers("mixed_precision=bf16_with_fp8_subchannel_scaling_mixed"));
+    assert!(!gathers("mixed_precision=bf16_with_mxfp8_mixed mixed_precision.fp8_param_gather=false"));
+    assert!(gathers("mixed_precision=bf16_with_fp8_subchannel_scaling_mixed mixed_precision.fp8_param_gather=true"));
+}
+
+#[test]
+fn what_no_name_says_is_written_field_by_field_and_read_back() {
+    let asked = |wide, recipe, gathers, sums_wide| precision::Asked { wide, recipe, gathers, sums_wide };
+    let named = |asked: &precision::Asked<'_>| precision::written(asked).concat();
+    assert_eq!(named(&asked("bf16", "", false, true)), "mixed_precision=bf16_mixed");
+    assert_eq!(named(&asked("fp16", "", false, false)), "mixed_precision=fp16_mixed");
+    assert_eq!(named(&asked("bf16", "mxfp8", true, true)), "mixed_precision=bf16_with_mxfp8_mixed");
+    let formats = [("", ""), ("tensorwise", "fp8"), ("blockwise", "fp8-block"), ("mxfp8", "mxfp8"), ("nvfp4", "nvfp4")];
+    for wide in ["bf16", "fp16"] {
+        for ((recipe, format), gathers) in formats.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+            for sums_wide in [false, true] {
+                let gathers = gathers && !recipe.is_empty();
+                let words = precision::written(&asked(wide, recipe, gathers, sums_wide));
+                let words: String = words.iter().map(|word| format!(" '{word}'")).collect();
+                let found = of_recipe(&format!("--recipe {LLAMA}{words}"));
+                // No layer at the ends stays in 16 bits.
+                let said = found.findings.iter().filter(|finding| finding.code != Code::MissingFlag).count();
+                assert_eq!(said, 0, "{words}: {:?}", found.findings);
+                let gradients = if sums_wide { "fp32" } else { "bf16" };
+                for line in [format!("gradient_dtype = \"{gradients}\""), format!("dtype = \"{wide}\"")] {
+                    assert!(found.scenario.contains(&line), "{words}: {line} in {}", found.scenario);
+                }
+                assert_eq!(found.scenario.contains("narrow_gather = true"), gathers, "{words}: {}", found.scenario);
+                let product = format!("products = \"{format}\"");
+                assert_eq!(found.scenario.contains(&product), !recipe.is_empty(), "{words}: {}", found.scenario);
+            }
+        }
+    }
 }

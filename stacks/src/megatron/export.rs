@@ -15,6 +15,7 @@ use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comme
 use crate::fields::{self, Rest, Stack};
 use crate::flags::{Flag, Flags};
 use crate::megatron::rules;
+use crate::weeks;
 use train::stage_text;
 
 const NAME: &str = "megatron";
@@ -37,13 +38,20 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     text += &words.comments(VERSION);
     text += &format!("# GPU: {}. Stand-ins, which are yours: data and tokenizer in DATA_ARGS, ", cluster.gpu.name);
     text += "steps and learning rate in STEP_ARGS.\n";
+    if cluster.n_gpus() > cluster.gpus_per_node {
+        text += "# It runs on every node: NODE_RANK is the position of the node from 0, MASTER_ADDR the address of the first.\n";
+    }
     text += &comments(&rest(problem, plan).told);
+    text += &comments(&weeks::remarks(words, problem, true));
     text += &format!("set -eu\n{}\n\n", connections(problem.layout.zero));
+    let n_nodes = cluster.n_gpus() / cluster.gpus_per_node;
     text += &format!(
-        "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
-        cluster.n_gpus() / cluster.gpus_per_node,
-        cluster.gpus_per_node
+        "DISTRIBUTED_ARGS=(\n    --nnodes {n_nodes}\n    --nproc-per-node {}\n{})\n",
+        cluster.gpus_per_node,
+        meeting(n_nodes)
     );
+    let saves = Vec::from_iter(weeks::flags(words, problem).map(|given| ("CHECKPOINT_ARGS", given)));
+    let groups: Vec<(&str, Given)> = groups.into_iter().chain(saves).collect();
     for (name, given) in &groups {
         text += &format!("{name}=(\n");
         for (flag, value) in given {
@@ -60,6 +68,16 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     text += " \\\n    \"${DATA_ARGS[@]}\" \\\n    \"${STEP_ARGS[@]}\"\n";
     Ok(vec![File::new("train.sh", text)])
+}
+
+/// How several nodes meet: each is told its position and the address of the first in variables, as the scripts of Megatron-LM have them
+/// (`examples/gpt3/train_gpt3_175b_distributed.sh`).
+fn meeting(n_nodes: u32) -> &'static str {
+    if n_nodes > 1 {
+        "    --node-rank \"${NODE_RANK:-0}\"\n    --master-addr \"${MASTER_ADDR:-localhost}\"\n    --master-port \"${MASTER_PORT:-6000}\"\n"
+    } else {
+        ""
+    }
 }
 
 /// Whether Megatron's own FSDP shards gradients or parameters.
