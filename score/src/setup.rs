@@ -303,6 +303,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             kv_blocks: 0,
             recv_interval: looks,
             gather: recipe.gather(tokens_asked, shape.groups, role),
+            capacity_policy: preset.capacity_policy,
             prompt_rank: preset.prompt_rank,
             shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
             ..Limits::ROOMY

@@ -16,6 +16,7 @@ pub(crate) fn engine(batcher: &str) -> EngineOptions {
         watermark_blocks: 0,
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
+        capacity_policy: serve::replica::CapacityPolicy::MaxUtilization,
         prompt_rank: serve::replica::PromptRank::Even,
         batch_wait: None,
     }

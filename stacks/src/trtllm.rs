@@ -133,6 +133,16 @@ fn kv_format(flags: &mut Flags<'_>) -> Option<&'static str> {
     format(flags, "kv-cache-config.dtype").or_else(|| format(flags, "quant-config.kv-cache-quant-algo"))
 }
 
+/// The option of what must be free for whoever is admitted.
+const CAPACITY: &str = "scheduler-config.capacity-scheduler-policy";
+
+/// Which blocks must be free for whoever is admitted. Batches that nobody joins (`STATIC_BATCH`) are not modelled.
+fn capacity_policy(flags: &mut Flags<'_>) -> Option<&'static str> {
+    let words = [("GUARANTEED_NO_EVICT", "\"guaranteed_no_evict\""), ("MAX_UTILIZATION", "\"max_utilization\"")];
+    flags.find(CAPACITY)?;
+    flags.word(CAPACITY, &words)
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
@@ -156,6 +166,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         server.count(&mut flags, "api_servers", &["num-postprocess-workers"], 65_536);
     }
     server.count(&mut flags, "max_context", &["max-seq-len"], 100_000_000);
+    if let Some(policy) = capacity_policy(&mut flags) {
+        server.key("capacity_policy", policy, CAPACITY);
+    }
     server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
     server.share(
         &mut flags,

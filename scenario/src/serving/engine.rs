@@ -18,7 +18,7 @@ use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::memory_rule::MemoryRule;
 use serve::replica::batcher::Cut;
-use serve::replica::{Gather, Limits, Order, Preemption, PromptRank};
+use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::request::Requests;
 
 use super::experts::{self, ExpertChoice};
@@ -231,12 +231,23 @@ pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u
     (iterations > 0).then_some(gather)
 }
 
-/// What requests wait for: a look of the host, others, a rank of attention.
+/// `capacity_policy`: which blocks must be free for whoever is admitted. Engines but TensorRT-LLM take them as they are needed.
+fn capacity_policy(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> CapacityPolicy {
+    let usual = preset.map_or(CapacityPolicy::MaxUtilization, |preset| preset.capacity_policy);
+    if usual == CapacityPolicy::MaxUtilization {
+        section.idle(&["capacity_policy"], "`name = \"trtllm\"`");
+    }
+    let found = section.one_of("capacity_policy", usual, &CapacityPolicy::WORDS);
+    if usual == CapacityPolicy::MaxUtilization { usual } else { found }
+}
+
+/// What requests wait for: a look of the host, blocks, others, a rank of attention.
 fn waits(section: &mut Section<'_>, tokens_max: u32, preset: Option<&EnginePreset>) -> Limits {
     let rank = preset.map_or(PromptRank::Even, |preset| preset.prompt_rank);
     Limits {
         recv_interval: recv_interval(section, NonZeroU32::MIN),
         gather: batch_wait(section, None, tokens_max),
+        capacity_policy: capacity_policy(section, preset),
         prompt_rank: section.one_of("prompt_rank", rank, &PromptRank::WORDS),
         ..Limits::ROOMY
     }

@@ -20,7 +20,7 @@ pub use lifted::{Lifted, of_engines};
 pub use lower::{Unplayable, fleet};
 pub use stations::{LayerTimes, Messages, STATION_BATCHER, stations};
 
-use crate::replica::{Gather, PromptRank, Role};
+use crate::replica::{CapacityPolicy, Gather, PromptRank, Role};
 
 /// Schema of a deployment's file.
 pub const SCHEMA: &str = "skrull-sim/deployment/1";
@@ -174,6 +174,9 @@ pub struct EngineOptions {
     /// Blocks that admissions of whole prompts leave free.
     #[serde(default)]
     pub watermark_blocks: u32,
+    /// Which blocks must be free for whoever is admitted.
+    #[serde(default, skip_serializing_if = "takes_as_needed")]
+    pub capacity_policy: CapacityPolicy,
     /// Whether prefixes that requests share are kept.
     pub prefix_cache: bool,
     /// Iterations that only decode between two looks for new requests.
@@ -222,6 +225,11 @@ fn is_every(interval: &NonZeroU32) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
 fn is_even(rank: &PromptRank) -> bool {
     *rank == PromptRank::Even
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn takes_as_needed(policy: &CapacityPolicy) -> bool {
+    *policy == CapacityPolicy::MaxUtilization
 }
 
 const fn one() -> f64 {

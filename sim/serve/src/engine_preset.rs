@@ -16,7 +16,7 @@ use hw::{Bytes, Format, Gpu};
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
 use crate::memory_rule::MemoryRule;
-use crate::replica::PromptRank;
+use crate::replica::{CapacityPolicy, PromptRank};
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
@@ -78,6 +78,8 @@ pub struct EnginePreset {
     pub prompt_exchange: PromptExchange,
     /// Which rank of data-parallel attention computes a prompt for another worker.
     pub prompt_rank: PromptRank,
+    /// Which blocks must be free for whoever is admitted.
+    pub capacity_policy: CapacityPolicy,
     /// What runs with weights alone in 8 bits where a card multiplies none.
     pub weight_only: WeightOnly,
     /// Where tokens become text.
@@ -265,6 +267,7 @@ const VLLM: EnginePreset = EnginePreset {
     memory: MemoryRule::OfDevice(0.9),
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
+    capacity_policy: CapacityPolicy::MaxUtilization,
     weight_only: WeightOnly::Everywhere,
     detokenizer: Detokenizer {
         process: "the API server",
@@ -297,6 +300,7 @@ const SGLANG: EnginePreset = EnginePreset {
     memory: MemoryRule::Reserve,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
+    capacity_policy: CapacityPolicy::MaxUtilization,
     weight_only: WeightOnly::Dense,
     detokenizer: Detokenizer {
         process: "the detokenizer",
@@ -330,6 +334,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     memory: MemoryRule::OfFree(0.9),
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
+    capacity_policy: CapacityPolicy::GuaranteedNoEvict,
     weight_only: WeightOnly::Nowhere,
     detokenizer: Detokenizer {
         process: "the proxy",

@@ -192,6 +192,7 @@ impl Machines {
                 prefix_cache: false,
                 recv_interval: std::num::NonZeroU32::MIN,
                 batch_wait: None,
+                capacity_policy: serve::replica::CapacityPolicy::MaxUtilization,
                 prompt_rank: PromptRank::Even,
             },
         })

@@ -182,6 +182,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
         prefix_cache: working.prefix_cache,
         recv_interval: std::num::NonZeroU32::MIN,
         batch_wait: None,
+        capacity_policy: serve::replica::CapacityPolicy::MaxUtilization,
         prompt_rank: PromptRank::Even,
     }
 }

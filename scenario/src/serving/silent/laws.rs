@@ -23,7 +23,7 @@ const OF_ITERATIONS: [&str; 13] = [
 ];
 
 /// What means of published runs do not tell either: queues, memory, clients, limits of latencies, prices.
-const OF_REQUESTS: [&str; 28] = [
+const OF_REQUESTS: [&str; 29] = [
     "engine.max_sequences",
     "engine.max_tokens",
     "engine.max_context",
@@ -34,6 +34,7 @@ const OF_REQUESTS: [&str; 28] = [
     "engine.prefix_cache",
     "engine.eviction",
     "engine.preemption",
+    "engine.capacity_policy",
     "engine.swap_gib",
     "engine.recv_interval",
     "engine.batch_wait",

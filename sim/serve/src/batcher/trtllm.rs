@@ -1,8 +1,7 @@
 //! TensorRT-LLM: every iteration decodes, and whole prompts fill what is left of its tokens.
 //!
 //! Source: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/scheduler.py` (Apache-2.0), in-flight batching without chunked context, its
-//! default: a prompt joins only where all of it fits `max_num_tokens`. Approximation: the capacity scheduler keeps blocks for the whole
-//! output (`GUARANTEED_NO_EVICT`); here they are taken as they are needed.
+//! default: a prompt joins only where all of it fits `max_num_tokens`. Which blocks must be free for it is the capacity scheduler's (`replica/promises.rs`).
 
 use crate::replica::batcher::{Batcher, Cut};
 use crate::replica::{Composed, Replica};

@@ -56,6 +56,7 @@ impl Lifted<'_> {
             block_tokens: limits.block_tokens,
             kv_tokens: u64::from(limits.kv_blocks) * u64::from(limits.block_tokens),
             watermark_blocks: limits.watermark_blocks,
+            capacity_policy: limits.capacity_policy,
             prefix_cache: limits.shares_prefixes,
             recv_interval: limits.recv_interval,
             batch_wait: limits.gather,

@@ -94,6 +94,7 @@ fn limits(options: &EngineOptions) -> Limits {
         block_tokens: options.block_tokens,
         kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
         watermark_blocks: options.watermark_blocks,
+        capacity_policy: options.capacity_policy,
         shares_prefixes: options.prefix_cache,
         recv_interval: options.recv_interval,
         gather: options.batch_wait,

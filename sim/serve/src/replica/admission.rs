@@ -207,16 +207,16 @@ impl<'a> Replica<'a> {
         self.blocks_of(tokens + ahead) - self.blocks_of(tokens)
     }
 
-    /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
-    pub(super) fn take_in(&mut self, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
-        // An idle replica has to start with someone.
-        let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
-        let spare = if self.role() == Role::Outputs { spare + claim.next + self.decode_growth() } else { spare };
-        self.pool.hold(claim.held);
-        if self.pool.available() < claim.blocks + spare || !self.pool.take(claim.blocks) {
-            self.pool.let_go(claim.held);
+    /// Takes the blocks of whoever waits longest and gives it a slot; none, and nothing taken, when it has to wait on. `taken`: blocks that decoding sequences
+    /// have taken for the iteration that is composed.
+    pub(super) fn take_in(&mut self, taken: u32, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
+        let spare = self.spare_beside(taken, claim);
+        if !self.fits_beside(spare, claim) {
             return None;
         }
+        self.pool.hold(claim.held);
+        let is_there = self.pool.take(claim.blocks);
+        assert!(is_there, "{} blocks are there", claim.blocks);
         self.waiting.pop_front();
         let id = match head {
             Waiting::New(_) => self.free_slot(),
@@ -241,6 +241,12 @@ impl<'a> Replica<'a> {
         };
         self.take_up(request, id);
         Some(id)
+    }
+
+    /// Whether a claim leaves so many blocks free. Cached prefixes that nobody holds are free until it holds them.
+    pub(super) fn fits_beside(&self, spare: u32, claim: &Claim<'_>) -> bool {
+        let held = self.pool.unheld(claim.held);
+        self.pool.available() >= claim.blocks.saturating_add(held).saturating_add(spare)
     }
 
     pub(super) fn admit_prompt(
@@ -268,7 +274,7 @@ impl<'a> Replica<'a> {
             }
             claim = self.claim(head, tokens, reserve);
         }
-        let Some(id) = self.take_in(head, &claim) else { return false };
+        let Some(id) = self.take_in(self.taken_by(composed), head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(claim.target - claim.rest);
         let (brought, chosen) = claim.brought;
         self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());

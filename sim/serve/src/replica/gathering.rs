@@ -39,7 +39,7 @@ impl Replica<'_> {
         };
         let room = self.tokens_left(composed);
         let prompts = self.prompts_within(room);
-        if !composed.decodes || prompts == 0 || !self.first_fits(room) {
+        if !composed.decodes || prompts == 0 || !self.first_fits(composed, room) {
             return false;
         }
         let decoding = self.tokens_max() - room;
@@ -49,14 +49,11 @@ impl Replica<'_> {
     }
 
     /// Whether memory holds whoever waits longest: who waits for blocks does not wait for others.
-    fn first_fits(&mut self, room: u32) -> bool {
+    fn first_fits(&self, composed: &Composed, room: u32) -> bool {
         let Some(head) = self.waiting.front().copied() else { return false };
         let claim = self.claim(head, room, Reserve::Whole);
-        let spare = if self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
-        self.pool.hold(claim.held);
-        let fits = self.pool.available() >= claim.blocks + spare;
-        self.pool.let_go(claim.held);
-        fits
+        let spare = self.spare_beside(self.taken_by(composed), &claim);
+        self.fits_beside(spare, &claim)
     }
 
     /// Tokens of the prompt of somebody who waits.

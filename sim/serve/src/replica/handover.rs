@@ -240,8 +240,8 @@ impl Replica<'_> {
         while self.waiting.is_empty() {
             let Some(&Moving { request, tokens, generated, .. }) = self.handover.expected.front() else { break };
             let blocks = self.blocks_of(tokens);
-            let spare = if self.holds_nobody() { 0 } else { self.limits().watermark_blocks };
-            if self.pool.available() < blocks + spare + grown || !self.pool.take(blocks) {
+            let spare = self.spare_for(request, blocks, grown);
+            if self.pool.available() < blocks.saturating_add(spare) || !self.pool.take(blocks) {
                 break;
             }
             self.handover.expected.pop_front();

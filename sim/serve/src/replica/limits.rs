@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Gather, Order, PromptRank};
+use super::{CapacityPolicy, Gather, Order, PromptRank};
 use crate::adapters::AdapterLimits;
 use crate::frontend::Frontend;
 use crate::kv::remote::Remote;
@@ -41,6 +41,8 @@ pub struct Limits {
     pub kv_blocks: u32,
     /// Blocks that admissions of whole prompts leave free.
     pub watermark_blocks: u32,
+    /// Which blocks must be free for whoever is admitted.
+    pub capacity_policy: CapacityPolicy,
     /// What happens when blocks run out.
     pub preemption: Preemption,
     /// Who comes first, and who gives way when blocks run out.
@@ -78,6 +80,7 @@ impl Limits {
         blocks_per_sequence: 0,
         kv_blocks: 100_000,
         watermark_blocks: 0,
+        capacity_policy: CapacityPolicy::MaxUtilization,
         preemption: Preemption::Recompute,
         order: Order::Arrival,
         shares_prefixes: false,

@@ -16,7 +16,7 @@ impl Replica<'_> {
                 break;
             }
             let claim = self.claim(head, 0, Reserve::Whole);
-            let Some(id) = self.take_in(head, &claim) else { break };
+            let Some(id) = self.take_in(0, head, &claim) else { break };
             records.schedule(claim.request, now, 0);
             self.slots[id as usize].target = claim.target - 1;
             self.share(id);

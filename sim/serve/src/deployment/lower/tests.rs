@@ -20,6 +20,7 @@ fn options() -> EngineOptions {
         prefix_cache: false,
         recv_interval: std::num::NonZeroU32::MIN,
         batch_wait: None,
+        capacity_policy: crate::replica::CapacityPolicy::MaxUtilization,
         prompt_rank: PromptRank::Even,
     }
 }
