@@ -186,3 +186,78 @@ fn vllm_does_not_start_where_no_sequence_of_its_context_fits() {
     assert!(!said("name = \"vllm\"\nmax_context = 16384"));
     assert!(!said("name = \"sglang\""));
 }
+
+#[test]
+fn whole_prompts_that_leave_no_room_beside_a_decode_are_told_of() {
+    let said = |tokens: u32, policy: &str| {
+        let lines = format!(
+            "[model]\nname = \"llama-3.1-8b\"\n[trace]\nprompt_tokens = 2048\noutput_tokens = 8\nrequests = 12\narrivals = \"together\"\n\
+             [engine]\nname = \"trtllm\"\nmax_tokens = {tokens}\n{policy}"
+        );
+        let (metrics, _, said) = served(("h100-sxm", 1), &lines);
+        let is_told = said.iter().any(|what| what.contains("one sequence is served at a time"));
+        (is_told, metrics.get("concurrency").or(metrics.get("ttft_s.mean")).copied())
+    };
+    let (one_by_one, beside) = (said(2048, ""), said(2049, ""));
+    assert!(one_by_one.0 && !beside.0, "a prompt beside one token");
+    assert!(one_by_one.1 > beside.1);
+    assert!(!said(2048, "[policies]\nrun = [\"sarathi\"]\n").0, "prompts that are cut fit");
+}
+
+#[test]
+fn activations_that_leave_no_room_are_named_with_tokens_that_fit() {
+    let lines = |tokens: u32| {
+        format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\nname = \"vllm\"\nmax_tokens = {tokens}\n")
+    };
+    let (metrics, _, said) = served(("h100-sxm", 1), &lines(1_048_576));
+    assert!(metrics.is_empty());
+    let what = said.iter().find(|what| what.contains("activations of `max_tokens` = 1048576")).expect("it is named");
+    let fitting = what.rsplit_once("`max_tokens = ").and_then(|(_, rest)| rest.split_once('`')).expect("a number").0;
+    assert!(!what.contains("larger GPUs"), "{what}");
+    assert!(!served(("h100-sxm", 1), &lines(fitting.parse().expect("a number"))).0.is_empty(), "{what}");
+}
+
+/// 64 requests of 1,000 and 200 tokens need 38 blocks of 32 each. With 400 blocks ten run at a time where their outputs are kept room for, and a few more where not.
+#[test]
+fn trtllm_keeps_room_for_whole_outputs_unless_it_is_told_otherwise() {
+    let run = |engine: &str| {
+        let lines = format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\n{engine}\nkv_blocks = 400\n");
+        served(("h100-sxm", 1), &lines)
+    };
+    let kept = run("name = \"trtllm\"");
+    let said = run("name = \"trtllm\"\ncapacity_policy = \"guaranteed_no_evict\"");
+    let as_needed = run("name = \"trtllm\"\ncapacity_policy = \"max_utilization\"");
+    assert_eq!((kept.0["n_preempted"], &kept.0), (0.0, &said.0));
+    assert!(as_needed.0["n_preempted"] > 0.0);
+    // Other engines have no such choice.
+    let idle = run("name = \"vllm\"\nblock_tokens = 32\ncapacity_policy = \"guaranteed_no_evict\"");
+    assert!(idle.2.iter().any(|what| what.contains("`engine.capacity_policy` changes nothing")), "{:?}", idle.2);
+    assert_eq!(idle.0, run("name = \"vllm\"\nblock_tokens = 32").0);
+}
+
+/// NVFP4 weights are a quarter of those in 16 bits and something for scales, and decoding one sequence reads them.
+#[test]
+fn workstation_cards_of_blackwell_multiply_four_bits() {
+    for card in ["rtx-pro-6000", "rtx-5090"] {
+        let tpot = |weights: &str| {
+            let lines = format!(
+                "[model]\nname = \"llama-3.1-8b\"\nweights = \"{weights}\"\n[trace]\nprompt_tokens = 64\noutput_tokens = 64\nrequests = 1\n\
+                 arrivals = \"together\"\n[engine]\nname = \"vllm\"\n"
+            );
+            let (metrics, _, said) = served((card, 1), &lines);
+            *metrics.get("tpot_s.mean").unwrap_or_else(|| panic!("{card}: {said:?}"))
+        };
+        let ratio = tpot("nvfp4") / tpot("bf16");
+        assert!((0.28..0.7).contains(&ratio), "{card}: {ratio}");
+    }
+}
+
+#[test]
+fn a_checkpoint_by_its_path_keeps_keys_and_values_as_it_says() {
+    let peak = |name: &str| {
+        let lines = format!("[model]\nname = \"{name}\"\n{HELD}[engine]\nname = \"trtllm\"\n");
+        served(("h100-sxm", 1), &lines).0["kv_peak_ratio"]
+    };
+    let (bare, said) = (peak("RedHatAI/Llama-3.1-8B-Instruct-FP8"), peak("nvidia/Llama-3.1-8B-Instruct-FP8"));
+    assert!((bare / said - 2.0).abs() < 0.1, "{bare} {said}");
+}

@@ -132,6 +132,26 @@ const BORROWED: &[(&str, &[&str])] = &[
     ("replicas", &["fleet.replicas"]),
 ];
 
+/// Words for groups that attend to requests of their own, which a degree of experts says here.
+const GROUPS_OF_ATTENTION: [&str; 6] =
+    ["data_parallel", "data_parallel_size", "dp", "dp_size", "attention_dp_size", "enable_dp_attention"];
+
+/// Sections of serving, which have no keys of training beside them.
+const OF_SERVING: [&str; 6] = ["engine", "fleet", "trace", "slo", "kv", "capacity"];
+
+fn is_of_serving(section: &str) -> bool {
+    OF_SERVING.contains(&section.split('.').next().unwrap_or(section))
+}
+
+/// What a word of another tool comes to, where one key does not say it.
+pub(crate) fn explained(word: &str, section: &str) -> Option<&'static str> {
+    let is_group = GROUPS_OF_ATTENTION.contains(&word.to_lowercase().replace('-', "_").as_str());
+    (is_group && is_of_serving(section)).then_some(
+        "attention is data-parallel over `ep / tp` groups: `tp = 1, ep = 8` has eight; \
+         `fleet.replicas` are engines beside each other",
+    )
+}
+
 /// The keys that `word` of another tool means: of `section` where it has one in `asked`, else of other sections. Empty where no tool is
 /// known to have the word.
 pub(crate) fn meant(word: &str, section: &str, asked: &[&str]) -> Vec<&'static str> {
@@ -142,7 +162,13 @@ pub(crate) fn meant(word: &str, section: &str, asked: &[&str]) -> Vec<&'static s
     if !here.is_empty() || section.is_empty() {
         return here;
     }
-    keys.iter().copied().filter(|key| key.contains('.')).collect()
+    let fits = |key: &&str| key.contains('.') && !(is_of_serving(section) && is_of_training(key));
+    keys.iter().copied().filter(fits).collect()
+}
+
+/// Whether a key is one of training's own sections.
+fn is_of_training(key: &str) -> bool {
+    ["parallel.", "training.", "optimizer.", "workload."].iter().any(|section| key.starts_with(section))
 }
 
 /// The key's name inside of `section`, if it is one of its keys; the empty section holds sections.
@@ -164,6 +190,17 @@ mod tests {
         assert_eq!(meant("sequence", "training", &["products"]), ["workload.tokens"]);
         assert_eq!(meant("TP", "cluster", &["gpu"]), ["parallel.tp", "engine.tp"]);
         assert_eq!(meant("zero", "training", &["steps"]), ["parallel.zero"]);
+    }
+
+    #[test]
+    fn sections_of_serving_are_not_answered_with_keys_of_training() {
+        assert_eq!(meant("ep", "fleet.group", &["tp", "pp"]), ["engine.ep"]);
+        assert_eq!(meant("tensor_parallel_size", "fleet", &["replicas"]), ["engine.tp"]);
+        assert_eq!(meant("cp", "engine", &["tp"]), [""; 0]);
+        let said = explained("dp", "engine").expect("it is one");
+        assert!(said.contains("`tp = 1, ep = 8`") && said.contains("`fleet.replicas`"));
+        assert_eq!(explained("dp-size", "fleet.group"), Some(said));
+        assert!(explained("dp", "training").is_none() && explained("tp", "engine").is_none());
     }
 
     #[test]

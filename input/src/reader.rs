@@ -508,7 +508,9 @@ impl Section<'_> {
             let meant = borrowed::meant(&key.name, &self.name, &asked);
             let finding = unknown(Code::UnknownKey, what, &key.name, asked, place(key.span));
             let is_own = meant.iter().any(|meant| *meant == self.full(&key.name));
-            self.find(if meant.is_empty() {
+            self.find(if let Some(explained) = borrowed::explained(&key.name, &self.name) {
+                finding.label(explained)
+            } else if meant.is_empty() {
                 finding
             } else if is_own {
                 finding.label("it says nothing beside the other keys of this section")

@@ -1,5 +1,6 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+mod activations;
 mod adapters;
 mod best;
 mod bounded;

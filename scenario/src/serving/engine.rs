@@ -24,7 +24,7 @@ use serve::request::Requests;
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, silent};
+use super::{Serving, ServingChoice, ServingGroup, activations, silent};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -432,7 +432,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         asked.reserve(gpu, degree, deployment.n_gpus())
     };
     let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve), kept_of(serving, group)];
-    let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process)
+        .map_err(|refused| activations::told(refused, (&deployment, engine.memory), of_process, chunk))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let host_link = deployment.host_link();

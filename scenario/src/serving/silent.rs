@@ -202,6 +202,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(launches::idle(serving, &places.launches));
     found.extend(prompts::equal_chunks(serving));
     found.extend(prompts::dense(serving));
+    found.extend(prompts::alone(serving));
     found
 }
 

@@ -11,7 +11,7 @@ use engine::Model;
 use engine::cost::experts::draws::RouterGroups;
 use engine::cost::experts::{Routing, Tactic};
 use engine::formats::Formats;
-use hw::{Bytes, Format, Gpu};
+use hw::{Bytes, Capability, Format, Gpu};
 
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
@@ -471,7 +471,8 @@ impl EnginePreset {
     /// Which variant of their kernel experts of a format run, with so many ranks of data-parallel attention. Before Blackwell, and between such ranks
     /// (`DeepEP`, `DeepGEMM`), other kernels compute them.
     pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
-        let is_tuned = self.tunes_experts || format != Format::Fp8Block || gpu.peak_fp4.is_none() || ranks > 1;
+        let is_tuned =
+            self.tunes_experts || format != Format::Fp8Block || gpu.capability() != Capability::Ten || ranks > 1;
         if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
     }
 
@@ -479,13 +480,13 @@ impl EnginePreset {
     /// where its own kernel runs: before Blackwell, whose kernels are FlashInfer's.
     pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
         let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
-        self.name == "sglang" && is_deepseek && gpu.peak_fp4.is_none() && !spreads
+        self.name == "sglang" && is_deepseek && gpu.capability() != Capability::Ten && !spreads
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
     /// TensorRT-LLM).
     pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {
-        self.name == "trtllm" && format == Format::Mxfp4 && gpu.peak_fp4.is_none()
+        self.name == "trtllm" && format == Format::Mxfp4 && gpu.capability() != Capability::Ten
     }
 
     /// Sizes on a device.

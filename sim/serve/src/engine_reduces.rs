@@ -9,7 +9,7 @@
 
 use engine::Model;
 use engine::cost::reduce::ReduceKernel;
-use hw::Gpu;
+use hw::{Capability, Gpu};
 
 use crate::step_cost::fusion::Fusion;
 
@@ -60,7 +60,7 @@ impl Reduces {
             Self::OnRequest => (false, is_dense),
             Self::FirstOfBlackwell => (!gpu.name.ends_with("b300"), is_dense),
             Self::Dense => (true, is_dense),
-            Self::Few => (is_listed && is_first && gpu.peak_fp4.is_some(), true),
+            Self::Few => (is_listed && is_first && gpu.capability() == Capability::Ten, true),
             Self::Experts => (is_listed, has_norms),
             Self::AllExperts => (is_listed, true),
         };

@@ -167,6 +167,16 @@ fn who_hands_tokens_to_clients_is_read() {
 }
 
 #[test]
+fn a_capacity_scheduler_is_read() {
+    for policy in ["MAX_UTILIZATION", "GUARANTEED_NO_EVICT"] {
+        let options = format!("cat >x.yaml <<END\nscheduler_config:\n  capacity_scheduler_policy: {policy}\nEND\n");
+        let key = format!("capacity_policy = \"{}\"", policy.to_lowercase());
+        let script = format!("{options}trtllm-serve llama-3-8b --extra_llm_api_options x.yaml");
+        check(&script, &[&key], &[Code::MissingFlag]);
+    }
+}
+
+#[test]
 fn experts_that_lie_twice_are_read_where_a_server_balances_them() {
     check(
         "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --enable-eplb --eplb-config '{\"num_redundant_experts\": 32}'",

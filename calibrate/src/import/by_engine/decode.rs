@@ -134,7 +134,7 @@ pub(super) fn fitted(
     (table, kernel): (String, String),
 ) -> Part {
     let long: Vec<&Launch> = launches.iter().filter(|launch| launch.keys >= KEYS_MIN).collect();
-    let is_blackwell = source.cluster().gpu.peak_fp4.is_some();
+    let is_blackwell = source.cluster().gpu.capability() == hw::Capability::Ten;
     let cache = if is_blackwell { CACHE_BYTES_OF_BLACKWELL } else { CACHE_BYTES };
     let outside: Vec<Launch> =
         long.iter().filter(|launch| !is_cached(launch, cache)).map(|launch| (*launch).clone()).collect();

@@ -77,6 +77,37 @@ const MIXED: [(&str, &str, Parts, &str); 24] = [
     ),
 ];
 
+/// Checkpoints that say 8 bits for keys and values (`kv_cache_quant_algo` of `hf_quant_config.json`), which engines follow where nothing else is asked
+/// for: parts of the path, width of the weights, and where that stands.
+const KEPT_IN_8_BITS: [(&str, &str, &str); 11] = [
+    ("nvidia/*llama-3.1-8b", "fp4", ACCURACY),
+    ("nvidia/*llama-3.1-8b", "fp8", ACCURACY),
+    ("nvidia/*llama-3.3-70b", "fp4", ACCURACY),
+    (
+        "nvidia/*llama-3.3-70b",
+        "fp8",
+        "published throughput of NIM on two H100 with 5,000 and 500 tokens: 917 tok/s with 100 requests in flight need room for as many",
+    ),
+    ("nvidia/*llama-4-scout", "fp4", ACCURACY),
+    ("nvidia/qwen3-32b", "fp4", CONFIGURATIONS),
+    ("nvidia/qwen3-30b-a3b", "fp4", CONFIGURATIONS),
+    ("nvidia/qwen3-30b-a3b", "fp8", ACCURACY),
+    ("nvidia/qwen3-235b-a22b", "fp4", ACCURACY),
+    ("nvidia/qwen3-235b-a22b", "fp8", ACCURACY),
+    (
+        "nvidia/*nemotron-3-nano-30b",
+        "fp",
+        "hf_quant_config.json of its NVFP4 as tests of readers have it; vllm-project/vllm #50019 for FP8",
+    ),
+];
+
+/// Rows with `kv_cache_quant_algo: FP8` of checkpoints that the tests read ready-made.
+const ACCURACY: &str = "NVIDIA/TensorRT-LLM @ 000a01de66f0, tests/integration/defs/accuracy/references/mmlu.yaml";
+
+/// Copies of these files.
+const CONFIGURATIONS: &str =
+    "ai-dynamo/aiconfigurator, src/aiconfigurator/model_configs/nvidia--Qwen3-{32B,30B-A3B}-NVFP4_hf_quant_config.json";
+
 /// Blocks of 128 by 128.
 const BLOCKS: Parts = [Format::Fp8Block; 4];
 /// DeepSeek-V4: `expert_dtype` of its config.json is fp4, with a scale per 32 numbers.
@@ -154,16 +185,27 @@ pub fn of_path(path: &str) -> Formats {
     let width = said.map(|(_, width, _)| *width).or_else(|| narrow.map(|(_, width)| *width));
     let mixed = width.filter(|_| !path.contains(TAUGHT)).and_then(|width| of_width(&path, width));
     let whole = said.map(|(_, _, format)| Formats::weights(*format, Dtype::Bf16));
-    mixed.or(whole).unwrap_or(of_16_bits)
+    let kept_in_8_bits = width.is_some_and(|width| keeps_8_bits(&path, width));
+    let found = mixed.or(whole).unwrap_or(of_16_bits);
+    if kept_in_8_bits { Formats { kv: Dtype::Fp8, ..found } } else { found }
+}
+
+/// Whether a checkpoint with weights of such a width says that keys and values have 8 bits.
+fn keeps_8_bits(path: &str, width: &str) -> bool {
+    KEPT_IN_8_BITS.iter().any(|(pattern, of, _)| width.starts_with(of) && is_of(pattern, path))
+}
+
+/// Whether all parts of a pattern are in a path.
+fn is_of(pattern: &str, path: &str) -> bool {
+    pattern.split('*').all(|part| path.contains(part))
 }
 
 /// Formats of the parts of a checkpoint that is published in such a width (`fp8`, `fp4`, `int4`), where they differ or need a scale per block; keys and
 /// values in 16 bits.
 pub fn of_width(path: &str, width: &str) -> Option<Formats> {
     let path = path.to_lowercase();
-    let is_of = |pattern: &str| pattern.split('*').all(|part| path.contains(part));
     let (.., [attention, behind, dense, experts], _) =
-        *MIXED.iter().find(|(pattern, published, ..)| *published == width && is_of(pattern))?;
+        *MIXED.iter().find(|(pattern, published, ..)| *published == width && is_of(pattern, &path))?;
     let output = Some(behind).filter(|behind| *behind != attention);
     Some(Formats { attention, output, dense, experts, ..Formats::of(Dtype::Bf16) })
 }
@@ -185,7 +227,10 @@ pub fn words(model: &Model) -> String {
         return format!("{shape}, weights in 16 bits{published}");
     }
     let experts = if model.experts.is_some() { format!(", routed experts {experts}") } else { String::new() };
-    format!("{shape}, weights: attention {attention}, the product behind it {output}, feed-forwards {dense}{experts}")
+    let kv = if of.kv == Dtype::Bf16 { "16 bits".to_owned() } else { Format::from(of.kv).word().to_owned() };
+    format!(
+        "{shape}, weights: attention {attention}, the product behind it {output}, feed-forwards {dense}{experts}; keys and values: {kv}"
+    )
 }
 
 #[cfg(test)]
@@ -228,6 +273,30 @@ mod tests {
             assert_eq!(parts(of_path(path)), expected, "{path}");
             assert!(of_checkpoint(path).is_some(), "{path}");
         }
+    }
+
+    #[test]
+    fn keys_and_values_have_8_bits_where_a_checkpoint_says_so() {
+        for (path, expected) in [
+            ("nvidia/Llama-3.3-70B-Instruct-FP8", Dtype::Fp8),
+            ("nvidia/Llama-3.3-70B-Instruct-NVFP4", Dtype::Fp8),
+            ("nvidia/Llama-3.1-8B-Instruct-FP4", Dtype::Fp8),
+            ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", Dtype::Fp8),
+            ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", Dtype::Bf16),
+            ("nvidia/Qwen3-235B-A22B-NVFP4", Dtype::Fp8),
+            ("nvidia/Qwen3-32B-NVFP4", Dtype::Fp8),
+            ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", Dtype::Bf16),
+            ("Qwen/Qwen3-235B-A22B-FP8", Dtype::Bf16),
+            ("nvidia/DeepSeek-V3.1-NVFP4", Dtype::Bf16),
+        ] {
+            let model = of_checkpoint(path).expect(path);
+            assert_eq!(model.formats.kv, expected, "{path}");
+            let bits = if expected == Dtype::Fp8 { "fp8" } else { "16 bits" };
+            let is_narrow = parts(model.formats) != [Bf16; 4];
+            assert!(!is_narrow || words(&model).ends_with(&format!("keys and values: {bits}")), "{}", words(&model));
+        }
+        // Tables of runs say their own.
+        assert!(of_width("nvidia/Llama-3.3-70B-Instruct-FP8", "fp8").is_none());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Model, checkpoint_formats, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 37] = [
+const ALIKE: [(&str, &str); 38] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
@@ -34,6 +34,7 @@ const ALIKE: [(&str, &str); 37] = [
     ("qwen2.5-coder-7b", "qwen2.5-7b"),
     ("qwen2.5-coder-14b", "qwen2.5-14b"),
     ("qwen2.5-coder-32b", "qwen2.5-32b"),
+    ("qwq-32b", "qwen2.5-32b"),
     ("qwen3-coder-30b-a3b", "qwen3-30b-a3b"),
     ("qwen3-coder-next", "qwen3-next-80b-a3b"),
     ("qwen3.6-27b", "qwen3.5-27b"),
@@ -46,7 +47,7 @@ const ALIKE: [(&str, &str); 37] = [
 /// Positions of releases that have others than the model of their shape, by how their names begin: `max_position_embeddings` of their config.json, which
 /// xorbitsai/inference (doc/source/models/builtin/llm) and ai-dynamo/aiconfigurator (model_configs) give; of Kimi-K2-Instruct-0905 its rotary scaling, 64 times
 /// 4096 (ParagEkbote/hf-model-inspector, model_inspection_report.md).
-const POSITIONS: [(&str, u64); 11] = [
+const POSITIONS: [(&str, u64); 12] = [
     ("qwen3-4b-instruct-2507", 262_144),
     ("qwen3-4b-thinking-2507", 262_144),
     ("qwen3-30b-a3b-instruct-2507", 262_144),
@@ -54,6 +55,7 @@ const POSITIONS: [(&str, u64); 11] = [
     ("qwen3-235b-a22b-instruct-2507", 262_144),
     ("qwen3-235b-a22b-thinking-2507", 262_144),
     ("qwen3-coder-30b-a3b", 262_144),
+    ("qwq-32b", 40_960),
     ("kimi-k2-instruct-0905", 262_144),
     ("kimi-k2-thinking", 262_144),
     ("glm-4.6", 202_752),
