@@ -196,7 +196,7 @@ fn whole_prompts_that_leave_no_room_beside_a_decode_are_told_of() {
         );
         let (metrics, _, said) = served(("h100-sxm", 1), &lines);
         let is_told = said.iter().any(|what| what.contains("one sequence is served at a time"));
-        (is_told, metrics.get("concurrency").or(metrics.get("ttft_s.mean")).copied())
+        (is_told, metrics.get("ttft_s.mean").copied())
     };
     let (one_by_one, beside) = (said(2048, ""), said(2049, ""));
     assert!(one_by_one.0 && !beside.0, "a prompt beside one token");
