@@ -40,8 +40,9 @@ pub enum Command {
     },
     /// Show a policy, router, schedule, GPU, cluster, model, workload, profile or scenario by its name
     Show {
-        /// Its name, as `list` shows it.
-        name: String,
+        /// Its name, as `list` shows it; the word of its kind may stand before it.
+        #[arg(required = true, num_args = 1..=2, value_names = ["NAME"])]
+        name: Vec<String>,
     },
     /// Write a commented scenario to start from
     Init(InitArgs),

@@ -105,7 +105,7 @@ pub fn perform(cli: Cli) -> Result<(), Failure> {
         Command::Capacity(args) => capacity::capacity(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
-        Command::Show { name } => list::show(&name),
+        Command::Show { name } => list::show_words(&name),
         Command::Export(args) => export::export(&args),
         Command::Init(args) => init::init(&args),
         Command::Import(args) => import::import(&args),

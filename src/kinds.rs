@@ -382,11 +382,22 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         }
         Err(error) => {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
-            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
+            let finding = Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}"));
+            let is_scenario = source.path.ends_with(".toml");
+            findings.push(if is_scenario { finding } else { finding.help(known_files()) });
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
     Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+}
+
+/// Files that are read besides scenarios, in words.
+fn known_files() -> String {
+    let stacks: Vec<&str> = stacks::Stack::WORDS.iter().map(|(name, _)| *name).collect();
+    format!(
+        "a scenario is TOML (`skrull-sim init my`); other files are read of {}: docs/launch-scripts.md",
+        stacks.join(", ")
+    )
 }
 
 /// Says what to write instead of a kind that is none.

@@ -99,6 +99,73 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     assert!(of("adapter_rank = 256") > all);
 }
 
+/// The scenario under PyTorch's modules with keys of the optimizer.
+fn of_pytorch(optimizer: &str) -> String {
+    text("zero = 3\n", optimizer).replace("megatron-core", "pytorch").replace("gpu = \"b200\"", "gpu = \"h100-sxm\"")
+}
+
+#[test]
+fn parameters_in_sixteen_bits_without_a_master_copy_take_half_of_all_states() {
+    let [wide, pure] = ["", "master = \"none\""].map(|keys| scenario_of(&of_pytorch(keys)));
+    let held = parameters(&wide) / 8.0;
+    let states = |scenario: &Scenario| {
+        let problem = &scenario.problem;
+        let states = train::memory::states(problem, &stages(problem));
+        [states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.as_f64() / held)
+    };
+    let near = |found: [f64; 3], expected: [f64; 3]| {
+        assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-3), "{found:?}");
+    };
+    // Parameter, gradient as the file has it, and two moments in 32 bits; all of them in 16.
+    near(states(&wide), [4.0, 2.0, 8.0]);
+    near(states(&pure), [2.0, 2.0, 4.0]);
+    // Gradients that are reduced in 32 bits are held in those of the parameter.
+    let reduced = of_pytorch("master = \"none\"").replace("[training]", "[training]\ngradient_dtype = \"fp32\"");
+    near(states(&scenario_of(&reduced)), [2.0, 2.0, 4.0]);
+    // Moments may have another format.
+    near(
+        states(&scenario_of(&of_pytorch("master = \"none\"\nfirst_moment = \"fp8\"\nsecond_moment = \"fp8\""))),
+        [2.0, 2.0, 2.0],
+    );
+    assert!(step_s(&pure) < step_s(&wide));
+}
+
+#[test]
+fn updates_in_sixteen_bits_are_refused_where_nobody_makes_them() {
+    let pure = "master = \"none\"";
+    for (text, help) in [
+        (text("zero = 1\n", pure), "Megatron-Core keeps a master copy"),
+        (of_pytorch(pure).replace("[training]", "[training]\ndtype = \"fp16\""), "fp16 is too coarse"),
+    ] {
+        let (scenario, findings) = checked(text);
+        let is_said = |finding: &Finding| finding.help.as_deref().is_some_and(|words| words.contains(help));
+        assert!(scenario.is_none() && findings.iter().any(is_said), "{help}: {findings:?}");
+    }
+}
+
+#[test]
+fn frozen_weights_have_sixteen_bits_in_every_framework() {
+    let lora = "trains = \"adapters\"\nadapters_beside = \"qkv\"";
+    let of = |text: &str| {
+        let scenario = scenario_of(text);
+        let problem = &scenario.problem;
+        train::memory::states(problem, &stages(problem)).parameters.as_f64() / parameters(&scenario)
+    };
+    for framework in ["formulas", "megatron-core", "pytorch"] {
+        let text = |parallel: &str| text(parallel, lora).replace("megatron-core", framework);
+        // Two bytes of each, or an eighth of them.
+        assert!((of(&text("zero = 0\n")) - 2.0).abs() < 1e-3, "{framework}");
+        assert!((of(&text("zero = 3\n")) - 0.25).abs() < 1e-3, "{framework}");
+    }
+    // 8.03 billion parameters in 16 bits are 15.0 GiB: one card of 40 GiB holds them beside a sequence (litgpt on an A100: 21.3 GB for Llama 2 7B).
+    let alone = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-2-7b\"\n[cluster]\ngpu = \"a100-sxm-40g\"\n\
+                 nodes = 1\ngpus_per_node = 1\n[parallel]\nzero = 0\n[optimizer]\ntrains = \"adapters\"\nadapter_rank = 8\n\
+                 adapters_beside = \"qkv\"\n[training]\nbatch_size = 1\nbucket_tokens = 1304\nframework = \"pytorch\"\n\
+                 recompute = \"none\"\n[workload]\ntokens = 1304\n[policies]\nrun = [\"megatron\"]\n";
+    let peak = played(&scenario_of(alone))["peak_memory_bytes"] / 21.3e9;
+    assert!((0.85..1.2).contains(&peak), "{peak} of what was measured");
+}
+
 #[test]
 fn keys_of_muon_without_their_need_are_said() {
     let n_found = |parallel: &str, optimizer: &str| {
@@ -189,4 +256,64 @@ fn figures(text: &str) -> BTreeMap<String, f64> {
     let mut all = played(&scenario_of(text));
     all.retain(|key, _| !key.starts_with("planning"));
     all
+}
+
+#[test]
+fn modules_of_adapters_are_those_of_a_list() {
+    let of =
+        |beside: &str| step_s(&scenario("zero = 1\n", &format!("trains = \"adapters\"\nadapters_beside = {beside}")));
+    let listed = of("[\"q_proj\", \"v_proj\"]");
+    assert!(listed < of("\"all\"") && listed > of("[\"v_proj\"]"));
+    // All of them are what the word says.
+    close(of("[\"q_proj\", \"k_proj\", \"v_proj\"]"), of("\"qkv\""));
+    for (beside, code) in [("[\"q_prj\"]", Code::UnknownWord), ("[]", Code::OutOfRange), ("3", Code::WrongType)] {
+        let (none, findings) =
+            checked(text("zero = 1\n", &format!("trains = \"adapters\"\nadapters_beside = {beside}")));
+        assert!(none.is_none() && findings.iter().any(|finding| finding.code == code), "{beside}: {findings:?}");
+    }
+}
+
+/// The scenario on a card, with lines of `[training]` in the place of its framework.
+fn on_card(gpu: &str, lines: &str) -> String {
+    text("zero = 1\n", "").replace("b200", gpu).replace("framework = \"megatron-core\"\n", lines)
+}
+
+#[test]
+fn a_result_says_what_formulas_hold_that_nobody_asked_for_and_which_peak_is_meant() {
+    let notes = |gpu: &str, lines: &str| scenario_of(&on_card(gpu, lines)).free_parameters.join("\n");
+    // Frameworks hold 0.72 of an A100's peak in 16 bits and all of an H100's, and 0.67 of that in 8 (score/src/training/constants.rs).
+    assert!(notes("a100-sxm-80g", "").contains("frameworks hold 0.72 on `a100-sxm-80g`"));
+    for (gpu, lines) in [
+        ("h100-sxm", ""),
+        ("a100-sxm-80g", "framework = \"formulas\"\n"),
+        ("a100-sxm-80g", "framework = \"megatron-core\"\n"),
+    ] {
+        assert!(!notes(gpu, lines).contains("is left out"), "{gpu} {lines}");
+    }
+    let narrow = notes("h100-sxm", "products = \"fp8\"\n");
+    assert!(narrow.contains("frameworks hold 0.67"), "{narrow}");
+    assert!(narrow.contains("MFU is over the card's peak in 16 bits"), "{narrow}");
+    assert!(!notes("h100-sxm", "").contains("MFU"));
+}
+
+#[test]
+fn a_card_without_bf16_is_told_of_and_a_micro_batch_is_said_in_tokens() {
+    let warned = |lines: &str| {
+        let (_, findings) = checked(on_card("v100-sxm-16g", lines));
+        findings.iter().any(|finding| finding.code == Code::WrongOperation && finding.what.contains("no bf16"))
+    };
+    assert!(warned("") && !warned("dtype = \"fp16\"\n"));
+    let (_, findings) = checked(on_card("h100-sxm", "micro_batch = 2\n"));
+    assert!(findings.iter().any(|finding| finding.label.contains("`bucket_tokens`")), "{findings:?}");
+}
+
+#[test]
+fn a_file_that_is_no_scenario_is_answered_with_the_files_that_are_read() {
+    let help = |path: &str| {
+        let source = Source { path: path.to_owned(), text: "base_model: llama\nadapter: qlora\n".to_owned() };
+        let found = kinds::check(source, std::path::Path::new(""), &Overrides::default()).findings;
+        found[0].help.clone().unwrap_or_default()
+    };
+    assert!(help("axolotl.yaml").contains("DeepSpeed"), "{}", help("axolotl.yaml"));
+    assert_eq!(help("mine.toml"), "");
 }

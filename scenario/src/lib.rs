@@ -20,6 +20,7 @@ mod recompute;
 pub mod rl;
 pub mod serving;
 mod shipped;
+pub mod starting;
 pub mod training;
 
 use std::path::{Path, PathBuf};

@@ -22,7 +22,7 @@ use std::path::Path;
 use calibrate::{costs, profiles};
 use engine::CostModel;
 use engine::cost::profile::Profile;
-use hw::Seconds;
+use hw::{Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
@@ -100,13 +100,15 @@ struct Asked {
     profile: bool,
     sustained: bool,
     host: bool,
+    framework: bool,
 }
 
 impl Asked {
     fn of(reader: &Reader<'_>) -> Self {
         let has = |section: &str, key: &str| reader.peek_in(section, key).is_some();
         let [profile, sustained] = ["profile", "sustained_flops_ratio"].map(|key| has("cost", key));
-        Self { profile, sustained, host: has("training", "host_overhead_per_layer_us") }
+        let [host, framework] = ["host_overhead_per_layer_us", "framework"].map(|key| has("training", key));
+        Self { profile, sustained, host, framework }
     }
 
     /// Constants of the card for its costs, with the one that the scenario states. The datasheet alone and fixed durations have none.
@@ -174,6 +176,34 @@ fn of_host(asked: &Asked, problem: &Problem, is_searched: bool) -> Vec<String> {
     words
 }
 
+/// What the reader of a result may not expect, as sentences: formulas that nobody asked for hold a peak that the card does not, and MFU is over 16 bits.
+fn of_peak(asked: &Asked, execution: &Execution, cost: &Cost, gpu: &Gpu) -> Vec<String> {
+    if cost.units.is_some() {
+        return Vec::new();
+    }
+    let narrow = execution.formats.is_some_and(|formats| formats.products().iter().any(|format| !format.is_whole()));
+    let constants = Constants::of(&gpu.name);
+    let held = if narrow { constants.sustained_narrow } else { constants.sustained };
+    let is_left_out = execution.framework == Framework::Formulas && !asked.framework && !asked.sustained;
+    let mut words = Vec::new();
+    if is_left_out && !cost.is_roofline && held < 1.0 {
+        words.push(format!(
+            "`training.framework` is left out: the formulas of papers hold the whole peak, of which frameworks hold {held} on `{}` (`framework = \"megatron-core\"`)",
+            gpu.name
+        ));
+    }
+    if narrow {
+        words.push("MFU is over the card's peak in 16 bits, which narrower products may pass".to_owned());
+    }
+    words
+}
+
+/// What is said beside the parameters that were fitted.
+fn said(asked: &Asked, problem: &Problem, cost: &Cost, is_searched: bool) -> Vec<String> {
+    let of_peak = of_peak(asked, &problem.execution, cost, &problem.cluster.gpu);
+    [of_host(asked, problem, is_searched), of_peak].concat()
+}
+
 /// Ranks and chunks of a pipeline that a sequence passes, each played by itself.
 fn n_played(layout: &Layout) -> u64 {
     [layout.pp, layout.cp, layout.chunks].map(|degree| u64::from(degree.max(1))).iter().product()
@@ -203,7 +233,7 @@ pub fn of_sequences(
     let lists = search::search(reader.section("search"), card);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout));
     let overlap = training::overlap(reader.section("overlap"));
-    (training.execution.optimizer, training.execution.adapters) = optimizer::optimizer(reader.section("optimizer"));
+    optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
@@ -238,7 +268,7 @@ pub fn of_sequences(
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
-    let host_words = of_host(&asked, &problem, search.is_some());
+    let words = said(&asked, &problem, &cost, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
     no_effect::warn(reader, &given, &problem, search.as_ref(), &policies);
     Some(Scenario {
@@ -252,7 +282,7 @@ pub fn of_sequences(
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,
-        free_parameters: [free_parameters, host_words].concat(),
+        free_parameters: [free_parameters, words].concat(),
     })
 }
 

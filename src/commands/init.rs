@@ -27,6 +27,6 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
             format!("no shipped scenario is called `{}`{near}\n  = `skrull-sim list scenarios` shows all", args.from),
         ));
     };
-    write(&path, text)?;
+    write(&path, &scenario::starting::with_framework(text))?;
     print(&format!("{}: edit it, then `skrull-sim run {}`\n", path.display(), path.display()))
 }

@@ -1,5 +1,6 @@
 //! `list` and `show`: what is known by name.
 
+use clap::ValueEnum;
 use engine::Model;
 use engine::model::checkpoint_formats;
 use serve::lengths;
@@ -95,7 +96,19 @@ fn profile(name: &str) -> String {
 }
 
 /// Runs `show`.
-pub fn show(name: &str) -> Result<(), Failure> {
+pub fn show_words(words: &[String]) -> Result<(), Failure> {
+    match words {
+        [kind, name] if KINDS_SHOWN.contains(&kind.as_str()) || Kind::from_str(kind, true).is_ok() => show(name),
+        _ => show(&words.join(" ")),
+    }
+}
+
+/// Words that may stand before a name, beside those of `list`.
+const KINDS_SHOWN: [&str; 9] =
+    ["policy", "router", "schedule", "gpu", "cluster", "model", "workload", "profile", "scenario"];
+
+/// Shows what has a name.
+fn show(name: &str) -> Result<(), Failure> {
     if let Some(policy) = planner::train::policies::named(name) {
         let card = policy.card();
         let parameters: String = card

@@ -123,7 +123,7 @@ const ROWS: [(&str, [Judge; 3]); 56] = [
     ("launches.each", [SAID, SAID, SAID]),
     ("launches.captured", [SAID, CAPTURED, CAPTURED]),
     ("execution.context_in_blocks", [BLOCKS, BLOCKS, BLOCKS]),
-    ("execution.optimizer", [SAID, OPTIMIZER, OPTIMIZER]),
+    ("execution.optimizer", [NO_MASTER, OPTIMIZER, OPTIMIZER]),
     ("execution.adapters", [ADAPTERS, ADAPTERS, ADAPTERS]),
     ("execution.unit_times", [UNIT_TIMES, UNIT_TIMES, UNIT_TIMES]),
     ("execution.layers", [SAID, SAID, SAID]),
@@ -167,6 +167,8 @@ const OPTIMIZER: Judge = Unsaid(
     |p| p.execution.optimizer != Optimizer::ADAM,
     "an optimizer other than Adam with states in 32 bits on the device",
 );
+const NO_MASTER: Judge =
+    Unsaid(|p| p.execution.optimizer.master.is_none(), "parameters in 16 bits that are updated themselves");
 const NARROW_GRADIENTS: Judge = Unsaid(
     |p| p.execution.gradient_dtype != hw::Dtype::Fp32,
     "gradients in 16 bits: torchtitan reduces them in 32 (`training.gradient_dtype = \"fp32\"`)",

@@ -28,6 +28,7 @@ mod job;
 pub mod launch;
 pub mod llm_d;
 pub mod megatron;
+mod positional;
 pub mod schedule;
 pub mod servers;
 mod serving;
@@ -227,6 +228,12 @@ pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
         let what = format!("the file is longer than {} KiB", BYTES_MAX >> 10);
         return Imported { findings: vec![Finding::error(Code::UnreadableScript, None, what)], ..Imported::default() };
     }
+    let mut found = read(stack, text, machine);
+    positional::said(text, &mut found.findings);
+    found
+}
+
+fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
     match stack {
         Stack::Megatron => megatron::import(text, machine),
         Stack::Vllm | Stack::Sglang => workers::imported(text, machine),

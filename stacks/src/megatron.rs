@@ -241,11 +241,25 @@ fn loss(flags: &mut Flags<'_>, out: &mut Document) {
     out.word("training", "loss", word, "--cross-entropy-loss-fusion, --cross-entropy-fusion-impl");
 }
 
+/// Says of a history of largest values that scales of earlier steps are not counted. Megatron-LM scales so where no recipe is named (`--fp8-recipe`).
+fn delayed_scaling(flags: &mut Flags<'_>) {
+    const HISTORY: &str = "fp8-amax-history-len";
+    const WHY: &str = "scales of earlier steps save a reading of each tensor that is cast: those of the same step are counted (`tensorwise`)";
+    let is_delayed = flags.find("fp8-recipe").is_none_or(|recipe| recipe.value() == "delayed");
+    if is_delayed && flags.find(HISTORY).is_some_and(|flag| flag.value() != "1") {
+        flags.not_modelled(HISTORY, WHY);
+    }
+}
+
 /// Where layers have dropout: what no flag says is the stack's default.
 pub(crate) fn dropout(flags: &mut Flags<'_>, out: &mut Document, default: f64) {
     let mut has = |name: &str| flags.number(name).unwrap_or(default) > 0.0;
     let dropout = Dropout { attention: has("attention-dropout"), residual: has("hidden-dropout") };
-    out.word("training", "dropout", dropout.word(), "--attention-dropout, --hidden-dropout");
+    const TIMELESS: &str =
+        "--attention-dropout, --hidden-dropout: masks are kept; the time of random numbers and masks is not modelled";
+    let has_any = dropout.attention || dropout.residual;
+    let remark = if has_any { TIMELESS } else { "--attention-dropout, --hidden-dropout" };
+    out.word("training", "dropout", dropout.word(), remark);
 }
 
 /// Exchanges that run behind computation, and how tokens get to their experts.
@@ -375,6 +389,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
         let recipes = [("tensorwise", "fp8"), ("delayed", "fp8"), ("blockwise", "fp8-block"), ("mxfp8", "mxfp8")];
         let format = if flags.find("fp8-recipe").is_some() { flags.word("fp8-recipe", &recipes) } else { Some("fp8") };
         out.word("training", "products", format.unwrap_or("fp8"), "--fp8-format, --fp8-recipe");
+        delayed_scaling(flags);
     }
     if flags.is("fp4-format") {
         out.word("training", "products", "nvfp4", "--fp4-format");

@@ -172,6 +172,7 @@ fn rows_of_deepspeed_are_read() {
         files: &[
             "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}}",
             "{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2, \"zero_optimization\": {\"stage\": 2}}",
+            "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
         ],
         with: json,
     });

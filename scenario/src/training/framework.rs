@@ -50,8 +50,23 @@ fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
 
 /// Refuses formats and kernels that the card does not have.
 pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    sixteen_bits_of_card(reader, training, gpu);
     formats_of_card(reader, training, gpu);
     loss_of_card(reader, training.execution.loss, gpu);
+}
+
+/// The card of a generation without bf16 (compute capability 7.0; bf16 came with 8.0).
+const BEFORE_BF16: &str = "v100-sxm-16g";
+
+/// Says that a card without bf16 computes in fp16.
+fn sixteen_bits_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    if training.dtype != Dtype::Bf16 || !hw::catalog::same_generation(&gpu.name, BEFORE_BF16) {
+        return;
+    }
+    let at = reader.peek_in("training", "dtype").and_then(|(_, at)| at);
+    let what = format!("`{}` multiplies no bf16: fp16 is taken, which takes as long", gpu.name);
+    let help = "`training.dtype = \"fp16\"` says so; fp16 needs loss scaling, whose checks are not counted";
+    reader.warn(Code::WrongOperation, at, what, help);
 }
 
 /// Formats of weights that are served alone: neither Transformer Engine nor torchao multiplies gradients so.

@@ -115,8 +115,8 @@ const KEYS: [Key; 31] = [
     of_model(
         "optimizer",
         "master",
-        |problem| problem.execution.framework.torch().is_some() && problem.execution.trains_weights(),
-        "a copy of the parameters, which `framework = \"pytorch\"` does not have: they are in 32 bits",
+        has_no_copy,
+        "a copy of the parameters, which `framework = \"pytorch\"` does not have: they are in 32 bits, or in 16 by `none`",
     ),
     of_layout("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
@@ -288,6 +288,12 @@ fn no_slowdown(problem: &Problem) -> bool {
 }
 
 /// One part alone is narrow, and no layer has it: experts, or a dense feed-forward.
+/// Whether a format is given to a copy of parameters that PyTorch's modules do not have.
+fn has_no_copy(problem: &Problem) -> bool {
+    let execution = &problem.execution;
+    execution.framework.torch().is_some() && execution.trains_weights() && execution.optimizer.master.is_some()
+}
+
 fn no_narrow_part(problem: &Problem) -> bool {
     let (model, wide) = (&problem.model, Format::from(problem.dtype));
     let Some(of) = problem.execution.formats.filter(|of| [of.attention, of.head] == [wide; 2]) else { return false };

@@ -3,15 +3,19 @@
 use hw::Dtype;
 use train::muon::{Muon, Qkv, TensorMode};
 use train::optimizer::{OnHost, Optimizer, Rule};
-use train::problem::{AdaptedProducts, Adapters};
+use train::problem::{AdaptedProducts, Adapters, Framework};
 
-use input::reader::Section;
+use super::training::Training;
+use input::diagnostic::Code;
+use input::reader::{Section, place_of, unknown};
+use toml_span::value::ValueInner;
 
 /// Formats that Megatron-LM keeps states in (`--exp-avg-dtype` and its like).
 const MOMENTS: [(&str, Dtype); 4] =
     [("fp32", Dtype::Fp32), ("bf16", Dtype::Bf16), ("fp16", Dtype::Fp16), ("fp8", Dtype::Fp8)];
-/// Formats of the master copy (`--main-params-dtype`).
-const MASTERS: [(&str, Dtype); 2] = [("fp32", Dtype::Fp32), ("fp16", Dtype::Fp16)];
+/// Formats of the master copy (`--main-params-dtype`), or none: parameters in 16 bits are updated themselves (torchtune `dtype: bf16`, torchtitan
+/// `training.dtype = "bfloat16"`).
+const MASTERS: [(&str, Option<Dtype>); 3] = [("fp32", Some(Dtype::Fp32)), ("fp16", Some(Dtype::Fp16)), ("none", None)];
 /// What is updated; `true` where adapters alone are.
 const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 
@@ -31,8 +35,24 @@ const OF_WEIGHTS: [&str; 9] = [
 /// Rank of adapters where a scenario does not say so (Megatron Bridge, `LoRA.dim`).
 const RANK: u64 = 32;
 
-/// An optimizer, and the adapters that it updates alone.
-pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
+/// Refuses updates of parameters in 16 bits where nobody makes them.
+fn master(section: &mut Section<'_>, training: &Training) -> Option<Dtype> {
+    let at = section.place("master").unwrap_or_else(|| section.at());
+    let master = section.one_of("master", Optimizer::ADAM.master, &MASTERS);
+    let what = "`optimizer.master = \"none\"`: parameters in 16 bits are updated themselves";
+    if master.is_some() {
+    } else if training.execution.framework == Framework::MegatronCore {
+        let help = "Megatron-Core keeps a master copy: allowed are fp32 and fp16; `framework = \"pytorch\"` has none";
+        section.refuse(Code::WrongOperation, at, what, help);
+    } else if training.dtype == Dtype::Fp16 {
+        let help = "fp16 is too coarse for updates, and nobody trains so: `training.dtype = \"bf16\"`";
+        section.refuse(Code::WrongOperation, at, what, help);
+    }
+    master
+}
+
+/// Gives a step its optimizer, and the adapters that it updates alone.
+pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     let base = Optimizer::ADAM;
     let trains_adapters = section.one_of("trains", false, &TRAINED);
     if trains_adapters {
@@ -41,19 +61,51 @@ pub fn optimizer(mut section: Section<'_>) -> (Optimizer, Option<Adapters>) {
         section.idle(&["adapter_rank", "adapters_beside"], "`trains = \"adapters\"`");
     }
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
-    let master = section.one_of("master", base.master, &MASTERS);
-    let first = section.one_of("first_moment", base.moments[0], &MOMENTS);
+    let master = master(&mut section, training);
+    // Moments have the format of the parameter that is updated (`torch.zeros_like`).
+    let usual = master.map_or([training.dtype; 2], |_| base.moments);
+    let first = section.one_of("first_moment", usual[0], &MOMENTS);
     if rule != Rule::Muon && !trains_adapters {
         section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
     }
     let muon = muon(&mut section);
-    let second = section.one_of("second_moment", base.moments[1], &MOMENTS);
+    let second = section.one_of("second_moment", usual[1], &MOMENTS);
     let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
-    let beside = section.one_of("adapters_beside", AdaptedProducts::All, &AdaptedProducts::WORDS);
+    let beside = beside(&mut section);
     let on_host = on_host(&mut section);
     section.finish();
     let adapters = trains_adapters.then_some(Adapters { rank, beside });
-    (Optimizer { rule, muon, master, moments: [first, second], on_host, foreach: false }, adapters)
+    training.execution.adapters = adapters;
+    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, foreach: false };
+}
+
+/// Products that have an adapter: a word, or a list of modules as `target_modules` of PEFT has them.
+fn beside(section: &mut Section<'_>) -> AdaptedProducts {
+    if !section.has("adapters_beside") || section.is_text("adapters_beside") {
+        return section.one_of("adapters_beside", AdaptedProducts::ALL, &AdaptedProducts::WORDS);
+    }
+    let Some((value, at)) = section.take("adapters_beside") else { return AdaptedProducts::ALL };
+    let names = AdaptedProducts::MODULES.map(|(name, _)| name);
+    let ValueInner::Array(items) = value else {
+        let help = format!("a word, or a list of {}", names.join(", "));
+        section.refuse(Code::WrongType, at, "`adapters_beside` is neither a word nor a list", help);
+        return AdaptedProducts::ALL;
+    };
+    let mut found = AdaptedProducts::NONE;
+    for item in &items {
+        match AdaptedProducts::MODULES.iter().find(|(name, _)| item.as_str() == Some(name)) {
+            Some((_, product)) => found = found.with(*product),
+            None => {
+                let word = item.as_str().unwrap_or("something that is no word");
+                let what = format!("`adapters_beside` holds `{word}`, which is no module");
+                section.find(unknown(Code::UnknownWord, what, word, names, place_of(item)));
+            }
+        }
+    }
+    if items.is_empty() {
+        section.refuse(Code::OutOfRange, at, "`adapters_beside` is empty", format!("allowed are {}", names.join(", ")));
+    }
+    found
 }
 
 fn muon(section: &mut Section<'_>) -> Muon {

@@ -23,7 +23,7 @@ pub use attention::attention;
 pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use streams::outside;
-pub use torch::{read_by_backward, sharded_copies};
+pub use torch::{ShardedCopies, read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
 use crate::recompute::{Module, Recompute};
@@ -50,6 +50,11 @@ const CAST_HALVES_PER_BLOCK: u64 = 9;
 const CAST_BYTES_ROTATED: u64 = 5;
 /// The same where rows and rotated columns have a kernel each (Transformer Engine 2.12, `nvte_hadamard_transform_cast_fusion_columnwise`).
 const CAST_BYTES_ROTATED_APART: u64 = 7;
+/// Halves of a byte that a copy by columns takes of those: written; in 4 bits, and there with a reading of its own where it has a kernel of its own. Gradients
+/// of weights alone read that copy, so nobody makes it of what meets frozen weights (Transformer Engine, `module/linear.py`: `set_usage(columnwise=…)`).
+const COLUMN_HALVES: u64 = 2;
+const ROTATED_COLUMN_HALVES: u64 = 1;
+const ROTATED_COLUMN_HALVES_APART: u64 = 5;
 /// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
 /// (`DistributedDataParallel`, `gradient_scaling_factor`).
 const MEGATRON_BUFFER_BYTES: f64 = 12.0;
@@ -98,14 +103,21 @@ impl<'a> Writer<'a> {
         if !is_narrow || self.shard.framework == Framework::Formulas {
             return;
         }
-        let bytes = match self.format {
-            Format::Fp8 if self.shard.capability == Capability::Ten => CAST_BYTES_IN_ONE_COPY * elements,
-            Format::Fp8 => CAST_BYTES_PER_TENSOR * elements,
-            Format::Nvfp4 if self.shard.rotates_apart => CAST_BYTES_ROTATED_APART * elements,
-            Format::Nvfp4 => CAST_BYTES_ROTATED * elements,
-            _ => cast_per_block(elements),
-        };
-        self.push(Op::Elementwise { bytes });
+        let [both, columns] = self.cast_halves();
+        let is_frozen = self.shard.adapters.is_some();
+        let halves = if is_frozen { both - columns } else { both };
+        self.push(Op::Elementwise { bytes: halves * elements / 2 });
+    }
+
+    /// Halves of a byte that a cast moves of an element, and those of its copy by columns.
+    const fn cast_halves(&self) -> [u64; 2] {
+        match self.format {
+            Format::Fp8 if matches!(self.shard.capability, Capability::Ten) => [2 * CAST_BYTES_IN_ONE_COPY, 0],
+            Format::Fp8 => [2 * CAST_BYTES_PER_TENSOR, COLUMN_HALVES],
+            Format::Nvfp4 if self.shard.rotates_apart => [2 * CAST_BYTES_ROTATED_APART, ROTATED_COLUMN_HALVES_APART],
+            Format::Nvfp4 => [2 * CAST_BYTES_ROTATED, ROTATED_COLUMN_HALVES],
+            _ => [CAST_HALVES_PER_BLOCK, COLUMN_HALVES],
+        }
     }
 
     /// A GEMM with these dimensions on this rank, and in backward its gradients.
@@ -312,7 +324,7 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let n_projections = if writer.shard.model.gated { 2 } else { 1 };
     writer.enter(writer.shard.formats.dense);
     writer.columns(&[intermediate; 2][..n_projections], hidden);
-    adapters::wide(writer, n_projections as u64 * intermediate);
+    adapters::wide(writer, intermediate);
     single::dense_activation(writer, intermediate);
     torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
@@ -418,6 +430,11 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64, states: f64
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
+/// The same of sharded PyTorch modules, whose gradients take so much of 32 bits.
+pub fn sharded_step(stepped: f64, narrow: f64, states: f64) -> Ops {
+    vec![(Op::Elementwise { bytes: hw::whole(stepped * (FSDP_STEP_BYTES * narrow + 2.0 * states)) }, 1)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -478,6 +495,31 @@ mod tests {
         assert_eq!(rotated - plain, 5 * 10 * (4096 + 4096 + 14_336));
         assert_eq!(n_cast, n_plain);
         assert_eq!(counted(Framework::MegatronCore, Format::Bf16), counted(Framework::Formulas, Format::Bf16));
+    }
+
+    #[test]
+    fn what_meets_frozen_weights_is_cast_by_rows_alone() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let cast = |adapters, format, kind| {
+            let bytes = |formats| {
+                let framework = Framework::MegatronCore;
+                let shard = Shard { framework, formats, adapters, ..Shard::forward(&model, Dtype::Bf16, 1) };
+                let ops = after_attention(&shard, 10, kind, None);
+                let of =
+                    |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+                ops.iter().map(of).sum::<u64>()
+            };
+            bytes(Formats::weights(format, Dtype::Bf16)) - bytes(Formats::of(Dtype::Bf16))
+        };
+        // Adapters that stand beside queries alone have no kernels here.
+        let frozen = Some(crate::shard::Adapters { rank: 8, beside: crate::shard::AdaptedProducts::QUERY_KEY_VALUE });
+        // Ten tokens: inputs are those of the output projection, of gate and up together, and of the last product; gradients are of their results.
+        let (inputs, gradients) = (10 * (4096 + 4096 + 14_336), 10 * (4096 + 2 * 14_336 + 4096));
+        for (format, both, rows) in [(Format::Fp8, 12, 10), (Format::Mxfp8, 9, 7), (Format::Nvfp4, 10, 9)] {
+            assert_eq!(cast(None, format, PassKind::Forward), both * inputs / 2, "{format:?}");
+            assert_eq!(cast(frozen, format, PassKind::Forward), rows * inputs / 2, "{format:?}");
+            assert_eq!(cast(frozen, format, PassKind::Input), rows * gradients / 2, "{format:?}");
+        }
     }
 
     #[test]

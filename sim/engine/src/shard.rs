@@ -53,16 +53,56 @@ pub struct Adapters {
     pub beside: AdaptedProducts,
 }
 
-hw::words! {
-    /// Products that have an adapter.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum AdaptedProducts: word {
-        /// Those around attention, and both of a dense feed-forward.
-        All = "all",
-        /// Both products around attention.
-        Attention = "attention",
-        /// Queries, keys and values.
-        QueryKeyValue = "qkv",
+/// Products that have an adapter: a set of the projections of a layer, without experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptedProducts(u8);
+
+impl AdaptedProducts {
+    /// Projections by the names of Hugging Face's models (`target_modules` of PEFT).
+    pub const MODULES: [(&'static str, Self); 7] = [
+        ("q_proj", Self(1)),
+        ("k_proj", Self(2)),
+        ("v_proj", Self(4)),
+        ("o_proj", Self(8)),
+        ("gate_proj", Self(16)),
+        ("up_proj", Self(32)),
+        ("down_proj", Self(64)),
+    ];
+    /// None yet.
+    pub const NONE: Self = Self(0);
+    /// Queries.
+    pub const QUERY: Self = Self(1);
+    /// Keys.
+    pub const KEY: Self = Self(2);
+    /// Values.
+    pub const VALUE: Self = Self(4);
+    /// Behind attention.
+    pub const OUTPUT: Self = Self(8);
+    /// Gate of a feed-forward.
+    pub const GATE: Self = Self(16);
+    /// Up-projection, or the first product of a feed-forward without a gate.
+    pub const UP: Self = Self(32);
+    /// Second product of a feed-forward.
+    pub const DOWN: Self = Self(64);
+    /// Queries, keys and values.
+    pub const QUERY_KEY_VALUE: Self = Self(1 | 2 | 4);
+    /// Both products around attention.
+    pub const ATTENTION: Self = Self(1 | 2 | 4 | 8);
+    /// Those around attention, and both of a dense feed-forward.
+    pub const ALL: Self = Self(127);
+    /// Sets that have a word.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("all", Self::ALL), ("attention", Self::ATTENTION), ("qkv", Self::QUERY_KEY_VALUE)];
+
+    /// Whether all of these have an adapter.
+    pub const fn has(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// With these as well.
+    #[must_use]
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
     }
 }
 

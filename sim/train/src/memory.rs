@@ -5,7 +5,7 @@
 //! feed-forwards and experts. With flash attention all terms are linear in tokens, which is Skrull's Memory(S) = α·S + β
 //! (arXiv:2505.19609, section 4.1) with β in the static part.
 
-use hw::{Bytes, Dtype};
+use hw::Bytes;
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
@@ -50,9 +50,9 @@ impl States {
 
 /// Bytes of a parameter itself, and of what Adam keeps of it.
 pub fn bytes_per_parameter(problem: &Problem) -> [f64; 2] {
-    let framework = problem.execution.framework;
-    let element = if framework.torch().is_some() { Dtype::Fp32 } else { problem.dtype };
-    [hw::real(element.bytes()), problem.execution.optimizer.bytes_per_parameter(framework, Rule::Adam)]
+    let execution = &problem.execution;
+    let states = execution.optimizer.bytes_per_parameter(execution.framework, Rule::Adam);
+    [hw::real(problem.parameter_dtype().bytes()), states]
 }
 
 /// What a CUDA context takes of a device, of what is reserved.
@@ -107,7 +107,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let execution = &problem.execution;
     // Adapters are a hundredth of the model: their gradients and states are not counted.
     let trained = if execution.trains_weights() { 1.0 } else { 0.0 };
-    let gradient = trained * hw::real(execution.gradient_dtype.bytes());
+    let gradient = trained * hw::real(problem.held_gradient_dtype().bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages
         .iter()
@@ -117,8 +117,9 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         shared * share(at, problem.layout.n_shards()) + experts * share(at, problem.layout.n_expert_shards())
     };
     let outside: f64 = stages.iter().map(|stage| outside_layers(problem, stage)).sum();
-    // FSDP2 that keeps gathered parameters has them in 16 bits beside its shares of 32 (`reshard_after_forward = False`).
-    let is_kept = execution.framework.torch().is_some() && problem.layout.zero == Zero::Gradients;
+    // FSDP2 that keeps gathered parameters has them in 16 bits beside its shares (`reshard_after_forward = False`).
+    let keeps = execution.framework.torch().is_some() && problem.layout.zero == Zero::Gradients;
+    let is_kept = keeps && !problem.uses_parameters_in_place();
     let parameters = if is_kept {
         sharded(Zero::Gradients) * element + (shared + experts) * problem.gathered_bytes()
     } else {

@@ -16,7 +16,9 @@ const GRADIENT_BYTES: f64 = 4.0;
 /// Bytes per parameter that kernels over lists move beyond the fused one: decay 8, first moment 12, second 8 and 12, root 8, correction 8, epsilon 8,
 /// update 16 (pytorch/pytorch, `_multi_tensor_adamw`), less 28.
 const FOREACH_BYTES: f64 = 52.0;
-/// Bytes of a parameter that comes back.
+/// Bytes of 16 bits over those of 32.
+const NARROW_OVER_WIDE: f64 = 0.5;
+/// Bytes of a parameter that comes back, and of one that is updated itself.
 const PARAMETER_BYTES: f64 = 2.0;
 
 hw::words! {
@@ -46,8 +48,8 @@ pub struct Optimizer {
     pub rule: Rule,
     /// How Muon makes matrices orthogonal.
     pub muon: Muon,
-    /// Format of the master copy.
-    pub master: Dtype,
+    /// Format of the master copy; `None` updates parameters in 16 bits themselves.
+    pub master: Option<Dtype>,
     /// Formats of the first and the second moment.
     pub moments: [Dtype; 2],
     /// What the host keeps and updates.
@@ -61,7 +63,7 @@ impl Optimizer {
     pub const ADAM: Self = Self {
         rule: Rule::Adam,
         muon: Muon::DEFAULT,
-        master: Dtype::Fp32,
+        master: Some(Dtype::Fp32),
         moments: [Dtype::Fp32; 2],
         on_host: None,
         foreach: false,
@@ -70,7 +72,8 @@ impl Optimizer {
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
         let [first, second] = self.moments.map(|moment| hw::real(moment.bytes()));
-        let master = if framework.torch().is_some() { 0.0 } else { hw::real(self.master.bytes()) };
+        let copy = self.master.filter(|_| framework.torch().is_none());
+        let master = copy.map_or(0.0, |copy| hw::real(copy.bytes()));
         master + first + if rule == Rule::Adam { second } else { 0.0 }
     }
 
@@ -88,8 +91,7 @@ impl Optimizer {
     /// One step of a rank that holds so many gradients and updates so many parameters, of which `matrices` are those of layers. All ranks step together, so
     /// copies to the host and back take turns with those of the other ranks below a PCIe switch.
     pub fn step(&self, framework: Framework, [held, stepped, matrices]: [f64; 3], n_of_switch: u32) -> Ops {
-        // Parameters in 32 bits are read and written as a master copy is.
-        let own = if framework.torch().is_some() { hw::real(Dtype::Fp32.bytes()) } else { 0.0 };
+        let own = self.own_bytes(framework);
         let bytes = |rule| own + self.bytes_per_parameter(framework, rule);
         let states = match self.rule {
             Rule::Adam => bytes(Rule::Adam),
@@ -98,14 +100,31 @@ impl Optimizer {
                 (1.0 - of_layers) * bytes(Rule::Adam) + of_layers * bytes(Rule::Muon)
             }
         };
-        let mut ops = layer::optimizer_step(framework, held, stepped * self.on_device(), states);
+        let narrow = if self.master.is_none() { NARROW_OVER_WIDE } else { 1.0 };
+        let mut ops = match framework.torch() {
+            Some(_) => layer::sharded_step(stepped * self.on_device(), narrow, states),
+            None => layer::optimizer_step(framework, held, stepped * self.on_device(), states),
+        };
         if self.foreach && framework.torch().is_some() {
-            ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES) }, 1));
+            ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES * narrow) }, 1));
         }
         if let Some(host) = self.on_host.filter(|host| host.share > 0.0) {
             ops.extend(on_host(host, stepped, states, n_of_switch));
         }
         ops
+    }
+}
+
+impl Optimizer {
+    /// Bytes of the parameter itself that a step reads and writes as it does the states. Sharded PyTorch modules update what they hold. Without a master copy
+    /// the published formulas read the parameter besides, whose writing `optimizer_step` counts: two bytes, half of what is read and written.
+    fn own_bytes(&self, framework: Framework) -> f64 {
+        match (framework.torch(), self.master) {
+            (Some(_), Some(_)) => hw::real(Dtype::Fp32.bytes()),
+            (Some(_), None) => PARAMETER_BYTES,
+            (None, Some(_)) => 0.0,
+            (None, None) => PARAMETER_BYTES / 2.0,
+        }
     }
 }
 
@@ -140,10 +159,32 @@ mod tests {
         assert_eq!(size(Optimizer::ADAM, Rule::Adam).to_bits(), 12_f64.to_bits());
         assert_eq!(size(narrow, Rule::Adam).to_bits(), 8_f64.to_bits());
         assert_eq!(size(Optimizer::ADAM, Rule::Muon).to_bits(), 8_f64.to_bits());
+        // Without a master copy two moments of two bytes are left.
+        let pure = Optimizer { master: None, ..narrow };
+        assert_eq!(size(pure, Rule::Adam).to_bits(), 4_f64.to_bits());
         // Four bytes fewer of each are read, and four fewer written.
         let step = |optimizer: Optimizer| elementwise(&optimizer.step(framework, [0.0, 1000.0, 1000.0], 1));
         assert_eq!(step(Optimizer::ADAM) - step(narrow), 8 * 1000);
         assert_eq!(step(Optimizer::ADAM) - step(Optimizer { rule: Rule::Muon, ..Optimizer::ADAM }), 8 * 1000);
+    }
+
+    #[test]
+    fn parameters_in_sixteen_bits_move_half_of_what_those_in_32_do() {
+        let modules = engine::shard::TorchModules {
+            compiled: true,
+            fused_norms: true,
+            casts: engine::shard::Casts::Off,
+            in_pieces: false,
+        };
+        let pure = Optimizer { master: None, moments: [Dtype::Bf16; 2], ..Optimizer::ADAM };
+        let step = |optimizer: Optimizer, framework| elementwise(&optimizer.step(framework, [0.0, 1000.0, 1000.0], 1));
+        // The gradient is read for the norm, read and written to be clipped, and read; parameter and two moments are read and written.
+        assert_eq!(step(Optimizer::ADAM, Framework::Fsdp2(modules)), 1000 * (4 * 4 + 2 * 3 * 4));
+        assert_eq!(step(pure, Framework::Fsdp2(modules)), 1000 * (4 * 2 + 2 * 3 * 2));
+        // The published formulas: gradient 2 and its copy for the norm 2, parameter 2 and 2, moments 8.
+        assert_eq!(step(pure, Framework::Formulas), 1000 * (2 + 2 + 4 + 8));
+        let least = elementwise(&pure.least_step(1000.0));
+        assert!(least <= step(pure, Framework::Formulas) && least <= step(pure, Framework::Fsdp2(modules)));
     }
 
     #[test]

@@ -367,6 +367,27 @@ impl Problem {
         }
     }
 
+    /// Format in which parameters are held. PyTorch's modules under mixed precision hold what they train in 32 bits; frozen weights, and parameters without a
+    /// master copy, have the format of the activations.
+    pub fn parameter_dtype(&self) -> Dtype {
+        let execution = &self.execution;
+        let is_torch = execution.framework.torch().is_some();
+        let is_wide = is_torch && execution.trains_weights() && execution.optimizer.master.is_some();
+        if is_wide { Dtype::Fp32 } else { self.dtype }
+    }
+
+    /// Format in which gradients are held: PyTorch's have that of their parameter, whatever they were reduced in.
+    pub fn held_gradient_dtype(&self) -> Dtype {
+        let is_torch = self.execution.framework.torch().is_some();
+        let is_narrow = is_torch && self.execution.optimizer.master.is_none();
+        if is_narrow { self.dtype } else { self.execution.gradient_dtype }
+    }
+
+    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast.
+    pub fn uses_parameters_in_place(&self) -> bool {
+        self.layout.n_shards() == 1 && self.parameter_dtype() == self.dtype
+    }
+
     /// Bytes of a parameter as it is gathered.
     pub fn gathered_bytes(&self) -> f64 {
         let format = self.shard().formats.dense;

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
+use crate::megatron::HOST_GB_PER_S;
 use crate::shell::UNKNOWN;
 use crate::{Imported, Machine};
 
@@ -55,6 +56,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     }
     formats(&mut flags, &mut job);
     states(&mut flags, &mut job, stage);
+    offload(&mut flags, &mut job);
     let is_several = accumulation.is_some_and(|steps| steps > 1);
     let sync = match (flags.is("zero_optimization.overlap_comm"), stage) {
         // Above ZeRO 1 a rank keeps its part of the gradients alone.
@@ -205,6 +207,28 @@ fn states(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
     }
 }
 
+/// States of the optimizer in the memory of the host, which steps with them there. ZeRO-Offload++ leaves a share of them on the device (`ratio`).
+fn offload(flags: &mut Flags<'_>, job: &mut Job) {
+    const DEVICE: &str = "zero_optimization.offload_optimizer.device";
+    const RATIO: &str = "zero_optimization.offload_optimizer.ratio";
+    const OLDER: &str = "zero_optimization.cpu_offload";
+    let device = flags.text(DEVICE);
+    if device.as_deref() == Some("nvme") {
+        let why = "copies of the optimizer to a disk are not counted: time and memory come out as without; `optimizer.offload_ratio` puts states on the host";
+        return flags.not_modelled(DEVICE, why);
+    }
+    let is_older = device.is_none() && flags.is(OLDER);
+    if device.as_deref() != Some("cpu") && !is_older {
+        return;
+    }
+    let share = if flags.find(RATIO).is_some() { flags.number(RATIO).unwrap_or(1.0) } else { 1.0 };
+    job.key(("optimizer", "offload_ratio"), share, if is_older { OLDER } else { DEVICE });
+    if share > 0.0 {
+        let remark = "assumed: what the host's memory moves for each GPU";
+        job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, remark);
+    }
+}
+
 /// bf16 has as many bytes as fp16, and is no word for masters.
 fn remark_of_masters(name: &str) -> &'static str {
     match name {
@@ -266,11 +290,30 @@ mod tests {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
         let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
-        assert!(words.contains(&"`zero_optimization.offload_optimizer.device cpu` is not modelled"), "{words:?}");
+        assert!(!words.iter().any(|what| what.contains("offload_optimizer")), "{words:?}");
         assert!(words.contains(&"`made_up.key` is not in the table of keys"), "{words:?}");
         // Places are those of the names in the text.
         let at = found.findings.iter().find(|finding| finding.what.contains("made_up")).and_then(|one| one.at.clone());
         assert_eq!(at.map(|at| &CONFIG[at]), Some("\"key\""));
+    }
+
+    #[test]
+    fn states_on_the_host_are_the_share_that_is_said() {
+        let of = |parts: &str| format!("\"zero_optimization\": {{\"stage\": 2, {parts}}}");
+        let all = ["offload_ratio = 1", "host_memory_gb_per_s = 50"];
+        check(&of("\"offload_optimizer\": {\"device\": \"cpu\"}"), &all, &[]);
+        check(&of("\"cpu_offload\": true"), &all, &[]);
+        check(&of("\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 0.3}"), &["offload_ratio = 0.3"], &[]);
+        let none =
+            found(&format!("{{\"train_batch_size\": 64, {}}}", of("\"offload_optimizer\": {\"device\": \"none\"}")));
+        assert!(!none.scenario.contains("offload_ratio"), "{}", none.scenario);
+        for (parts, said) in [
+            ("\"offload_optimizer\": {\"device\": \"nvme\"}", "offload_optimizer.device nvme` is not modelled"),
+            ("\"offload_param\": {\"device\": \"cpu\"}", "offload_param.device cpu` is not modelled"),
+        ] {
+            let found = found(&format!("{{\"train_batch_size\": 64, {}}}", of(parts)));
+            assert!(found.findings.iter().any(|finding| finding.what.contains(said)), "{parts}: {:?}", found.findings);
+        }
     }
 
     /// Keys of the scenario of a configuration with some parts, and what is said of them.

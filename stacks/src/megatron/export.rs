@@ -344,6 +344,8 @@ fn optimizer(execution: &Execution, given: &mut Given) {
             given.push(("muon-no-split-qkv", None));
         }
     }
+    // Parameters without a master copy are refused (`fields.rs`).
+    let master = master.unwrap_or(Dtype::Fp32);
     let dtypes = [("main-params-dtype", master), ("exp-avg-dtype", moments[0]), ("exp-avg-sq-dtype", moments[1])];
     if dtypes.iter().any(|(_, dtype)| *dtype != Dtype::Fp32) {
         given.push(("use-precision-aware-optimizer", None));

@@ -244,19 +244,29 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         let n = n_layers.div_ceil(job.degrees[1]).div_ceil(every);
         job.key(("training", "recompute_layers"), n, "--activation_checkpoint.selective_ac_option");
     }
-    let is_narrow = flags.text("training.dtype").is_some_and(|word| word == "bfloat16");
-    const REDUCED: &str = "training.mixed-precision-reduce";
-    let gradients = if is_narrow { "bf16" } else { "fp32" };
-    job.word(("training", "gradient_dtype"), gradients, "--training.dtype");
-    if flags.text(REDUCED).is_some_and(|word| is_narrow != (word == "bfloat16")) {
-        flags.not_modelled(REDUCED, "gradients are reduced in the format in which they are kept, `--training.dtype`");
-    }
+    precision(flags, job);
     // Copies of parameters are reduced with every micro-batch where no pipeline cuts the batch.
     let is_several = job.batch.zip(job.dp).is_some_and(|(batch, dp)| batch > dp.saturating_mul(job.micro_batch));
     let is_copied = job.keys.iter().any(|(_, name, value, _)| *name == "zero" && value == "0");
     let is_each = is_copied && is_several && job.degrees[1] == 1;
     let sync = if is_each { "each_micro_batch" } else { "overlapped" };
     job.word(("training", "gradient_sync"), sync, "gradients are reduced behind the backward pass");
+}
+
+/// Formats of parameters, of their states, and of gradients that are reduced. With `training.dtype` of 16 bits parameters have them and are updated
+/// themselves (`torchtitan/config/job_config.py`, `Training.dtype`).
+fn precision(flags: &mut Flags<'_>, job: &mut Job) {
+    const REDUCED: &str = "training.mixed-precision-reduce";
+    const DTYPE: &str = "training.dtype";
+    let is_narrow = flags.text(DTYPE).is_some_and(|word| word == "bfloat16");
+    let reduces_narrow = flags.text(REDUCED).is_some_and(|word| word == "bfloat16");
+    if is_narrow {
+        job.word(("optimizer", "master"), "none", "--training.dtype: no parameters in 32 bits");
+    } else if reduces_narrow {
+        flags.not_modelled(REDUCED, "gradients are reduced in the format in which they are kept, `--training.dtype`");
+    }
+    let gradients = if is_narrow && reduces_narrow { "bf16" } else { "fp32" };
+    job.word(("training", "gradient_dtype"), gradients, "--training.mixed_precision_reduce, --training.dtype");
 }
 
 /// Every how many-th layer is computed again whole, where operations are not chosen inside of layers (`op`).
@@ -371,6 +381,9 @@ mod tests {
             ("--model.converters=float8 --float8.recipe_name rowwise", "casts = \"rowwise\""),
             ("--model.converters float8 --float8.enable_fsdp_float8_all_gather", "narrow_gather = true"),
             ("--parallelism.enable_async_tensor_parallel", "tensor = 0.45"),
+            ("--training.dtype bfloat16", "master = \"none\""),
+            ("--training.dtype bfloat16", "gradient_dtype = \"fp32\""),
+            ("--training.dtype bfloat16 --training.mixed_precision_reduce bfloat16", "gradient_dtype = \"bf16\""),
             (
                 "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option 2",
                 "recompute_layers = 16",

@@ -69,7 +69,7 @@ fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
         OutputGate::Whole => of.query_width(),
     };
     writer.columns(&[of.query_width() + gate, key, kept - key], model.hidden);
-    adapters::query_key_value(writer, of.query_width() + gate + kept);
+    adapters::query_key_value(writer, [of.query_width() + gate, key, kept - key]);
     positions::rotate(writer, of.query_width() + key);
     torch::before_attention(writer);
 }

@@ -29,12 +29,10 @@ const COMPILED_LOSS_BYTES: [u64; 2] = [4, 4];
 /// The same where the vocabulary is cut: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, difference 8; zeros 4, exponentials 8,
 /// sum 12, product 8, copy 6.
 const CUT_LOSS_BYTES: [u64; 2] = [38, 38];
-/// Bytes per parameter of the copy of its 16-bit gradient into a 32-bit buffer.
-const GRADIENT_COPY_BYTES: f64 = 6.0;
+/// Bytes of a gradient in 16 bits, which is copied into a buffer before it is reduced.
+const GRADIENT_BYTES: f64 = 2.0;
 /// Bytes per parameter of a reduction over one rank, which copies 32 bits: on a stream of its own, but memory is shared.
 const REDUCED_ALONE_BYTES: f64 = 8.0;
-/// Bytes of a parameter in 32 bits that is cast before it is gathered.
-const SHARDED_BYTES: f64 = 4.0;
 /// Elements of 16 bits per element of a norm that runs as single kernels, beyond the fused one's: copy to 32 bits 6, square 8, mean 4,
 /// product 8, copy back 6, weight 4, less 4; in backward 72 bytes less 6.
 const SINGLE_NORM: [u64; 2] = [16, 33];
@@ -74,6 +72,10 @@ impl Writer<'_> {
 
     /// Bytes per element of an operand by columns, for a gradient of weights in a format: copied, or made anew with scales of its own.
     fn by_columns(&self, format: Format) -> u64 {
+        // Frozen weights have none.
+        if self.shard.adapters.is_some() {
+            return 0;
+        }
         match self.shard.framework.torch().filter(|_| self.shard.casts_for(format)).map(|modules| modules.casts) {
             Some(Casts::Whole) => TURNED_BYTES,
             Some(Casts::Rows) => CAST_BYTES,
@@ -182,15 +184,32 @@ pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
     }
 }
 
-/// Bytes that copies around the exchanges of sharded parameters over so many ranks move. A rank casts its share of what is gathered and copies all of it
-/// out of the buffer. Gradients are copied into a buffer in 32 bits (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
-pub fn sharded_copies(shard: &Shard<'_>, gathered: f64, reduced: f64, parameter_bytes: f64, n_ranks: u32) -> Ops {
+/// What sharded modules exchange in a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardedCopies {
+    /// Parameters that are gathered.
+    pub gathered: f64,
+    /// Bytes of a parameter as a rank holds it, and as it is gathered.
+    pub parameter_bytes: [f64; 2],
+    /// Gradients that are reduced.
+    pub reduced: f64,
+    /// Bytes of a gradient as it is reduced.
+    pub reduced_bytes: f64,
+    /// Ranks of the exchange.
+    pub n_ranks: u32,
+}
+
+/// Bytes that copies around the exchanges of sharded parameters move. A rank casts its share of what is gathered, or copies it, and copies all of it out
+/// of the buffer. Gradients are copied into a buffer of their own (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
+pub fn sharded_copies(shard: &Shard<'_>, copied: ShardedCopies) -> Ops {
     if shard.framework.torch().is_none() {
         return Vec::new();
     }
-    let cast = (SHARDED_BYTES + parameter_bytes) / f64::from(n_ranks);
-    let alone = if n_ranks == 1 { REDUCED_ALONE_BYTES } else { 0.0 };
-    let bytes = gathered * (cast + 2.0 * parameter_bytes) + reduced * (GRADIENT_COPY_BYTES + alone);
+    let [held, whole] = copied.parameter_bytes;
+    let cast = (held + whole) / f64::from(copied.n_ranks);
+    let alone = if copied.n_ranks == 1 { REDUCED_ALONE_BYTES } else { 0.0 };
+    let reduced = copied.reduced * (GRADIENT_BYTES + copied.reduced_bytes + alone);
+    let bytes = copied.gathered * (cast + 2.0 * whole) + reduced;
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 

@@ -58,7 +58,7 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let logits = tokens * vocab;
     // The norm's input and output; where the tensor group cuts tokens, the gathered output, as it comes and in their order.
     let norm = 2 * serial(shard, hidden) + if shard.tp > 1 { 2 * hidden } else { 0 };
-    let weight_gradient = HALF * vocab * model.hidden;
+    let weight_gradient = if shard.adapters.is_some() { 0 } else { HALF * vocab * model.hidden };
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     let backward = HALF * logits + weight_gradient + input_gradient;
     tokens * norm + (logits * loss_bytes_per_logit(shard)).max(backward)

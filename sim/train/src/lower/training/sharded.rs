@@ -3,7 +3,7 @@
 //!
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/optim/adamw.py`: `zero_grad`, `_multi_tensor_adamw`). Unit: bytes.
 
-use hw::Bytes;
+use hw::{Bytes, Dtype};
 
 use super::{Builder, Frame, stage_index};
 use crate::layout::Zero;
@@ -14,9 +14,6 @@ use engine::task::{LabelId, LaneId, Moment, TaskGraph, TaskId};
 
 /// The label of what the allocator reserves beside tensors.
 pub const RESERVED: &str = "free in the allocator";
-
-/// Bytes of a number of the optimizer's lists.
-const LISTED: f64 = 4.0;
 
 /// Labels of what comes and goes.
 pub(super) struct Labels {
@@ -53,7 +50,7 @@ impl Builder<'_> {
 
     fn whole_bytes(&self, frame: &Frame<'_>) -> i64 {
         let problem = self.at(frame.pp);
-        if !memory::gradients_come_late(problem) {
+        if !memory::gradients_come_late(problem) || problem.uses_parameters_in_place() {
             return 0;
         }
         signed(Bytes(engine::memory::whole_parameters(&problem.shard(), &self.held_by(problem, frame.pp))))
@@ -84,17 +81,26 @@ impl Builder<'_> {
         if !std::mem::replace(&mut self.has_gradients[lane.index()], true) {
             self.effect(end, Moment::End, self.sharded.gradients, signed(made));
         }
-        let n_shards = u64::from(problem.layout.n_shards());
-        let reduced = signed(Bytes(engine::memory::reduced_last(&problem.shard(), &held, n_shards)));
+        let reduced = signed(self.reduced_last(problem, &held));
         self.effect(end, Moment::End, self.sharded.reduced, reduced);
         self.effect(end, Moment::End, self.sharded.reduced, -reduced);
     }
 
-    /// An optimizer of single kernels makes a list of tensors as large as the parameters.
+    /// What the last gradients are reduced from. Nothing is copied where a rank has its parameters as they lie there, and copies of 16 bits take half.
+    fn reduced_last(&self, problem: &Problem, held: &[Stage]) -> Bytes {
+        if problem.uses_parameters_in_place() {
+            return Bytes::ZERO;
+        }
+        let wide = engine::memory::reduced_last(&problem.shard(), held, u64::from(problem.layout.n_shards()));
+        let is_narrow = problem.execution.optimizer.master.is_none() && problem.execution.gradient_dtype != Dtype::Fp32;
+        Bytes(if is_narrow { wide / 2 } else { wide })
+    }
+
+    /// An optimizer of single kernels makes a list of tensors as large as the parameters, in their format.
     pub(super) fn lists(&mut self, task: TaskId, stepped: f64) {
         let problem = self.problem;
         if problem.execution.framework.torch().is_some() && problem.execution.optimizer.foreach {
-            let bytes = signed(Bytes::from_f64(stepped * LISTED));
+            let bytes = signed(Bytes::from_f64(stepped * hw::real(problem.parameter_dtype().bytes())));
             self.effect(task, Moment::Start, self.sharded.lists, bytes);
             self.effect(task, Moment::End, self.sharded.lists, -bytes);
         }

@@ -4,7 +4,7 @@
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/distributed/tensor/experimental/_attention.py`), pytorch/torchtitan
 //! (`context_parallel_rotate_method`).
 
-use hw::Rank;
+use hw::{Dtype, Rank};
 
 use super::attention::{Attend, behind, key_value_bytes};
 use super::{Builder, Ring, Share};
@@ -12,7 +12,7 @@ use crate::layout::Zero;
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
-use engine::layer;
+use engine::layer::{self, ShardedCopies};
 use engine::task::{Collective, Op, Ops, Pass, TaskId};
 
 /// Bytes of a 32-bit gradient over those of its 16-bit value.
@@ -78,8 +78,19 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -
     let layers = Stage { first: false, last: false, ..*stage };
     let n_again = stage.n_layers() - u32::from(stage.last && stage.n_layers() > 0);
     let again = parameters(&layers) * f64::from(n_again) / f64::from(stage.n_layers().max(1));
-    let (gathered, reduced) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
-    layer::sharded_copies(&shard, gathered, reduced, problem.gathered_bytes(), layout.n_shards())
+    let (gathered, made) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
+    // Frozen weights have no gradients.
+    let reduced = if problem.execution.trains_weights() { made } else { 0.0 };
+    let is_narrow = problem.execution.optimizer.master.is_none() && problem.execution.gradient_dtype != Dtype::Fp32;
+    let reduced_dtype = if is_narrow { problem.dtype } else { Dtype::Fp32 };
+    let copied = ShardedCopies {
+        gathered,
+        parameter_bytes: [hw::real(problem.parameter_dtype().bytes()), problem.gathered_bytes()],
+        reduced,
+        reduced_bytes: hw::real(reduced_dtype.bytes()),
+        n_ranks: layout.n_shards(),
+    };
+    layer::sharded_copies(&shard, copied)
 }
 
 /// Launches around the exchanges of sharded modules.
@@ -93,5 +104,8 @@ pub(super) fn sharded_launches(problem: &Problem, stage: &Stage, kind: PassKind)
 
 fn copies_shards(problem: &Problem, stage: &Stage, kind: PassKind) -> bool {
     let layout = &problem.layout;
+    if problem.uses_parameters_in_place() {
+        return false;
+    }
     layout.zero >= Zero::Parameters && layout.pp == 1 && !stage.is_repeated && kind != PassKind::Weight
 }

@@ -197,7 +197,7 @@ fn multiplied(graph: &TaskGraph) -> [f64; 2] {
 #[test]
 fn beside_adapters_no_schedule_makes_gradients_of_weights_and_no_step_is_below_its_bound() {
     for (schedule, zero) in [("1f1b", Zero::Off), ("1f1b", Zero::Parameters), ("zb-1p", Zero::OptimizerStates)] {
-        for adapters in [None, Some(Adapters { rank: 32, beside: AdaptedProducts::All })] {
+        for adapters in [None, Some(Adapters { rank: 32, beside: AdaptedProducts::ALL })] {
             let mut problem = problem(zero);
             problem.schedule = crate::schedule::named(schedule).expect("listed");
             (problem.layout.pp, problem.layout.cp) = (2, 2);
