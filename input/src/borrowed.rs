@@ -58,6 +58,7 @@ const BORROWED: &[(&str, &[&str])] = &[
     // Steps of training.
     ("global_batch_size", &["training.batch_size"]),
     ("gbs", &["training.batch_size"]),
+    ("micro_batch", &["training.bucket_tokens"]),
     ("micro_batch_size", &["training.bucket_tokens"]),
     ("mbs", &["training.bucket_tokens"]),
     ("sequence", &["workload.tokens"]),
@@ -190,6 +191,7 @@ mod tests {
         assert_eq!(meant("sequence", "training", &["products"]), ["workload.tokens"]);
         assert_eq!(meant("TP", "cluster", &["gpu"]), ["parallel.tp", "engine.tp"]);
         assert_eq!(meant("zero", "training", &["steps"]), ["parallel.zero"]);
+        assert_eq!(meant("micro_batch", "training", &["steps", "bucket_tokens"]), ["bucket_tokens"]);
     }
 
     #[test]
