@@ -386,8 +386,6 @@ fn pytorch(asked: &Asked<'_>) -> Fate {
     of_framework(asked, "pytorch", asked.problem.execution.framework.torch().is_some())
 }
 
-fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
-    let found = match asked.problem.execution.framework {
 /// A script compiles, and no key of the configuration.
 fn pytorch_deepspeed(asked: &Asked<'_>) -> Fate {
     let is_compiled = asked.problem.execution.framework.torch().is_some_and(|modules| modules.compiled);
@@ -395,6 +393,8 @@ fn pytorch_deepspeed(asked: &Asked<'_>) -> Fate {
     if is_compiled { Fate::Told(words.to_owned()) } else { pytorch(asked) }
 }
 
+fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
+    let found = match asked.problem.execution.framework {
         Framework::Formulas => "published formulas",
         Framework::MegatronCore => "Megatron-Core's kernels",
         Framework::Fsdp2(_) => "PyTorch's modules",

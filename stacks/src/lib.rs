@@ -43,8 +43,8 @@ pub mod trtllm;
 mod variables;
 pub mod verl;
 pub mod vllm;
-mod workers;
 pub mod weeks;
+mod workers;
 pub mod yaml;
 
 use input::diagnostic::{Code, Finding};
