@@ -119,6 +119,19 @@ pub struct DeviceArgs {
     pub width: f64,
 }
 
+impl DeviceArgs {
+    /// Time to measure.
+    pub fn time(&self) -> Duration {
+        if self.quick { calibrate::campaign::QUICK } else { self.budget }
+    }
+}
+
+/// A name for files.
+fn name(text: &str) -> Result<String, &'static str> {
+    let is_name = text.contains(|letter: char| letter.is_ascii_alphanumeric());
+    if is_name { Ok(text.to_owned()) } else { Err("a name has a letter or a digit") }
+}
+
 /// A time limit: seconds, or a number with a unit such as 5m.
 fn seconds(text: &str) -> Result<Duration, String> {
     let bare = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -145,7 +158,7 @@ pub struct CalibrateArgs {
     #[command(flatten)]
     pub device: DeviceArgs,
     /// Name of the profile [default: the device's]
-    #[arg(long)]
+    #[arg(long, value_parser = name)]
     pub name: Option<String>,
     /// File to write; samples are kept beside it [default: profiles/NAME.toml]
     #[arg(long, value_name = "FILE")]
@@ -421,7 +434,7 @@ pub struct CompareArgs {
 pub struct ScoreArgs {
     /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md)
     pub table: PathBuf,
-    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training and reinforcement learning by set, card, model, format, layout, variant, row; `*` ends a beginning
+    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training and reinforcement learning by set, card, model, format, layout, variant, row; `*` ends a beginning, and a comma that no key follows belongs to the value
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
     /// Leave every model or card out of what is fitted, and print the errors on it; steps of training know `card` alone

@@ -40,7 +40,9 @@ pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<P
 /// The plan of one policy; why it has none.
 pub fn plan(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel) -> Result<PlannedStep, Refused> {
     let topology = Topology::of(&scenario.problem.cluster);
-    let Decided { problem, decision, .. } = pipeline::decide(scenario, choice, cost, &topology)?;
+    let Decided { problem, mut decision, .. } = pipeline::decide(scenario, choice, cost, &topology)?;
+    // A plan that is written carries what it is a plan of.
+    decision.plan.origin = Some(scenario.head.origin.clone());
     let graph = train::lower::training::lower(&problem, &decision.plan, 0);
     Ok(PlannedStep { policy: choice.name.clone(), problem, decision, graph })
 }

@@ -31,6 +31,32 @@ pub struct Effort {
     pub width: f64,
 }
 
+/// Time for the kernels of a device, and for those of its host behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Kernels of the device.
+    pub device: Duration,
+    /// Kernels of the host.
+    pub host: Duration,
+}
+
+/// Time of a quick calibration in all.
+pub const QUICK: Duration = Duration::from_secs(20);
+/// Kernels of the host take so much of a quick one, and otherwise half as long as those of the device, on top.
+const HOST_OF_QUICK: f64 = 0.3;
+const HOST: f64 = 0.5;
+
+impl Budget {
+    /// That of a quick calibration, all together, or one of so long for the device.
+    pub fn of(device: Duration, is_quick: bool) -> Self {
+        if is_quick {
+            let host = QUICK.mul_f64(HOST_OF_QUICK);
+            return Self { device: QUICK.saturating_sub(host), host };
+        }
+        Self { device, host: device.mul_f64(HOST) }
+    }
+}
+
 /// Why a campaign stopped.
 #[derive(Debug, Error)]
 pub enum CampaignError {

@@ -3,8 +3,6 @@
 //! A `·` is a point, a digit or letter one that no other point beats, named in the table below. An axis is logarithmic where its figures differ by
 //! more than a hundredfold.
 
-use crate::quantity::significant;
-
 /// Columns and rows of the field.
 const COLUMNS: usize = 64;
 const ROWS: usize = 16;
@@ -66,8 +64,17 @@ impl Axis {
     }
 }
 
-/// A field of points, with those of the front in their order; empty without points. Names are those of both axes, across and up.
-pub fn scatter(points: &[[f64; 2]], front: &[[f64; 2]], names: [&str; 2], ink: Ink) -> String {
+/// What an axis is called, and how its figures are written.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// A figure in its unit.
+    pub figure: &'a dyn Fn(f64) -> String,
+}
+
+/// A field of points, with those of the front in their order; empty without points. Sides are those of both axes, across and up.
+pub fn scatter(points: &[[f64; 2]], front: &[[f64; 2]], sides: [Side<'_>; 2], ink: Ink) -> String {
     let is_sound = |point: &&[f64; 2]| point.iter().all(|figure| figure.is_finite());
     let all: Vec<&[f64; 2]> = points.iter().chain(front).filter(is_sound).collect();
     if all.is_empty() {
@@ -82,7 +89,7 @@ pub fn scatter(points: &[[f64; 2]], front: &[[f64; 2]], names: [&str; 2], ink: I
     for (place, point) in front.iter().enumerate().rev().filter(|(_, point)| is_sound(point)) {
         put(&mut field, &axes, point, mark(place));
     }
-    drawn(&field, &axes, names, ink)
+    drawn(&field, &axes, sides, ink)
 }
 
 fn put(field: &mut [Vec<char>], axes: &[Axis; 2], point: &[f64; 2], letter: char) {
@@ -90,19 +97,19 @@ fn put(field: &mut [Vec<char>], axes: &[Axis; 2], point: &[f64; 2], letter: char
     field[ROWS - 1 - row][column] = letter;
 }
 
-fn drawn(field: &[Vec<char>], [across, up]: &[Axis; 2], names: [&str; 2], ink: Ink) -> String {
-    let mut out = format!("{:>LEFT$}{}{}\n", "", names[1], up.words());
+fn drawn(field: &[Vec<char>], [across, up]: &[Axis; 2], [below, beside]: [Side<'_>; 2], ink: Ink) -> String {
+    let mut out = format!("{:>LEFT$}{}{}\n", "", beside.name, up.words());
     for (row, letters) in field.iter().enumerate() {
         let figure = match row {
-            0 => significant(up.high),
-            _ if row == ROWS - 1 => significant(up.low),
+            0 => (beside.figure)(up.high),
+            _ if row == ROWS - 1 => (beside.figure)(up.low),
             _ => String::new(),
         };
         let line: String = letters.iter().map(|letter| inked(*letter, ink)).collect();
         out += format!("{figure:>width$} │{line}", width = LEFT - 2).trim_end();
         out.push('\n');
     }
-    let (low, high) = (significant(across.low), significant(across.high));
+    let (low, high) = ((below.figure)(across.low), (below.figure)(across.high));
     let gap = COLUMNS.saturating_sub(low.chars().count());
     out += &format!(
         "{:>width$}└{}\n{:>LEFT$}{low}{high:>gap$}\n{:>LEFT$}{}{}\n",
@@ -110,7 +117,7 @@ fn drawn(field: &[Vec<char>], [across, up]: &[Axis; 2], names: [&str; 2], ink: I
         "─".repeat(COLUMNS),
         "",
         "",
-        names[0],
+        below.name,
         across.words(),
         width = LEFT - 1
     );
@@ -128,12 +135,21 @@ fn inked(letter: char, ink: Ink) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::significant;
+
+    fn plain<'a>(names: [&'a str; 2]) -> [Side<'a>; 2] {
+        names.map(|name| Side { name, figure: &significant })
+    }
 
     #[test]
     fn points_stand_where_their_figures_say() {
         // Three corners: least and least is 1, most across and least up is 2; the third point is at the top left.
-        let text =
-            scatter(&[[0.0, 10.0], [0.0, 0.0], [4.0, 0.0]], &[[0.0, 0.0], [4.0, 0.0]], ["time", "memory"], Ink::Plain);
+        let text = scatter(
+            &[[0.0, 10.0], [0.0, 0.0], [4.0, 0.0]],
+            &[[0.0, 0.0], [4.0, 0.0]],
+            plain(["time", "memory"]),
+            Ink::Plain,
+        );
         let lines: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
         assert_eq!(lines.len(), ROWS + 4);
         assert!(lines.iter().all(|line| line.len() <= 80), "{text}");
@@ -145,19 +161,19 @@ mod tests {
     #[test]
     fn wide_figures_are_drawn_by_their_logarithm() {
         // 1, 100 and 10,000 lie evenly: the middle one in the middle of 64 columns, 31.5 rounded up.
-        let text = scatter(&[[1.0, 1.0], [100.0, 1.0], [1e4, 1.0]], &[], ["bytes", "s"], Ink::Plain);
+        let text = scatter(&[[1.0, 1.0], [100.0, 1.0], [1e4, 1.0]], &[], plain(["bytes", "s"]), Ink::Plain);
         let bottom: Vec<char> = text.lines().nth(ROWS).expect("the lowest row").chars().collect();
         let places: Vec<usize> = (0..bottom.len()).filter(|at| bottom[*at] == '·').collect();
         assert_eq!(places, [LEFT, LEFT + 32, LEFT + 63], "{text}");
         assert!(text.contains("bytes (logarithmic)"), "{text}");
-        assert_eq!(scatter(&[[f64::NAN, 1.0]], &[], ["a", "b"], Ink::Plain), "");
+        assert_eq!(scatter(&[[f64::NAN, 1.0]], &[], plain(["a", "b"]), Ink::Plain), "");
     }
 
     #[test]
     fn colour_is_for_terminals_that_do_not_refuse_it() {
         assert_eq!((Ink::of(true, None), Ink::of(true, Some(""))), (Ink::Colour, Ink::Colour));
         assert_eq!((Ink::of(false, None), Ink::of(true, Some("1"))), (Ink::Plain, Ink::Plain));
-        let [plain, colour] = [Ink::Plain, Ink::Colour].map(|ink| scatter(&[], &[[1.0, 2.0]], ["a", "b"], ink));
+        let [plain, colour] = [Ink::Plain, Ink::Colour].map(|ink| scatter(&[], &[[1.0, 2.0]], plain(["a", "b"]), ink));
         assert!(!plain.contains('\u{1b}') && colour.contains("\u{1b}[1;32m1\u{1b}[0m"));
     }
 }

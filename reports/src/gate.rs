@@ -50,9 +50,47 @@ pub enum WrongGate {
     /// The comparison has one row.
     #[error("gate `{gate}`: there is nothing besides the baseline")]
     Nothing { gate: String },
+    /// No validation has the figure.
+    #[error("gate `{gate}`: no figure `{figure}`; allowed are {figures}")]
+    NoFigure { gate: String, figure: String, figures: String },
+    /// This validation does not have it.
+    #[error("gate `{gate}`: this run says nothing of `{figure}`, which needs {needs}; it has {figures}")]
+    NotOfRun { gate: String, figure: String, needs: &'static str, figures: String },
     /// No row has the metric.
     #[error("gate `{gate}`: no metric `{metric}`{hint}")]
     NoMetric { gate: String, metric: String, hint: String },
+}
+
+/// Figures of validations, and what each needs.
+const FIGURES: [(&str, &str); 6] = [
+    ("step_error", "a training step or an epoch"),
+    ("operator_error", "plans that run here"),
+    ("tau", "several policies that run here"),
+    ("regret", "several policies that run here"),
+    ("ttft_error", "`--measured` of an engine that serves"),
+    ("tpot_error", "`--measured` of an engine that serves"),
+];
+
+/// Gates of a validation that has some of its figures.
+///
+/// # Errors
+/// The first gate that is none, or that this validation has no figure for.
+pub fn of_figures(texts: &[String], of_run: &[&str]) -> Result<Vec<Gate>, WrongGate> {
+    texts.iter().map(|text| of_figure(text, of_run)).collect()
+}
+
+fn of_figure(text: &str, of_run: &[&str]) -> Result<Gate, WrongGate> {
+    let gate = Gate::parse(text)?;
+    let figure = gate.metric.clone();
+    let Some((_, needs)) = FIGURES.iter().find(|(known, _)| *known == figure) else {
+        let figures = FIGURES.map(|(known, _)| known).join(", ");
+        return Err(WrongGate::NoFigure { gate: text.to_owned(), figure, figures });
+    };
+    if of_run.contains(&figure.as_str()) {
+        Ok(gate)
+    } else {
+        Err(WrongGate::NotOfRun { gate: text.to_owned(), figure, needs, figures: of_run.join(", ") })
+    }
 }
 
 impl Gate {
@@ -175,6 +213,17 @@ fn is_of(entry: &Entry, policy: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gate_about_what_a_validation_does_not_measure_is_refused() {
+        let why = |gate: &str, of_run: &[&str]| {
+            of_figures(&[gate.to_owned()], of_run).map_or_else(|why| why.to_string(), |_| String::new())
+        };
+        assert_eq!(why("step_error<=0.1", &["step_error", "operator_error"]), "");
+        assert!(why("ttft_error<=0.1", &["step_error"]).contains("needs `--measured` of an engine that serves"));
+        assert!(why("tau>=0.8", &["step_error"]).contains("several policies that run here; it has step_error"));
+        assert!(why("speed<=1", &["step_error"]).contains("no figure `speed`"));
+    }
 
     #[test]
     fn gates_are_read_or_explained() {

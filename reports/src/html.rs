@@ -335,7 +335,8 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
         for (key, value) in figures {
             let _ = write!(out, "<dt>{}</dt><dd>{}", escape(key), figure_text(key, *value));
             if let Some([low, high]) = result.interval.get(key).filter(|bounds| bounds.iter().all(|b| b.is_finite())) {
-                let _ = write!(out, " ({} to {})", figure_text(key, *low), figure_text(key, *high));
+                let [low, high] = [low, high].map(|end| figure_text(key, *end));
+                let _ = if low == high { Ok(()) } else { write!(out, " ({low} to {high})") };
             }
             if let Some((draws, [low, high])) =
                 result.draws.as_ref().and_then(|draws| Some((draws, draws.spread.get(key)?)))

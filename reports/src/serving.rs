@@ -77,7 +77,7 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let counted = Counted::of(best).map_or(Counted::Completed, |(counted, _)| counted);
     let within = if counted == Counted::WithinLimits { " within the limits" } else { "" };
     let mut words = format!(
-        "<strong>{name}</strong> serves most{within}: {} requests per second{}{against}.",
+        "<strong>{name}</strong> has the highest rate{within}: {} requests per second{}{against}.",
         rate(per_s),
         crate::shown::ends(best, counted.key())
     );

@@ -63,11 +63,12 @@ fn keeps_budget(result: &PolicyResult) -> bool {
     result.metrics.get("budget_ratio").is_none_or(|share| *share <= 1.0)
 }
 
-/// The ends of a figure's interval in brackets; nothing where it has none.
+/// The ends of a figure's interval in brackets; nothing where it has none, or none that can be seen.
 pub(crate) fn ends(result: &PolicyResult, key: &str) -> String {
     match result.interval.get(key) {
         Some([low, high]) if low.is_finite() && high.is_finite() => {
-            format!(" ({} to {})", figure(key, *low, None), figure(key, *high, None))
+            let [low, high] = [low, high].map(|end| figure(key, *end, None));
+            if low == high { String::new() } else { format!(" ({low} to {high})") }
         }
         _ => String::new(),
     }

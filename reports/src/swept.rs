@@ -4,7 +4,7 @@ pub mod rates;
 
 use std::fmt::Write as _;
 
-use crate::chart::{self, Ink};
+use crate::chart::{self, Ink, Side};
 use crate::html::{END, contents, figure, page, table};
 use crate::quantity::{escape, key_words, percent};
 use crate::rows::{Rows, aligned};
@@ -67,7 +67,10 @@ impl Swept {
         let rows = format!("{} points; rows: {}", self.n_points, statuses.join(", "));
         match self.objectives.as_slice() {
             [] => format!("{rows}. No `[front]` says what is sought."),
-            _ => format!("{rows}. {} of them no other one beats in {}.", self.front.len(), self.sought().join(" and ")),
+            _ => {
+                let (n, best, sought) = (self.figures.len(), self.front.len(), self.sought().join(" and "));
+                format!("{rows}. Of {n} points with a policy no other one beats {best} in {sought}.")
+            }
         }
     }
 
@@ -108,7 +111,9 @@ pub fn text(swept: &Swept, ink: Ink) -> String {
     {
         let points: Vec<[f64; 2]> = swept.figures.iter().map(|figures| first_two(figures)).collect();
         let best: Vec<[f64; 2]> = swept.front.iter().map(|best| first_two(&best.figures)).collect();
-        out += &format!("\n{}", chart::scatter(&points, &best, [across, up], ink));
+        let figures = [0, 1].map(|at| move |value: f64| figure_of(&swept.objectives[at].0, value));
+        let sides = [Side { name: across, figure: &figures[0] }, Side { name: up, figure: &figures[1] }];
+        out += &format!("\n{}", chart::scatter(&points, &best, sides, ink));
         for (place, row) in front.iter_mut().enumerate() {
             row.insert(0, if place == 0 { String::new() } else { chart::mark(place - 1).to_string() });
         }
@@ -124,6 +129,12 @@ pub fn text(swept: &Swept, ink: Ink) -> String {
 /// A figure in the unit of its key.
 fn figure_of(key: &str, value: f64) -> String {
     shown::figure(key, value, None)
+}
+
+/// The unit in which a figure is shown, where it is no power of ten.
+fn unit_of(key: &str) -> f64 {
+    let is_bytes = key.split('.').next().is_some_and(|key| key.ends_with("_bytes"));
+    if is_bytes { hw::GIB } else { 1.0 }
 }
 
 fn first_two(figures: &[f64]) -> [f64; 2] {
@@ -172,7 +183,9 @@ pub fn html(swept: &Swept) -> String {
         table(&mut out, &rows, None, "failure-");
         out.push_str("</section>\n");
     }
-    let (scenario, text) = (escape(&swept.scenario), escape(&swept.text));
+    // What is escaped has no ends of lines.
+    let lines: Vec<String> = swept.text.lines().map(escape).collect();
+    let (scenario, text) = (escape(&swept.scenario), lines.join("\n"));
     let _ = writeln!(
         out,
         "<section id=\"asked\">\n<h2>What was asked</h2>\n<p>Scenario: {scenario}</p>\n<pre>{text}</pre>\n</section>"
@@ -183,10 +196,13 @@ pub fn html(swept: &Swept) -> String {
 
 /// Every candidate in the first two objectives; empty with fewer.
 fn picture(swept: &Swept) -> String {
-    let pairs: Vec<(f64, f64)> = swept.figures.iter().filter_map(|all| Some((*all.first()?, *all.get(1)?))).collect();
-    if pairs.len() < 2 {
+    if swept.figures.len() < 2 || swept.objectives.len() < 2 {
         return String::new();
     }
+    // Lines are round in the unit that is shown.
+    let units = [0, 1].map(|at| unit_of(&swept.objectives[at].0));
+    let scaled = |figures: &[f64]| (figures[0] / units[0], figures[1] / units[1]);
+    let pairs: Vec<(f64, f64)> = swept.figures.iter().map(|all| scaled(all)).collect();
     let axis = |values: Vec<f64>, start: f64, length: f64| {
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -198,7 +214,7 @@ fn picture(swept: &Swept) -> String {
     let mut out = open(460, "Points of the sweep in two objectives");
     let label = |at: usize| {
         let key = swept.objectives[at].0.clone();
-        move |value: f64| tick(&figure_of(&key, value))
+        move |value: f64| tick(&figure_of(&key, value * units[at]))
     };
     frame(&mut out, (&x, &y), &swept.sought(), (&label(0), &label(1)));
     let mut dot = |(at_x, at_y): (f64, f64), radius: u32, colour: &str| {
@@ -210,7 +226,7 @@ fn picture(swept: &Swept) -> String {
         );
     };
     pairs.iter().step_by(pairs.len().div_ceil(POINTS_MAX)).for_each(|pair| dot(*pair, 2, BLUE));
-    swept.front.iter().for_each(|best| dot((best.figures[0], best.figures[1]), 4, ORANGE));
+    swept.front.iter().for_each(|best| dot(scaled(&best.figures), 4, ORANGE));
     out.push_str("</svg>\n");
     out
 }
@@ -235,6 +251,26 @@ fn frame(
 mod tests {
     use super::*;
 
+    /// From 10 to 70 GiB lines lie every 10 GiB, and the terminal has the unit as well.
+    #[test]
+    fn bytes_have_round_lines_and_their_unit_and_the_text_has_its_lines() {
+        let figures: Vec<Vec<f64>> = [10.0, 70.0].map(|gib| vec![gib * hw::GIB, 1.0 + gib]).to_vec();
+        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: figures[0].clone() };
+        let swept = Swept {
+            objectives: vec![("memory_peak_bytes".to_owned(), false), ("iteration_time_s".to_owned(), false)],
+            front: vec![best],
+            figures,
+            text: "a = 1\nb = 2\n".to_owned(),
+            ..Swept::default()
+        };
+        let page = html(&swept);
+        for words in [">20 GiB</text>", ">60 GiB</text>", "<pre>a = 1\nb = 2</pre>"] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        let text = text(&swept, Ink::Plain);
+        assert!(text.contains("70.0 GiB") && text.contains("71.00 s"), "{text}");
+    }
+
     #[test]
     fn a_page_has_the_front_the_axes_and_what_failed() {
         let swept = Swept {
@@ -255,7 +291,8 @@ mod tests {
         }
         assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
         assert!(
-            text(&swept, Ink::Plain).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"),
+            text(&swept, Ink::Plain)
+                .contains("3 points; rows: 2 ok, 1 wrong. Of 2 points with a policy no other one beats 1 in"),
             "{}",
             text(&swept, Ink::Plain)
         );

@@ -161,6 +161,17 @@ fn place_rows(report: &Report) -> Rows {
     rows
 }
 
+/// Where the term to blame is of other runs than the step: those with marks between operations.
+fn marked(plan: &Validation) -> Option<String> {
+    let off = plan.marks_off()?;
+    let words = if off > 0.0 { "longer" } else { "shorter" };
+    Some(format!(
+        "{}: what ran took {} {words} in the runs with marks between operations than in those of the step: terms are of the former, and do not add up to the step's error",
+        plan.policy,
+        percent(off.abs())
+    ))
+}
+
 fn sentences(report: &Report) -> Vec<String> {
     let mut out = Vec::new();
     let errors = &report.errors;
@@ -178,6 +189,7 @@ fn sentences(report: &Report) -> Vec<String> {
         });
         out.push(format!("{}: {}; {}{copies}", plan.policy, plan.guilty(), how_words(&plan.how)));
     }
+    out.extend(report.plans.iter().filter_map(marked));
     if let Some(ranking) = &report.ranking {
         out.push(format!(
             "order of {} plans: Kendall's tau {:.2}, {:.2} over the {} pairs that differ by 5 % or more; trusting the simulator costs {}",
@@ -303,7 +315,12 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     );
     figure(&mut out, &scatter(&all_points(report)), "Every operation of every plan, median over its launches.");
     out.push_str("</section>\n<section>\n<h2>Streams and ranks</h2>\n");
-    html_table(&mut out, "Busy time of each stream and each rank.", &place_rows(report), "place-");
+    html_table(
+        &mut out,
+        "Busy time of each stream, all ranks together, and of each rank: when any of its streams runs.",
+        &place_rows(report),
+        "place-",
+    );
     out.push_str("</section>\n");
     for one in executed {
         overlay(&mut out, one);

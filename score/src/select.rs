@@ -126,9 +126,9 @@ impl<K> Conditions<K> {
     {
         let names = || K::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
         let mut list = Vec::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in &parts(text) {
             let Some((word, value)) = part.split_once('=') else {
-                return Err(NoCondition::NoValue { part: part.to_owned(), keys: names() });
+                return Err(NoCondition::NoValue { part: part.clone(), keys: names() });
             };
             let known = K::WORDS.iter().find(|(known, _)| *known == word.trim());
             let (_, key) = known.ok_or_else(|| NoCondition::UnknownKey { word: word.to_owned(), keys: names() })?;
@@ -146,7 +146,31 @@ impl<K> Conditions<K> {
     }
 }
 
+/// Conditions one by one. A comma behind which no `=` comes before the next is one of a value: `card=H100 96 GB HBM2e, 500 W`.
+fn parts(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        match found.last_mut().filter(|_| !part.contains('=')) {
+            Some(last) => *last += &format!(",{}", part.trim_end()),
+            None => found.push(part.trim().to_owned()),
+        }
+    }
+    found
+}
+
 /// Whether what is there is the value that is asked for, or begins with it where that ends in `*`.
 pub(crate) fn matches(found: &str, value: &str) -> bool {
     value.strip_suffix('*').map_or_else(|| found == value, |start| found.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn a_comma_that_no_key_follows_belongs_to_the_value() {
+        assert_eq!(parts("card=H100 96 GB HBM2e, 500 W, set=x"), ["card=H100 96 GB HBM2e, 500 W", "set=x"]);
+        assert_eq!(parts("card=B200,,set=SimuMax,"), ["card=B200", "set=SimuMax"]);
+        assert_eq!(parts("card"), ["card"]);
+    }
 }

@@ -1,9 +1,9 @@
 //! `calibrate`: measure this machine and fit a profile. Samples are kept as they come; a stopped calibration goes on from them.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use calibrate::campaign::{self, Campaign, CampaignError, Effort, Header};
+use calibrate::campaign::{self, Budget, Campaign, CampaignError, Effort, Header};
 use calibrate::device::{Device, DeviceError};
 use calibrate::devices;
 use calibrate::family::{self, Domain};
@@ -12,16 +12,12 @@ use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
 
 use super::{Failure, print, unwritable, write};
-use crate::cli::{CalibrateArgs, DeviceArgs};
+use crate::cli::CalibrateArgs;
 use crate::progress;
 use input::diagnostic::Code;
 
-/// Time of `--quick`.
-const QUICK: Duration = Duration::from_secs(20);
-
-/// Largest graph on which kernels of the host are measured, and the time for them as a share of the budget, on top of it.
+/// Largest graph on which kernels of the host are measured.
 const HOST_BYTES_MAX: f64 = 134_217_728.0;
-const HOST_SHARE: f64 = 0.5;
 
 /// Runs the verb.
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -40,9 +36,11 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         std::fs::remove_file(&samples).map_err(|error| unwritable(&samples, &error))?;
     }
     let domain = family::general(args.max_len, facts.n_devices);
-    let campaign = measure(device.as_mut(), &domain, &args.device, &samples, args.no_progress)?;
+    let budget = Budget::of(args.device.budget, args.device.quick);
+    let effort = Effort { budget: budget.device, width: args.device.width };
+    let mut campaign = measure(device.as_mut(), &domain, effort, &samples, args.no_progress)?;
     if campaign.samples.is_empty() {
-        let budget = humantime::format_duration(args.device.budget);
+        let budget = humantime::format_duration(budget.device);
         return Err(Failure::input(
             Code::NothingMeasured,
             format!("nothing was measured in {budget}; give a longer `--budget`"),
@@ -52,7 +50,9 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     if let Some(pool) = device.host() {
         let bar = progress::line(args.no_progress, "");
         let say = |words: &str| bar.set_message(words.to_owned());
-        profile.host = host::measured(pool, HOST_BYTES_MAX, args.device.budget.mul_f64(HOST_SHARE), &say);
+        let begun = Instant::now();
+        profile.host = host::measured(pool, HOST_BYTES_MAX, budget.host, &say);
+        campaign.seconds += begun.elapsed().as_secs_f64();
         bar.finish_and_clear();
     }
     write(&out, &profile.to_toml())?;
@@ -97,7 +97,7 @@ pub fn failed(error: &DeviceError) -> Failure {
 pub fn measure(
     device: &mut dyn Device,
     domain: &Domain,
-    args: &DeviceArgs,
+    effort: Effort,
     samples: &Path,
     quiet: bool,
 ) -> Result<Campaign, Failure> {
@@ -105,7 +105,6 @@ pub fn measure(
         std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
     }
     let (mut log, earlier) = Log::open(samples, device.facts()).map_err(|error| unwritable(samples, &error))?;
-    let effort = Effort { budget: if args.quick { QUICK } else { args.budget }, width: args.width };
     let bar = progress::line(quiet, "");
     let campaign =
         campaign::measure(device, domain, effort, &mut log, earlier, &|words| bar.set_message(words.to_owned()));

@@ -12,7 +12,7 @@ use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
 use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
 use engine::{CostModel, Timeline};
-use reports::gate::Gate;
+use reports::gate::{self, Gate};
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{failed, fit, measure, open, slug, table};
@@ -24,10 +24,12 @@ use input::text_file;
 use scenario::Head;
 use scenario::training::Scenario;
 
+/// What plans that run are judged by; the last two compare several.
+const OF_PLANS: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
+
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     begin(args.scenario.effort)?;
-    let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
     if !args.measured.is_empty() {
         return match scenario.training() {
@@ -39,6 +41,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         return epoch::validate(args, scenario.as_ref(), epoch);
     }
     let scenario = training(scenario.as_ref())?;
+    let gates = gates(args, if scenario.policies.len() > 1 { &OF_PLANS } else { &OF_PLANS[..2] })?;
     let mut device = open(&args.device.device)?;
     same_device(args, &scenario, device.as_ref())?;
     if !args.device.unchecked {
@@ -130,7 +133,8 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     let first = hardware::plans(scenario, scenario.costs().as_ref());
     let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
     let samples = dir.join("samples.jsonl");
-    let campaign = measure(device, &domain, &args.device, &samples, args.scenario.effort.no_progress)?;
+    let effort = campaign::Effort { budget: args.device.time(), width: args.device.width };
+    let campaign = measure(device, &domain, effort, &samples, args.scenario.effort.no_progress)?;
     let profile = fit(&campaign, device, &slug(&device.facts().name));
     write(&dir.join("profile.toml"), &profile.to_toml())?;
     let words = vec![
@@ -287,20 +291,9 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::Machine(format!("error: {error}")))
 }
 
-/// Figures that a gate may be about.
-const FIGURES: [&str; 6] = ["step_error", "operator_error", "tau", "regret", "ttft_error", "tpot_error"];
-
-fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
-    let figures = FIGURES.join(", ");
-    let wrong = |why: String| Failure::input(Code::WrongGate, why);
-    let gate = |text: &String| {
-        let gate = Gate::parse(text).map_err(|why| wrong(format!("{why}; figures are {figures}")))?;
-        if FIGURES.contains(&gate.metric()) {
-            return Ok(gate);
-        }
-        Err(wrong(format!("gate `{text}`: no figure `{}`; allowed are {figures}", gate.metric())))
-    };
-    texts.iter().map(gate).collect()
+/// Gates of a run that has some figures.
+fn gates(args: &ValidateArgs, of_run: &[&str]) -> Result<Vec<Gate>, Failure> {
+    gate::of_figures(&args.gate, of_run).map_err(|why| Failure::input(Code::WrongGate, why))
 }
 
 /// Holds the gates against the report.

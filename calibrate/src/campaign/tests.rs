@@ -112,3 +112,12 @@ fn directions_of_attention_are_families_of_their_own() {
     assert_eq!(forward.name(), "attention-64");
     assert_eq!(Family::Attention { pass: Pass::Backward, wide: true }.name(), "attention-backward-128");
 }
+
+/// `--quick` promises 20 s in all.
+#[test]
+fn a_quick_budget_holds_the_kernels_of_the_host_too() {
+    let quick = Budget::of(Duration::from_secs(120), true);
+    assert_eq!(quick.device + quick.host, Duration::from_secs(20));
+    let plain = Budget::of(Duration::from_secs(120), false);
+    assert_eq!((plain.device, plain.host), (Duration::from_secs(120), Duration::from_secs(60)));
+}

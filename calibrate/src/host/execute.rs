@@ -55,6 +55,8 @@ pub fn validated(
         ranks: std::collections::BTreeMap::new(),
         how: [(How::Live, points.len())].into(),
         hidden_copies: None,
+        // Terms and epochs are of the same runs.
+        work_s: [step.measured_s; 2],
         unsteady: quantile(&totals, 1.0) / quantile(&totals, 0.0),
         points,
     };

@@ -25,6 +25,7 @@ pub fn text(score: &Score, width: usize) -> String {
     }
     lines.extend([String::new(), "rows".to_owned()]);
     lines.extend(score.rows.iter().filter_map(row_line));
+    lines.extend(contradicting(score));
     if !score.reasons.is_empty() {
         lines.extend([String::new(), "without prediction".to_owned()]);
     }
@@ -48,11 +49,20 @@ fn figures(group: &GroupErrors) -> Option<[String; 5]> {
     Some([percent_1(errors.mean), percent_1(errors.median), percent_1(errors.worst), signed_1(errors.bias), covered])
 }
 
+/// Rows that are marked, where there are any.
+fn contradicting(score: &Score) -> Option<String> {
+    let is_marked = |scored: &&Scored| scored.outcome.is_ok() && scored.row.measured.disagrees;
+    let n = score.rows.iter().filter(is_marked).count();
+    (n > 0).then(|| format!("  * {n} contradict themselves: they are in no error and no share above"))
+}
+
 fn row_line(scored: &Scored) -> Option<String> {
     let found = scored.outcome.as_ref().ok()?;
     let error = scored.ratio().map_or_else(|| "-".to_owned(), |ratio| signed_1(ratio - 1.0));
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
-    Some(format!("  {row:>4}  {:>8.2} s {error:>8}  {card} {model} {format} {variant}, {layout}", found.seconds))
+    let mark = if scored.row.measured.disagrees { " *" } else { "" };
+    let seconds = found.seconds;
+    Some(format!("  {row:>4}  {seconds:>8.2} s {error:>8}{mark:2}{card} {model} {format} {variant}, {layout}"))
 }
 
 /// Groups and every row as Markdown, for `docs/accuracy-rl.md`.

@@ -115,9 +115,9 @@ pub struct Validation {
     pub interval_s: [f64; 2],
     /// By class of operation, largest measured total first.
     pub classes: Vec<ClassError>,
-    /// Busy time by stream.
+    /// Busy time by stream, of all ranks together.
     pub streams: BTreeMap<&'static str, Pair>,
-    /// Busy time by rank.
+    /// Time by rank in which any of its streams is busy.
     pub ranks: BTreeMap<u32, Pair>,
     /// Tasks by where their time comes from.
     pub how: BTreeMap<How, usize>,
@@ -128,6 +128,8 @@ pub struct Validation {
     pub points: Vec<Point>,
     /// How steady the device was: 1 is steady.
     pub unsteady: f64,
+    /// Seconds of what ran: in the runs that the step is of, and in those with marks between operations, which classes are of.
+    pub work_s: [f64; 2],
 }
 
 /// Elementary operations of an operation, each with how often it runs.
@@ -165,19 +167,16 @@ pub fn compare(
     let (predicted, interval_s) = predicted;
     let points: Vec<Point> = executed.parts.iter().map(|part| point(part, cost)).collect();
     let mut streams: BTreeMap<&'static str, Pair> = BTreeMap::new();
-    let mut ranks: BTreeMap<u32, Pair> = BTreeMap::new();
     let mut how: BTreeMap<How, usize> = BTreeMap::new();
+    let mut unmarked_s = 0.0;
     for (id, task) in graph.tasks.iter().enumerate() {
         let busy = |timeline: &Timeline| seconds(timeline.end[id] - timeline.start[id]);
         let pair = Pair { predicted_s: busy(predicted), measured_s: busy(&executed.timeline) };
-        let add = |sum: &mut Pair| {
-            sum.predicted_s += pair.predicted_s;
-            sum.measured_s += pair.measured_s;
-        };
-        let none = Pair { predicted_s: 0.0, measured_s: 0.0 };
-        add(streams.entry(task.stream.name()).or_insert(none));
-        add(ranks.entry(graph.lanes[task.lane.index()].rank.0).or_insert(none));
+        let sum = streams.entry(task.stream.name()).or_insert(Pair { predicted_s: 0.0, measured_s: 0.0 });
+        sum.predicted_s += pair.predicted_s;
+        sum.measured_s += pair.measured_s;
         *how.entry(executed.how[id]).or_default() += 1;
+        unmarked_s += if executed.how[id] == How::Modelled { 0.0 } else { pair.measured_s };
     }
     Validation {
         policy: policy.to_owned(),
@@ -185,14 +184,42 @@ pub fn compare(
         interval_s,
         classes: classes(&points),
         streams,
-        ranks,
+        ranks: ranks(graph, predicted, &executed.timeline),
         how,
+        work_s: [unmarked_s, executed.parts.iter().map(|part| part.seconds * hw::real(part.n)).sum()],
         hidden_copies: hidden_copies(graph, predicted)
             .zip(hidden_copies(graph, &executed.timeline))
             .map(|(predicted, measured)| Hidden { predicted, measured }),
         points,
         unsteady: executed.unsteady,
     }
+}
+
+/// Seconds of each rank in which any of its streams is busy: streams of a rank run beside each other.
+fn ranks(graph: &TaskGraph, predicted: &Timeline, measured: &Timeline) -> BTreeMap<u32, Pair> {
+    let (predicted, measured) = (busy_by_rank(graph, predicted), busy_by_rank(graph, measured));
+    let pair = |(rank, predicted_s): (u32, f64)| (rank, Pair { predicted_s, measured_s: measured[&rank] });
+    predicted.into_iter().map(pair).collect()
+}
+
+fn busy_by_rank(graph: &TaskGraph, timeline: &Timeline) -> BTreeMap<u32, f64> {
+    let mut tasks: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    for (id, task) in graph.tasks.iter().enumerate() {
+        let rank = graph.lanes[task.lane.index()].rank.0;
+        tasks.entry(rank).or_default().push((timeline.start[id].as_ns(), timeline.end[id].as_ns()));
+    }
+    tasks.into_iter().map(|(rank, tasks)| (rank, hw::real(union_ns(tasks)) / 1e9)).collect()
+}
+
+/// Nanoseconds in which any of some intervals lies.
+fn union_ns(mut intervals: Vec<(u64, u64)>) -> u64 {
+    intervals.sort_unstable();
+    let (mut all, mut until) = (0, 0);
+    for (start, end) in intervals {
+        all += end.saturating_sub(start.max(until));
+        until = until.max(end);
+    }
+    all
 }
 
 /// Share of the time of host copies during which their rank computes.
@@ -271,6 +298,14 @@ impl Validation {
         )
     }
 
+    /// How much longer what ran takes with marks between operations, where that is more than a tenth: errors of classes are then of another run than
+    /// the step's.
+    pub fn marks_off(&self) -> Option<f64> {
+        let [unmarked_s, marked_s] = self.work_s;
+        let off = marked_s / unmarked_s - 1.0;
+        Some(off).filter(|off| off.is_finite() && off.abs() > MARKS_OFF)
+    }
+
     /// Median of |error| over all operations but host time.
     pub fn median_error(&self) -> f64 {
         quantile(&errors(&self.points), 0.5)
@@ -281,6 +316,9 @@ impl Validation {
         quantile(&errors(&self.points), 0.9)
     }
 }
+
+/// Above which share runs with marks and without them are said to differ.
+const MARKS_OFF: f64 = 0.1;
 
 /// |error| of every operation but host time.
 pub fn errors(points: &[Point]) -> Vec<f64> {
@@ -377,6 +415,13 @@ mod tests {
         assert_eq!(elementary(&op), [(&a, 6), (&b, 3), (&b, 5)]);
     }
 
+    /// Two streams: from 0 to 5, from 3 to 8 and from 10 to 12 something runs for 10 of 12.
+    #[test]
+    fn streams_beside_each_other_are_busy_once() {
+        assert_eq!(union_ns(vec![(10, 12), (0, 5), (3, 8), (4, 6)]), 10);
+        assert_eq!(union_ns(Vec::new()), 0);
+    }
+
     #[test]
     fn the_guilty_class_is_the_one_with_the_largest_difference_in_seconds() {
         let point = |class, predicted_s, measured_s, n| Point {
@@ -402,7 +447,9 @@ mod tests {
             hidden_copies: None,
             points,
             unsteady: 1.0,
+            work_s: [1.0, 1.2],
         };
+        assert_eq!(validation.marks_off().map(|off| (off * 1e3).round()), Some(200.0));
         assert!(validation.guilty().starts_with("gemm is predicted 5.0 % above"), "{}", validation.guilty());
         // Host time is left out. Of the two errors that remain, 0.05 and 1, the larger is the one in the middle.
         assert!((validation.median_error() - 1.0).abs() < 1e-9, "{}", validation.median_error());

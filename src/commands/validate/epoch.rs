@@ -11,7 +11,7 @@ use graph::epoch::Epoch;
 use graph::host::HostCosts;
 use reports::validation::Report;
 
-use super::{fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
+use super::{OF_PLANS, fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
 use engine::verdict::Refused;
 
 use crate::cli::ValidateArgs;
@@ -21,7 +21,7 @@ use input::diagnostic::Code;
 
 /// Measures kernels of the host, predicts an epoch of the scenario, runs it, and shows the error by part.
 pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, Refused>) -> Result<(), Failure> {
-    let gates = gates(&args.gate)?;
+    let gates = gates(args, &OF_PLANS[..2])?;
     let head = scenario.head();
     let refused =
         |why: String| Failure::input(Code::WrongKind, format!("`{}` has no epoch to execute: {why}", head.name));
@@ -34,7 +34,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, R
     let say = |words: &str| bar.set_message(words.to_owned());
     let (profile, mut words) = match &args.profile {
         Some(path) => (given(path, args, device.as_ref())?, vec![format!("profile {}", path.display())]),
-        None => measured(device.as_ref(), &dir, host::measured(pool, epoch.bytes(), args.device.budget, &say))?,
+        None => measured(device.as_ref(), &dir, host::measured(pool, epoch.bytes(), args.device.time(), &say))?,
     };
     let costs = HostCosts { measured: profile.host, ..HostCosts::assumed() };
     let runs = u32::try_from(args.runs).unwrap_or(u32::MAX);

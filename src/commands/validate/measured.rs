@@ -8,7 +8,6 @@ use std::path::Path;
 use engine::cost::calibrated::Calibrated;
 use engine::cost::profile::Profile;
 use engine::verdict::Refused;
-use reports::gate::Gate;
 use scenario::serving::{Serving, ServingChoice};
 use scenario::training::Scenario;
 use score::bench::{self, Bench, compare};
@@ -26,7 +25,7 @@ use input::{diagnostic::Code, text_file};
 
 /// Compares, refits where it is asked, and writes `measured.json`, `measured.md` and `profile.toml`.
 pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure> {
-    let gates: Vec<Gate> = gates(&args.gate)?;
+    let gates = gates(args, &["ttft_error", "tpot_error"])?;
     let refused = |why: String| Failure::input(Code::WrongKind, format!("`{}`: {why}", scenario.head().name));
     let serving = scenario.serving().ok_or_else(|| refused("only engines that serve have measured runs".to_owned()))?;
     let choice = replay::choice(serving).map_err(|why| refused(why.to_string()))?;
@@ -60,7 +59,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
 
 /// Sets every trace of a profiler beside the predicted step of its rank, refits where it is asked, and writes `measured.json` and `measured.md`.
 pub fn recorded(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure> {
-    let (gates, policy) = (gates(&args.gate)?, &scenario.head.baseline);
+    let (gates, policy) = (gates(args, &["step_error"])?, &scenario.head.baseline);
     let traces = args.measured.iter().map(|path| trace(path)).collect::<Result<Vec<_>, Failure>>()?;
     let mut found = beside(scenario, &traces)?;
     let (mut words, mut document) = (text::page(policy, &found), text::document(policy, &found));
