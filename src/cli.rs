@@ -227,7 +227,7 @@ pub struct ValidateArgs {
 }
 
 /// Where a scenario comes from and what is laid over it.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct ScenarioArgs {
     /// Scenario file, `-` for standard input, or the name of a shipped one
     #[arg(default_value = scenario::STARTER)]

@@ -47,8 +47,8 @@ fn ttft_s(engine: &str, is_open: bool, set: &[&str]) -> f64 {
 #[test]
 fn an_idle_engine_takes_its_start_and_its_tokenizer_whoever_sends() {
     for engine in ["vllm", "sglang", "trtllm"] {
-        let EngineConstants { start, tokenize, .. } = EngineConstants::of(engine);
-        let (mean, tokens) = (start.get(), 1000.0 * tokenize.get());
+        let EngineConstants { usual_start, tokenize, .. } = EngineConstants::of(engine);
+        let (mean, tokens) = (usual_start.get(), 1000.0 * tokenize.get());
         assert_eq!(tokenize, engine_constants::tokenize());
         // The mean of 500 exponential draws is known to 4.5 % of it.
         let scatter = 4.0 * 0.045 * mean;
@@ -81,7 +81,7 @@ fn split_replicas_of_an_engine_hand_over_as_its_runs_are_scored() {
             let choice = serving.plain().find(|plain| plain.name == choice).expect("a way of serving");
             let (fleet, _) = played::fleet(serving, choice, Case::Expected);
             assert_eq!(fleet.first_token, FirstToken::Decode);
-            assert_eq!(fleet.start.mean, EngineConstants::of(preset.name).start * f64::from(n_starts), "{name}");
+            assert_eq!(fleet.start.mean, EngineConstants::of(preset.name).usual_start * f64::from(n_starts), "{name}");
             for group in &fleet.groups {
                 let nic = serving.cluster.nic_bandwidth.get();
                 assert_eq!(group.port_bytes_per_s, Some(nic * PORT_REACHED));

@@ -43,9 +43,7 @@ use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use ::engine::cost::reduce::ReduceKernel;
 use ::engine::formats::Formats;
-use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
-use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::engine_reduces;
@@ -71,7 +69,7 @@ pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
-use input::diagnostic::{Severity, Source};
+use input::diagnostic::Source;
 use input::reader::{Reader, Section, small};
 pub use operation::{Drafter, Operation};
 pub use requests::Stream;
@@ -267,44 +265,6 @@ impl Serving {
         let of_groups = self.groups.iter().chain(&self.roles).map(|group| &group.profile);
         let mut profiles = of_groups.chain([&self.profile]).flatten();
         matches!(self.law, CostLaw::Stages(_)) || profiles.any(|profile| profile.calibrated.is_some())
-    }
-
-    /// The same scenario with another fleet that serves other requests by one of its choices.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with it.
-    pub fn varied(
-        &self,
-        policy: &str,
-        variation: &Variation,
-        quoted: &[Quoted],
-        load: Requests,
-    ) -> Result<Self, Refused> {
-        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), ..self.clone() };
-        // It is asked about itself alone, so what does not fit is an error.
-        (varied.capacity, varied.tune) = (None, None);
-        varied.choices.retain(|choice| choice.name == policy);
-        varied.head.origin.set.extend(capacity::overrides(policy, variation, quoted));
-        match variation {
-            Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
-            Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
-                let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
-                let gpu = hw::catalog::gpu(name).ok_or_else(|| Refused::infeasible(format!("unknown GPU `{name}`")))?;
-                let small = |n: u64| u32::try_from(n).map_err(|_| Refused::infeasible(format!("{n} are too many")));
-                let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
-                varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
-                varied.cluster =
-                    self.given.tuning.as_ref().map_or_else(|| cluster.clone(), |tuning| tuning.of(cluster.clone()));
-                varied.engine.tensor_degree = small(*tensor_degree)?;
-                varied.given.fleet = self.given.fleet.clone().of_equal(*n_replicas, *usd_per_gpu_hour);
-            }
-        }
-        let mut findings = Vec::new();
-        let mut reader = Reader::empty(&mut findings);
-        build(&mut reader, &mut varied);
-        check(&mut reader, &mut varied, 0);
-        let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
-        wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
     }
 
     /// Whether sizes beyond the measured ones are an error; `None` where no operation is timed.

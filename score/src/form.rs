@@ -3,7 +3,7 @@
 use crate::leave_out::LeftOut;
 use crate::operators::{self, Predicted};
 use crate::residual::Corrected;
-use crate::{rl, summary, text, training, written};
+use crate::{rl, scenarios, summary, text, training, written};
 
 /// Words of the forms.
 pub const WORDS: [&str; 4] = ["table", "json", "csv", "markdown"];
@@ -67,6 +67,16 @@ impl Form {
             Self::Table | Self::Markdown => operators::markdown(&groups, device) + &operators::reasons(predicted),
             Self::Json => written::rows_as_json(&groups),
             Self::Csv => written::rows_as_csv(predicted),
+        }
+    }
+
+    /// Measured figures of scenarios, in lines of at most `width` letters.
+    pub fn scenarios(self, score: &scenarios::Score, width: usize) -> String {
+        match self {
+            Self::Table => scenarios::text::text(score, width),
+            Self::Json => scenarios::written::json(score),
+            Self::Csv => scenarios::written::csv(score),
+            Self::Markdown => scenarios::text::markdown(score),
         }
     }
 

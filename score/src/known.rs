@@ -5,6 +5,8 @@ use crate::{rl, training};
 /// What is wrong with a table of other columns, and which ones there are.
 pub fn unknown() -> String {
     let mut known = vec!["measured serving runs (id, silicon_ttft_ms, silicon_tpot_ms)".to_owned()];
+    known
+        .push("figures of your own scenarios (scenario, metric, measured; also policy, set, group, source)".to_owned());
     known.extend(training::tables::known_tables());
     known.extend(rl::table::known_tables());
     known.push("operators (device, op, latency_ms), whole models (device, model, e2e_ms)".to_owned());

@@ -29,6 +29,7 @@ pub mod refit;
 pub mod residual;
 pub mod rl;
 pub mod run;
+pub mod scenarios;
 pub mod select;
 pub mod served;
 pub mod setup;

@@ -19,14 +19,15 @@ use score::table::{Beside, Fault, listed};
 use score::training::play::Costs;
 use score::training::row::{Asked, Row};
 use score::training::{self, expert_layer, left_out, tables};
-use score::{kernels, operator_tables, refit, residual, rl, run, summary};
+use score::{kernels, operator_tables, refit, residual, rl, run, scenarios, summary};
 
-use super::{Failure, print, threads};
-use crate::cli::ScoreArgs;
-use crate::progress;
+use super::{Failure, load, print, threads};
+use crate::cli::{ScenarioArgs, ScoreArgs};
+use crate::{ask, progress};
 use calibrate::costs::{cost_model, of_serving};
 use input::diagnostic::Code;
 use input::text_file;
+use reports::PolicyResult;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
@@ -70,6 +71,9 @@ fn of_table(args: &ScoreArgs, table: &str, beside: &Beside<'_>) -> Result<(), Fa
     }
     if let Some(rows) = rl::table::read(table) {
         return of_rl(args, rows.map_err(broken)?);
+    }
+    if let Some(rows) = scenarios::read(table) {
+        return of_scenarios(args, rows.map_err(broken)?);
     }
     match tables::read(table, beside) {
         Some(rows) => {
@@ -148,6 +152,32 @@ fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
     let score = rl::summary::score(rows, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
     print(&Form::of_word(&args.format).rl(&score, width()))
+}
+
+/// Figures of scenarios that lie beside the table, or are shipped.
+fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failure> {
+    if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
+        return Err(unknown(
+            "a table of scenarios is scored whole; `--only` and the other choices are of known tables",
+        ));
+    }
+    let bar = progress(args, rows.len())?;
+    let play = |name: &str, set: &[String]| {
+        let beside = args.table.with_file_name(name);
+        let scenario = if beside.is_file() { beside.display().to_string() } else { name.to_owned() };
+        let asked = ScenarioArgs { scenario, set: set.to_vec(), ..ScenarioArgs::default() };
+        // Warnings are of `run`, which says them one by one.
+        let job = ask::kept(|| load(&asked)).0.map_err(|why| why.told().1)?;
+        Ok(job.run(&|_| {}).results.into_iter().map(figures).collect())
+    };
+    let score = scenarios::score(rows, &play, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&Form::of_word(&args.format).scenarios(&score, width()))
+}
+
+fn figures(row: PolicyResult) -> scenarios::Figures {
+    let refused = (!row.status.is_ok()).then_some(row.why);
+    scenarios::Figures { policy: row.policy, refused, metrics: row.metrics, intervals: row.interval }
 }
 
 /// Runs of serving.

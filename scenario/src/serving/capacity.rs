@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
+use engine::verdict::Refused;
 use planner::deploy::capacity::{Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::Value;
 
 use super::{Serving, ServingGroup};
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Severity};
 use input::reader::{Place, Reader, Section, items, unknown};
 
 /// What `skrull-sim capacity` is asked.
@@ -194,6 +195,46 @@ pub fn overrides(policy: &str, variation: &Variation, quoted: &[Quoted]) -> Vec<
         ]),
     }
     set
+}
+
+impl Serving {
+    /// The same scenario with another fleet that serves other requests by one of its choices.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn varied(
+        &self,
+        policy: &str,
+        variation: &Variation,
+        quoted: &[Quoted],
+        load: Requests,
+    ) -> Result<Self, Refused> {
+        let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), ..self.clone() };
+        // It is asked about itself alone, so what does not fit is an error.
+        (varied.capacity, varied.tune) = (None, None);
+        varied.choices.retain(|choice| choice.name == policy);
+        varied.head.origin.set.extend(overrides(policy, variation, quoted));
+        match variation {
+            Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
+            Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
+                let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
+                let gpu = hw::catalog::gpu(name).ok_or_else(|| Refused::infeasible(format!("unknown GPU `{name}`")))?;
+                let small = |n: u64| u32::try_from(n).map_err(|_| Refused::infeasible(format!("{n} are too many")));
+                let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
+                varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
+                varied.cluster =
+                    self.given.tuning.as_ref().map_or_else(|| cluster.clone(), |tuning| tuning.of(cluster.clone()));
+                varied.engine.tensor_degree = small(*tensor_degree)?;
+                varied.given.fleet = self.given.fleet.clone().of_equal(*n_replicas, *usd_per_gpu_hour);
+            }
+        }
+        let mut findings = Vec::new();
+        let mut reader = Reader::empty(&mut findings);
+        super::build(&mut reader, &mut varied);
+        super::check(&mut reader, &mut varied, 0);
+        let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
+        wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
+    }
 }
 
 /// `[[capacity.group]]`.

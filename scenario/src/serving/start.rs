@@ -25,7 +25,7 @@ pub struct StartSection {
 pub fn start(section: &mut Section<'_>, constants: &EngineConstants, has_clients: bool) -> StartSection {
     let usual = |time: Seconds| if has_clients { time.get() } else { 0.0 };
     let is_written = section.has("start_ms");
-    let mean_ms = section.number("start_ms", usual(constants.start) * 1e3, 0.0..=60_000.0);
+    let mean_ms = section.number("start_ms", usual(constants.usual_start) * 1e3, 0.0..=60_000.0);
     let tokenize_us = section.number("tokenize_us_per_token", usual(constants.tokenize) * 1e6, 0.0..=1e6);
     let [mean, tokenize] = [mean_ms / 1e3, tokenize_us / 1e6].map(Seconds::new);
     StartSection { mean, is_written, tokenize, has_clients }

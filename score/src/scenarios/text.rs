@@ -1,0 +1,117 @@
+//! A score of scenarios as text and as Markdown: groups, every row, and what has no prediction.
+
+use super::{GroupErrors, Score, Scored};
+use crate::text::{cut, percent_1, signed_1};
+
+/// Letters of the columns of figures of a group.
+const FIGURES: usize = 48;
+
+/// The score in lines of at most `width` letters, at least 92.
+pub fn text(score: &Score, width: usize) -> String {
+    let width = width.clamp(92, 140);
+    let name = width.min(120) - FIGURES;
+    let mut lines =
+        vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
+    lines.push(format!("{:name$}{:>9}{:>38}", "", "predicted", "mean median  worst   bias  cover"));
+    lines.push(group_line("all", &score.all, name));
+    for (key, groups) in shown(score) {
+        lines.push(format!("by {key}"));
+        lines.extend(groups.iter().map(|group| group_line(&group.value, group, name)));
+    }
+    lines.extend([String::new(), format!("{:>6}  {:>10} {:>10} {:>8}", "line", "predicted", "measured", "error")]);
+    lines.extend(score.rows.iter().filter_map(row_line));
+    if score.all.n_predicted < score.all.n_rows {
+        lines.extend([String::new(), "without a prediction".to_owned()]);
+    }
+    lines.extend(score.rows.iter().filter_map(reason_line));
+    lines.iter().map(|line| cut(line, width) + "\n").collect()
+}
+
+/// Groups that say more than all rows together.
+fn shown(score: &Score) -> impl Iterator<Item = &(&'static str, Vec<GroupErrors>)> {
+    score.groups.iter().filter(|(_, groups)| groups.len() > 1)
+}
+
+fn group_line(value: &str, group: &GroupErrors, name: usize) -> String {
+    let counts = format!("{}/{}", group.n_predicted, group.n_rows);
+    let figures = figures(group).map_or_else(
+        || format!("{:>38}", "-"),
+        |[mean, median, worst, bias, covered]| format!("{mean:>10} {median:>6} {worst:>6} {bias:>6} {covered:>6}"),
+    );
+    format!("  {:<1$}{counts:>9}{figures}", cut(value, name.saturating_sub(3)), name - 2)
+}
+
+/// Mean, median and largest error, bias, and share of rows inside the interval.
+fn figures(group: &GroupErrors) -> Option<[String; 5]> {
+    let [mean, median, worst, bias] = group.errors?;
+    let covered = group.covered.map_or_else(|| "-".to_owned(), percent_1);
+    Some([percent_1(mean), percent_1(median), percent_1(worst), signed_1(bias), covered])
+}
+
+/// What a row asks, in words.
+fn asked(scored: &Scored) -> String {
+    let row = &scored.row;
+    let parts = [row.scenario.clone(), row.policy.clone(), row.set.join("; ")];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A figure in four digits.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        1e6.. => format!("{value:.3e}"),
+        1e3.. => format!("{value:.0}"),
+        1e-2.. => format!("{value:.4}").chars().take(6).collect(),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+fn row_line(scored: &Scored) -> Option<String> {
+    let (found, ratio) = (scored.outcome.as_ref().ok()?, scored.ratio()?);
+    let outside = if scored.is_inside() == Some(false) { " outside of its interval" } else { "" };
+    let row = &scored.row;
+    Some(format!(
+        "{:>6}  {:>10} {:>10} {:>8}  {} of {}{outside}",
+        row.line,
+        figure(found.value),
+        figure(row.measured),
+        signed_1(ratio - 1.0),
+        row.metric,
+        asked(scored)
+    ))
+}
+
+fn reason_line(scored: &Scored) -> Option<String> {
+    let why = scored.outcome.as_ref().err()?;
+    Some(format!("{:>6}  {}: {why}", scored.row.line, asked(scored)))
+}
+
+/// Groups and every row as Markdown.
+pub fn markdown(score: &Score) -> String {
+    let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
+    text += "| by | group | rows | mean | median | worst | bias | in interval |\n|---|---|---|---|---|---|---|---|\n";
+    text += &markdown_group("all", &score.all);
+    for (key, groups) in shown(score) {
+        text.extend(groups.iter().map(|group| markdown_group(key, group)));
+    }
+    text +=
+        "\n| group | scenario | metric | measured | predicted | interval | error |\n|---|---|---|---|---|---|---|\n";
+    text.extend(score.rows.iter().map(markdown_row));
+    text
+}
+
+fn markdown_group(key: &str, group: &GroupErrors) -> String {
+    let figures = figures(group).map_or_else(|| "- | - | - | - | -".to_owned(), |figures| figures.join(" | "));
+    format!("| {key} | {} | {}/{} | {figures} |\n", group.value, group.n_predicted, group.n_rows)
+}
+
+fn markdown_row(scored: &Scored) -> String {
+    let row = &scored.row;
+    let begin = format!("| {} | {} | {} | {} |", row.group, asked(scored), row.metric, figure(row.measured));
+    let (Ok(found), Some(ratio)) = (&scored.outcome, scored.ratio()) else {
+        let why = scored.outcome.as_ref().err().map_or("", String::as_str);
+        return format!("{begin} - | - | {} |\n", why.replace('|', "/").replace('\n', " "));
+    };
+    let interval =
+        found.interval.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", figure(low), figure(high)));
+    format!("{begin} {} | {interval} | {} |\n", figure(found.value), signed_1(ratio - 1.0))
+}
