@@ -374,7 +374,7 @@ fn checkpoints_of_a_run_of_days_are_flags() {
     let days = [
         "failures.days=30.0",
         "failures.gpu_mtbf_hours=50000.0",
-        "failures.spare_nodes=3",
+        "failures.spare_nodes=2",
         "checkpoint.every_s=600.0",
         "checkpoint.storage_gb_per_s=100.0",
     ];
@@ -390,7 +390,7 @@ fn checkpoints_of_a_run_of_days_are_flags() {
     for (target, parts) in [
         ("megatron", ["--save-interval 60\n", "--async-save\n"]),
         ("bridge", ["checkpoint.save_interval=60\n", "checkpoint.async_save=true\n"]),
-        ("deepspeed", ["a checkpoint every 60 steps (asynchronous)", "3 spare nodes"]),
+        ("deepspeed", ["a checkpoint every 60 steps (asynchronous)", "2 spare nodes"]),
     ] {
         let files = stacks::targets::export(target, &asked, &words).expect(target);
         let text: String = files.iter().map(|file| file.text().into_owned()).collect();
