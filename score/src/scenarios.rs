@@ -50,8 +50,42 @@ pub struct Figures {
     pub intervals: BTreeMap<String, [f64; 2]>,
 }
 
+/// Why a row has no prediction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoFigure {
+    /// The scenario cannot be played; with everything that is wrong with it.
+    #[error("{0}")]
+    NotPlayed(String),
+    /// The policy has no result.
+    #[error("`{policy}`: {why}")]
+    Refused {
+        /// Its name.
+        policy: String,
+        /// Why.
+        why: String,
+    },
+    /// Nobody of that name.
+    #[error("no policy `{policy}`; there are {known}")]
+    NoPolicy {
+        /// What was asked.
+        policy: String,
+        /// Names that there are.
+        known: String,
+    },
+    /// No metric of that name.
+    #[error("`{policy}` has no metric `{metric}`{near}")]
+    NoMetric {
+        /// Whose.
+        policy: String,
+        /// What was asked.
+        metric: String,
+        /// The one that may be meant, in words.
+        near: String,
+    },
+}
+
 /// Plays a scenario with what is set in it, and gives the figures of every policy, or why it cannot be played.
-pub type Play<'p> = dyn Fn(&str, &[String]) -> Result<Vec<Figures>, String> + 'p;
+pub type Play<'p> = dyn Fn(&str, &[String]) -> Result<Vec<Figures>, NoFigure> + 'p;
 
 /// What is predicted of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +102,7 @@ pub struct Scored {
     /// The row.
     pub row: Row,
     /// What came of it.
-    pub outcome: Result<Predicted, String>,
+    pub outcome: Result<Predicted, NoFigure>,
 }
 
 impl Scored {
@@ -158,7 +192,7 @@ fn row(cells: &mut Cells<'_>) -> Row {
 
 /// Plays what the rows name, each scenario with its settings once, and sets it beside what was measured. `done` is called behind every row.
 pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
-    let mut played: Vec<(String, Vec<String>, Result<Vec<Figures>, String>)> = Vec::new();
+    let mut played: Vec<(String, Vec<String>, Result<Vec<Figures>, NoFigure>)> = Vec::new();
     let mut scored = Vec::with_capacity(rows.len());
     for row in rows {
         let known = played.iter().position(|(scenario, set, _)| *scenario == row.scenario && *set == row.set);
@@ -180,25 +214,25 @@ pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
 }
 
 /// The figure that a row asks for.
-fn predicted(row: &Row, found: &[Figures]) -> Result<Predicted, String> {
+fn predicted(row: &Row, found: &[Figures]) -> Result<Predicted, NoFigure> {
     let figures = if row.policy.is_empty() { found.first() } else { found.iter().find(|of| of.policy == row.policy) };
     let Some(figures) = figures else {
         let names: Vec<&str> = found.iter().map(|of| of.policy.as_str()).collect();
-        return Err(format!("no policy `{}`; there are {}", row.policy, names.join(", ")));
+        return Err(NoFigure::NoPolicy { policy: row.policy.clone(), known: names.join(", ") });
     };
     if let Some(why) = &figures.refused {
-        return Err(format!("`{}`: {why}", figures.policy));
+        return Err(NoFigure::Refused { policy: figures.policy.clone(), why: why.clone() });
     }
     let value = figures.metrics.get(&row.metric).copied().filter(|value| value.is_finite());
     let value = value.ok_or_else(|| no_metric(&row.metric, figures))?;
     Ok(Predicted { value, interval: figures.intervals.get(&row.metric).copied() })
 }
 
-fn no_metric(metric: &str, figures: &Figures) -> String {
+fn no_metric(metric: &str, figures: &Figures) -> NoFigure {
     let likeness = |name: &&String| strsim::jaro_winkler(metric, name);
     let near = figures.metrics.keys().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    format!("`{}` has no metric `{metric}`{near}", figures.policy)
+    NoFigure::NoMetric { policy: figures.policy.clone(), metric: metric.to_owned(), near }
 }
 
 /// Errors by what rows have in common, in the order in which it comes; rows that say nothing of it are in no group.
@@ -236,9 +270,9 @@ fn errors(value: String, rows: &[&Scored]) -> GroupErrors {
 mod tests {
     use super::*;
 
-    fn played(scenario: &str, set: &[String]) -> Result<Vec<Figures>, String> {
+    fn played(scenario: &str, set: &[String]) -> Result<Vec<Figures>, NoFigure> {
         if scenario == "absent.toml" {
-            return Err("there is no such file".to_owned());
+            return Err(NoFigure::NotPlayed("there is no such file".to_owned()));
         }
         let factor = if set.is_empty() { 1.0 } else { 2.0 };
         let metrics = BTreeMap::from([("step_s".to_owned(), factor), ("tokens_per_s".to_owned(), 8.0 / factor)]);
@@ -267,7 +301,7 @@ mod tests {
         assert_eq!(ratios, [Some(0.8), Some(1.0), Some(1.0), None, None, None, None]);
         let inside: Vec<Option<bool>> = found.rows.iter().map(Scored::is_inside).collect();
         assert_eq!(inside[..3], [Some(false), Some(true), None]);
-        let why = |index: usize| found.rows[index].outcome.clone().expect_err("no prediction");
+        let why = |index: usize| found.rows[index].outcome.clone().expect_err("no prediction").to_string();
         assert!(why(3).contains("no memory") && why(4).contains("there are a, b"), "{} {}", why(3), why(4));
         assert!(why(5).contains("did you mean `step_s`?") && why(6).contains("no such file"), "{}", why(5));
         // x.toml plain, x.toml with two settings, and the one that is not there.

@@ -14,6 +14,7 @@ use score::learned::Learned;
 use score::leave_out::{self, Left, Tables};
 use score::operators::{self, Predicted};
 use score::run::Run;
+use score::scenarios::NoFigure;
 use score::select::Selection;
 use score::table::{Beside, Fault, listed};
 use score::training::play::Costs;
@@ -167,7 +168,7 @@ fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failu
         let scenario = if beside.is_file() { beside.display().to_string() } else { name.to_owned() };
         let asked = ScenarioArgs { scenario, set: set.to_vec(), ..ScenarioArgs::default() };
         // Warnings are of `run`, which says them one by one.
-        let job = ask::kept(|| load(&asked)).0.map_err(|why| why.told().1)?;
+        let job = ask::kept(|| load(&asked)).0.map_err(|why| NoFigure::NotPlayed(why.told().1))?;
         Ok(job.run(&|_| {}).results.into_iter().map(figures).collect())
     };
     let score = scenarios::score(rows, &play, &|| bar.inc(1));

@@ -108,7 +108,7 @@ fn markdown_row(scored: &Scored) -> String {
     let row = &scored.row;
     let begin = format!("| {} | {} | {} | {} |", row.group, asked(scored), row.metric, figure(row.measured));
     let (Ok(found), Some(ratio)) = (&scored.outcome, scored.ratio()) else {
-        let why = scored.outcome.as_ref().err().map_or("", String::as_str);
+        let why = scored.outcome.as_ref().err().map_or_else(String::new, ToString::to_string);
         return format!("{begin} - | - | {} |\n", why.replace('|', "/").replace('\n', " "));
     };
     let interval =

@@ -18,7 +18,7 @@ struct Written<'s> {
     ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
-    reason: Option<&'s str>,
+    reason: Option<String>,
     source: &'s str,
 }
 
@@ -42,7 +42,7 @@ fn row(scored: &Scored) -> Written<'_> {
         ratio: scored.ratio(),
         low: interval.map(|[low, _]| low),
         high: interval.map(|[_, high]| high),
-        reason: scored.outcome.as_ref().err().map(String::as_str),
+        reason: scored.outcome.as_ref().err().map(ToString::to_string),
         source: &row.source,
     }
 }
