@@ -81,7 +81,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
     text += &format!("# Planned for {} GPUs, {} of a node.\n", problem.layout.n_ranks(), problem.cluster.gpus_per_node);
     text += &comments(&megatron::export::rest(problem, plan).told);
-    text += &comments(&weeks::remarks(words, problem, true));
+    text += &comments(&weeks::remarks(words.weeks.as_ref(), problem, true));
     let mut unsaid = Vec::new();
     let given: Vec<&str> = parallel.iter().chain(&training).map(|(flag, _)| *flag).collect();
     text += &off(&given);
@@ -104,7 +104,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
             unsaid.push(format!("`--{flag}`"));
         }
     }
-    for (flag, value) in weeks::flags(words, problem).unwrap_or_default() {
+    for (flag, value) in weeks::flags(words.weeks.as_ref(), problem).unwrap_or_default() {
         text += &word(&format!("checkpoint.{}={}", flag.replace('-', "_"), value.as_deref().unwrap_or("true")));
     }
     if problem.execution.unfused.has(Fusion::Permutation) {

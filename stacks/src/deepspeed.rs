@@ -22,7 +22,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let (problem, plan) = training(planned, NAME)?;
     let (layout, execution) = (&problem.layout, &problem.execution);
     let (found, mut told) = expressible((problem, plan), NAME, Stack::Deepspeed)?;
-    told.extend(weeks::remarks(words, problem, false));
+    told.extend(weeks::remarks(words.weeks.as_ref(), problem, false));
     let stage = match layout.zero {
         Zero::Off => 0,
         Zero::OptimizerStates => 1,

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::fleet::{Group, group, named, quoted, remarks, said_of};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
+use crate::fleet::{Group, group, quoted, remarks, said_of};
 use crate::servers::{self, shares};
 
 mod import;

@@ -246,3 +246,14 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
         _ => Err(what),
     }
 }
+
+/// A name that files and fleets accept: small letters, digits and dashes.
+pub(crate) fn named(text: &str) -> String {
+    let name: String = text.chars().take(50).map(letter).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "replicas".to_owned() } else { name.to_owned() }
+}
+
+const fn letter(letter: char) -> char {
+    if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
+}

@@ -10,7 +10,7 @@ use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
 use crate::batching::other_rule;
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
 use crate::flags::rows;
 use crate::servers::{
     Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, other_length, packed, sglang, sglang_across,
@@ -207,17 +207,6 @@ pub(crate) fn group<'a>(
         label,
         accelerator,
     })
-}
-
-/// A name that both accept: small letters, digits and dashes.
-pub(crate) fn named(text: &str) -> String {
-    let name: String = text.chars().take(50).map(letter).collect();
-    let name = name.trim_matches('-');
-    if name.is_empty() { "replicas".to_owned() } else { name.to_owned() }
-}
-
-const fn letter(letter: char) -> char {
-    if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' }
 }
 
 /// A word of YAML: JSON's form of it.

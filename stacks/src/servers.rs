@@ -12,8 +12,7 @@ use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
 use crate::batching::{CHUNKS, other_rule};
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, serving};
-use crate::fleet::named;
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
 use crate::settings::{Said, said};
 pub(crate) use across::{sglang_across, vllm_across};
 pub(crate) use room::{other_length, packed};

@@ -26,7 +26,7 @@ type Given = (&'static str, &'static str, String);
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let (found, mut told) = expressible((problem, plan), NAME, Stack::Torchtitan)?;
-    told.extend(weeks::remarks(words, problem, false));
+    told.extend(weeks::remarks(words.weeks.as_ref(), problem, false));
     let mut given = degrees(problem, found);
     let mut files = Vec::new();
     if problem.layout.pp > 1 {

@@ -6,8 +6,6 @@
 use train::Problem;
 use train::long_run::{CheckpointMode, LongRun};
 
-use crate::export::Words;
-
 /// A run of days over steps that take so long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Weeks {
@@ -25,16 +23,16 @@ impl Weeks {
 }
 
 /// Flags of checkpoints of Megatron-LM.
-pub(crate) fn flags(words: &Words, problem: &Problem) -> Option<Vec<(&'static str, Option<String>)>> {
-    let weeks = words.weeks.as_ref()?;
+pub(crate) fn flags(weeks: Option<&Weeks>, problem: &Problem) -> Option<Vec<(&'static str, Option<String>)>> {
+    let weeks = weeks?;
     let interval = ("save-interval", Some(weeks.n_steps(problem).to_string()));
     let behind = (weeks.run.checkpoint.mode == CheckpointMode::Asynchronous).then_some(("async-save", None));
     Some([("save", Some("checkpoints".to_owned())), interval].into_iter().chain(behind).collect())
 }
 
 /// Remarks about the rest; `says_flags` where a file has the flags above.
-pub(crate) fn remarks(words: &Words, problem: &Problem, says_flags: bool) -> Vec<String> {
-    let Some(weeks) = &words.weeks else { return Vec::new() };
+pub(crate) fn remarks(weeks: Option<&Weeks>, problem: &Problem, says_flags: bool) -> Vec<String> {
+    let Some(weeks) = weeks else { return Vec::new() };
     let run = &weeks.run;
     let mut found = Vec::new();
     if !says_flags {

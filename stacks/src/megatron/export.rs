@@ -42,7 +42,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         text += "# It runs on every node: NODE_RANK is the position of the node from 0, MASTER_ADDR the address of the first.\n";
     }
     text += &comments(&rest(problem, plan).told);
-    text += &comments(&weeks::remarks(words, problem, true));
+    text += &comments(&weeks::remarks(words.weeks.as_ref(), problem, true));
     text += &format!("set -eu\n{}\n\n", connections(problem.layout.zero));
     let n_nodes = cluster.n_gpus() / cluster.gpus_per_node;
     text += &format!(
@@ -50,7 +50,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         cluster.gpus_per_node,
         meeting(n_nodes)
     );
-    let saves = Vec::from_iter(weeks::flags(words, problem).map(|given| ("CHECKPOINT_ARGS", given)));
+    let saves = Vec::from_iter(weeks::flags(words.weeks.as_ref(), problem).map(|given| ("CHECKPOINT_ARGS", given)));
     let groups: Vec<(&str, Given)> = groups.into_iter().chain(saves).collect();
     for (name, given) in &groups {
         text += &format!("{name}=(\n");
