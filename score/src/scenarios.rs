@@ -84,8 +84,11 @@ pub enum NoFigure {
     },
 }
 
+/// Figures of every policy of a scenario, or why it cannot be played.
+pub type Played = Result<Vec<Figures>, NoFigure>;
+
 /// Plays a scenario with what is set in it, and gives the figures of every policy, or why it cannot be played.
-pub type Play<'p> = dyn Fn(&str, &[String]) -> Result<Vec<Figures>, NoFigure> + 'p;
+pub type Play<'p> = dyn Fn(&str, &[String]) -> Played + 'p;
 
 /// What is predicted of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,7 +195,7 @@ fn row(cells: &mut Cells<'_>) -> Row {
 
 /// Plays what the rows name, each scenario with its settings once, and sets it beside what was measured. `done` is called behind every row.
 pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
-    let mut played: Vec<(String, Vec<String>, Result<Vec<Figures>, NoFigure>)> = Vec::new();
+    let mut played: Vec<(String, Vec<String>, Played)> = Vec::new();
     let mut scored = Vec::with_capacity(rows.len());
     for row in rows {
         let known = played.iter().position(|(scenario, set, _)| *scenario == row.scenario && *set == row.set);

@@ -33,7 +33,7 @@ fn some(value: &Value, keys: &[&str], has: &impl Fn(&str) -> bool) -> Option<Val
     let Some(tables) = value.as_array() else { return Some(value.clone()) };
     let is_there = |table: &&Value| {
         let mut names = keys.iter().filter_map(|key| table.get(key).and_then(Value::as_str));
-        names.all(|name| has(name))
+        names.all(has)
     };
     let kept: Vec<Value> = tables.iter().filter(is_there).cloned().collect();
     (!kept.is_empty()).then_some(Value::Array(kept))
