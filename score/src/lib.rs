@@ -11,6 +11,7 @@ pub mod bench;
 pub mod between;
 pub mod client;
 pub mod form;
+pub mod group;
 pub mod kernels;
 pub mod known;
 pub mod learned;

@@ -8,8 +8,10 @@ pub mod written;
 
 use std::collections::BTreeMap;
 
-use crate::summary::median;
-use crate::table::{Cells, Fault, Table, has_columns, header};
+use crate::group::GroupErrors;
+use crate::summary::{holds, median};
+use crate::table::{Cells, Fault, Table, has_columns, header, likest};
+use crate::training::summary::{Errors, errors, share};
 
 /// Columns that tell such a table.
 pub const NEEDED: [&str; 3] = ["scenario", "metric", "measured"];
@@ -117,23 +119,8 @@ impl Scored {
     /// Whether the measurement lies in the interval; `None` where there is none.
     pub fn is_inside(&self) -> Option<bool> {
         let [low, high] = self.outcome.as_ref().ok()?.interval?;
-        Some((low..=high).contains(&self.row.measured))
+        Some(holds([low, high], self.row.measured))
     }
-}
-
-/// Errors of some rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupErrors {
-    /// What they have in common.
-    pub value: String,
-    /// Rows.
-    pub n_rows: usize,
-    /// Those with a prediction.
-    pub n_predicted: usize,
-    /// Mean, median and largest error, and bias.
-    pub errors: Option<[f64; 4]>,
-    /// Share of those with an interval that lie in it.
-    pub covered: Option<f64>,
 }
 
 /// Everything about a table.
@@ -213,7 +200,7 @@ pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
         ("group", grouped(&all, |row| &row.group)),
         ("source", grouped(&all, |row| &row.source)),
     ];
-    Score { all: errors(String::new(), &all), groups, rows: scored }
+    Score { all: group_of("all", &all), groups, rows: scored }
 }
 
 /// The figure that a row asks for.
@@ -232,9 +219,8 @@ fn predicted(row: &Row, found: &[Figures]) -> Result<Predicted, NoFigure> {
 }
 
 fn no_metric(metric: &str, figures: &Figures) -> NoFigure {
-    let likeness = |name: &&String| strsim::jaro_winkler(metric, name);
-    let near = figures.metrics.keys().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let near = likest(metric, figures.metrics.keys().map(String::as_str))
+        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     NoFigure::NoMetric { policy: figures.policy.clone(), metric: metric.to_owned(), near }
 }
 
@@ -248,24 +234,21 @@ fn grouped(rows: &[&Scored], of: impl Fn(&Row) -> &String) -> Vec<GroupErrors> {
     }
     let group = |value: &String| {
         let those: Vec<&Scored> = rows.iter().copied().filter(|scored| of(&scored.row) == value).collect();
-        errors(value.clone(), &those)
+        group_of(value, &those)
     };
     values.into_iter().map(group).collect()
 }
 
-fn errors(value: String, rows: &[&Scored]) -> GroupErrors {
+fn group_of(value: &str, rows: &[&Scored]) -> GroupErrors {
     let ratios: Vec<f64> = rows.iter().filter_map(|scored| scored.ratio()).collect();
-    let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
     let inside: Vec<bool> = rows.iter().filter_map(|scored| scored.is_inside()).collect();
-    let share = |n: usize, of: usize| hw::real(n as u64) / hw::real(of as u64);
-    let worst = off.iter().copied().fold(0.0, f64::max);
-    let mean = off.iter().sum::<f64>() / hw::real(off.len().max(1) as u64);
+    let n_inside = inside.iter().filter(|is_inside| **is_inside).count();
     GroupErrors {
-        value,
+        value: value.to_owned(),
         n_rows: rows.len(),
         n_predicted: ratios.len(),
-        errors: (!ratios.is_empty()).then(|| [mean, median(off.clone()), worst, median(ratios.clone()) - 1.0]),
-        covered: (!inside.is_empty()).then(|| share(inside.iter().filter(|is| **is).count(), inside.len())),
+        errors: errors(&ratios).map(|found| Errors { bias: median(ratios) - 1.0, ..found }),
+        covered: (!inside.is_empty()).then(|| share(n_inside, inside.len())),
     }
 }
 
@@ -309,7 +292,7 @@ mod tests {
         assert!(why(5).contains("did you mean `step_s`?") && why(6).contains("no such file"), "{}", why(5));
         // x.toml plain, x.toml with two settings, and the one that is not there.
         assert_eq!(plays.get(), 3);
-        let [mean, median, worst, bias] = found.all.errors.expect("three have a prediction");
+        let Errors { mean, median, worst, bias, .. } = found.all.errors.expect("three have a prediction");
         assert!((mean - 0.2 / 3.0).abs() < 1e-12 && median == 0.0 && (worst - 0.2).abs() < 1e-12 && bias == 0.0);
         assert_eq!((found.all.n_rows, found.all.n_predicted, found.all.covered), (7, 3, Some(0.5)));
         let (by, groups) = &found.groups[1];

@@ -141,12 +141,16 @@ impl Table {
     }
 }
 
+/// The name that is most like a word, where it is like enough to stand for it.
+pub(crate) fn likest<'n>(word: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let alike = names.map(|name| (strsim::jaro_winkler(word, name), name)).max_by(|a, b| a.0.total_cmp(&b.0));
+    alike.filter(|(likeness, _)| *likeness > ALIKE).map(|(_, name)| name)
+}
+
 /// A column that is missing, with the one of another name that it may be.
 fn not_there(name: &str, others: &[&str]) -> Fault {
-    let alike =
-        others.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).max_by(|a, b| a.0.total_cmp(&b.0));
-    let what = match alike.filter(|(likeness, _)| *likeness > ALIKE) {
-        Some((_, other)) => format!("no such column; did you mean `{other}`?"),
+    let what = match likest(name, others.iter().copied()) {
+        Some(other) => format!("no such column; did you mean `{other}`?"),
         None => "no such column".to_owned(),
     };
     Fault { line: 1, column: name.to_owned(), what }

@@ -10,9 +10,10 @@ use rayon::prelude::*;
 use super::predict::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
+use crate::group::GroupErrors;
 use crate::summary::holds;
 use crate::training::select::{Key, Selection};
-use crate::training::summary::{Errors, errors, share};
+use crate::training::summary::{errors, share};
 
 /// Keys that a summary has groups of.
 const GROUPS: [Key; 4] = [Key::Set, Key::Card, Key::Model, Key::Variant];
@@ -24,21 +25,6 @@ pub struct Scored {
     pub row: Row,
     /// Its prediction, or why there is none.
     pub outcome: Result<Predicted, Reason>,
-}
-
-/// A group of rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupErrors {
-    /// What they have in common.
-    pub value: String,
-    /// Rows.
-    pub n_rows: usize,
-    /// Those with a prediction.
-    pub n_predicted: usize,
-    /// Of those that do not contradict themselves.
-    pub errors: Option<Errors>,
-    /// Share of them inside the interval.
-    pub covered: Option<f64>,
 }
 
 /// Everything about a table.

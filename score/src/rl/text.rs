@@ -2,26 +2,21 @@
 
 use rl::cycle::Parts;
 
-use super::summary::{GroupErrors, Score, Scored};
-use crate::text::{cut, percent_1, signed_1};
+use super::summary::{Score, Scored};
+use crate::group;
+use crate::text::{cut, signed_1};
 use crate::training::row::Label;
 
-/// Letters of the columns of figures of a group.
-const FIGURES: usize = 48;
 /// Parts of a step as columns.
 const PARTS: &str = "answers | log probabilities | training | weights | switch";
 
 /// The score in lines of at most `width` letters, at least 92.
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.clamp(92, 140);
-    let name = width.min(120) - FIGURES;
-    let mut lines =
-        vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
-    lines.push(format!("{:name$}{:>9}{:>38}", "", "predicted", "mean median  worst   bias  cover"));
-    lines.push(group_line(&score.all, name));
+    let mut lines = group::head(&score.all, width);
     for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < score.rows.len()) {
         lines.push(format!("by {}", key.word()));
-        lines.extend(groups.iter().map(|group| group_line(group, name)));
+        lines.extend(groups.iter().map(|group| group::line(group, width)));
     }
     lines.extend([String::new(), "rows".to_owned()]);
     lines.extend(score.rows.iter().filter_map(row_line));
@@ -31,22 +26,6 @@ pub fn text(score: &Score, width: usize) -> String {
     }
     lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
-}
-
-fn group_line(group: &GroupErrors, name: usize) -> String {
-    let counts = format!("{}/{}", group.n_predicted, group.n_rows);
-    let figures = figures(group).map_or_else(
-        || format!("{:>38}", "-"),
-        |[mean, median, worst, bias, covered]| format!("{mean:>10} {median:>6} {worst:>6} {bias:>6} {covered:>6}"),
-    );
-    format!("  {:<1$}{counts:>9}{figures}", cut(&group.value, name.saturating_sub(3)), name - 2)
-}
-
-/// Mean, median and largest error, bias, and share of rows inside the interval.
-fn figures(group: &GroupErrors) -> Option<[String; 5]> {
-    let errors = group.errors?;
-    let covered = group.covered.map_or_else(|| "-".to_owned(), percent_1);
-    Some([percent_1(errors.mean), percent_1(errors.median), percent_1(errors.worst), signed_1(errors.bias), covered])
 }
 
 /// Rows that are marked, where there are any.
@@ -67,11 +46,9 @@ fn row_line(scored: &Scored) -> Option<String> {
 
 /// Groups and every row as Markdown, for `docs/accuracy-rl.md`.
 pub fn markdown(score: &Score) -> String {
-    let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
-    text += "| by | group | rows | mean | median | worst | bias | in interval |\n|---|---|---|---|---|---|---|---|\n";
-    text += &markdown_group("all", &score.all);
+    let mut text = group::markdown_head(&score.all);
     for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1) {
-        text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
+        text.extend(groups.iter().map(|group| group::markdown(key.word(), group)));
     }
     text += "\n| row | card | model | format | placement | layout | seconds | interval | error |\n";
     text += "|---|---|---|---|---|---|---|---|---|\n";
@@ -82,11 +59,6 @@ pub fn markdown(score: &Score) -> String {
     }
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
     text
-}
-
-fn markdown_group(key: &str, group: &GroupErrors) -> String {
-    let figures = figures(group).map_or_else(|| "- | - | - | - | -".to_owned(), |figures| figures.join(" | "));
-    format!("| {key} | {} | {}/{} | {figures} |\n", group.value, group.n_predicted, group.n_rows)
 }
 
 /// What is predicted of a row, and how far it is from what was measured; the measurement itself stays in the table.

@@ -4,8 +4,9 @@ use engine::cost::Source;
 use serde::Serialize;
 
 use super::reason::Reason;
-use super::summary::{GroupErrors, Score, Scored};
+use super::summary::{Score, Scored};
 use super::text::listed;
+use crate::group::GroupErrors;
 
 #[derive(Serialize)]
 struct Line {

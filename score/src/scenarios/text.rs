@@ -1,22 +1,16 @@
 //! A score of scenarios as text and as Markdown: groups, every row, and what has no prediction.
 
-use super::{GroupErrors, Score, Scored};
-use crate::text::{cut, percent_1, signed_1};
-
-/// Letters of the columns of figures of a group.
-const FIGURES: usize = 48;
+use super::{Score, Scored};
+use crate::group::{self, GroupErrors};
+use crate::text::{cut, signed_1};
 
 /// The score in lines of at most `width` letters, at least 92.
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.clamp(92, 140);
-    let name = width.min(120) - FIGURES;
-    let mut lines =
-        vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
-    lines.push(format!("{:name$}{:>9}{:>38}", "", "predicted", "mean median  worst   bias  cover"));
-    lines.push(group_line("all", &score.all, name));
+    let mut lines = group::head(&score.all, width);
     for (key, groups) in shown(score) {
         lines.push(format!("by {key}"));
-        lines.extend(groups.iter().map(|group| group_line(&group.value, group, name)));
+        lines.extend(groups.iter().map(|group| group::line(group, width)));
     }
     lines.extend([String::new(), format!("{:>6}  {:>10} {:>10} {:>8}", "line", "predicted", "measured", "error")]);
     lines.extend(score.rows.iter().filter_map(row_line));
@@ -30,22 +24,6 @@ pub fn text(score: &Score, width: usize) -> String {
 /// Groups that say more than all rows together.
 fn shown(score: &Score) -> impl Iterator<Item = &(&'static str, Vec<GroupErrors>)> {
     score.groups.iter().filter(|(_, groups)| groups.len() > 1)
-}
-
-fn group_line(value: &str, group: &GroupErrors, name: usize) -> String {
-    let counts = format!("{}/{}", group.n_predicted, group.n_rows);
-    let figures = figures(group).map_or_else(
-        || format!("{:>38}", "-"),
-        |[mean, median, worst, bias, covered]| format!("{mean:>10} {median:>6} {worst:>6} {bias:>6} {covered:>6}"),
-    );
-    format!("  {:<1$}{counts:>9}{figures}", cut(value, name.saturating_sub(3)), name - 2)
-}
-
-/// Mean, median and largest error, bias, and share of rows inside the interval.
-fn figures(group: &GroupErrors) -> Option<[String; 5]> {
-    let [mean, median, worst, bias] = group.errors?;
-    let covered = group.covered.map_or_else(|| "-".to_owned(), percent_1);
-    Some([percent_1(mean), percent_1(median), percent_1(worst), signed_1(bias), covered])
 }
 
 /// What a row asks, in words.
@@ -87,21 +65,14 @@ fn reason_line(scored: &Scored) -> Option<String> {
 
 /// Groups and every row as Markdown.
 pub fn markdown(score: &Score) -> String {
-    let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
-    text += "| by | group | rows | mean | median | worst | bias | in interval |\n|---|---|---|---|---|---|---|---|\n";
-    text += &markdown_group("all", &score.all);
+    let mut text = group::markdown_head(&score.all);
     for (key, groups) in shown(score) {
-        text.extend(groups.iter().map(|group| markdown_group(key, group)));
+        text.extend(groups.iter().map(|group| group::markdown(key, group)));
     }
     text +=
         "\n| group | scenario | metric | measured | predicted | interval | error |\n|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().map(markdown_row));
     text
-}
-
-fn markdown_group(key: &str, group: &GroupErrors) -> String {
-    let figures = figures(group).map_or_else(|| "- | - | - | - | -".to_owned(), |figures| figures.join(" | "));
-    format!("| {key} | {} | {}/{} | {figures} |\n", group.value, group.n_predicted, group.n_rows)
 }
 
 fn markdown_row(scored: &Scored) -> String {
