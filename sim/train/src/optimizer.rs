@@ -113,9 +113,7 @@ impl Optimizer {
         }
         ops
     }
-}
 
-impl Optimizer {
     /// Bytes of the parameter itself that a step reads and writes as it does the states. Sharded PyTorch modules update what they hold. Without a master copy
     /// the published formulas read the parameter besides, whose writing `optimizer_step` counts: two bytes, half of what is read and written.
     fn own_bytes(&self, framework: Framework) -> f64 {

@@ -383,6 +383,13 @@ impl Problem {
         if is_narrow { self.dtype } else { self.execution.gradient_dtype }
     }
 
+    /// Format in which PyTorch's modules reduce gradients: 32 bits, but where parameters have no master copy and nothing wider is asked for.
+    pub fn reduced_dtype(&self) -> Dtype {
+        let execution = &self.execution;
+        let is_narrow = execution.optimizer.master.is_none() && execution.gradient_dtype != Dtype::Fp32;
+        if is_narrow { self.dtype } else { Dtype::Fp32 }
+    }
+
     /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast.
     pub fn uses_parameters_in_place(&self) -> bool {
         self.layout.n_shards() == 1 && self.parameter_dtype() == self.dtype

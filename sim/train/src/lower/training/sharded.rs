@@ -86,14 +86,13 @@ impl Builder<'_> {
         self.effect(end, Moment::End, self.sharded.reduced, -reduced);
     }
 
-    /// What the last gradients are reduced from. Nothing is copied where a rank has its parameters as they lie there, and copies of 16 bits take half.
+    /// What the last gradients are reduced from. Nothing is copied where a rank has its parameters as they lie there, and narrower copies take less.
     fn reduced_last(&self, problem: &Problem, held: &[Stage]) -> Bytes {
         if problem.uses_parameters_in_place() {
             return Bytes::ZERO;
         }
         let wide = engine::memory::reduced_last(&problem.shard(), held, u64::from(problem.layout.n_shards()));
-        let is_narrow = problem.execution.optimizer.master.is_none() && problem.execution.gradient_dtype != Dtype::Fp32;
-        Bytes(if is_narrow { wide / 2 } else { wide })
+        Bytes(wide * problem.reduced_dtype().bytes() / Dtype::Fp32.bytes())
     }
 
     /// An optimizer of single kernels makes a list of tensors as large as the parameters, in their format.

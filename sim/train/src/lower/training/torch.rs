@@ -4,7 +4,7 @@
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/distributed/tensor/experimental/_attention.py`), pytorch/torchtitan
 //! (`context_parallel_rotate_method`).
 
-use hw::{Dtype, Rank};
+use hw::Rank;
 
 use super::attention::{Attend, behind, key_value_bytes};
 use super::{Builder, Ring, Share};
@@ -81,13 +81,11 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -
     let (gathered, made) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
     // Frozen weights have no gradients.
     let reduced = if problem.execution.trains_weights() { made } else { 0.0 };
-    let is_narrow = problem.execution.optimizer.master.is_none() && problem.execution.gradient_dtype != Dtype::Fp32;
-    let reduced_dtype = if is_narrow { problem.dtype } else { Dtype::Fp32 };
     let copied = ShardedCopies {
         gathered,
         parameter_bytes: [hw::real(problem.parameter_dtype().bytes()), problem.gathered_bytes()],
         reduced,
-        reduced_bytes: hw::real(reduced_dtype.bytes()),
+        reduced_bytes: hw::real(problem.reduced_dtype().bytes()),
         n_ranks: layout.n_shards(),
     };
     layer::sharded_copies(&shard, copied)
