@@ -43,6 +43,7 @@ use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use ::engine::cost::reduce::ReduceKernel;
 use ::engine::formats::Formats;
+use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
@@ -107,11 +108,25 @@ pub struct ServingChoice {
     pub prefill_replicas: u32,
     /// What was listed of a choice that is one of several to choose among; `None` for any other.
     pub candidate: Option<Candidate>,
-    /// Why its replicas hold no request, where `[tune]` or `[capacity]` look at others and it is refused when it is run.
-    pub unfit: Option<String>,
+    /// Why it cannot be served, where that was found when the scenario was read and others are looked at: it is one of several, or `[tune]` or `[capacity]`
+    /// stand beside it.
+    pub refused: Option<String>,
 }
 
 impl ServingChoice {
+    /// Whether it can be served.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn sound(&self) -> Result<(), Refused> {
+        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::infeasible(why)))
+    }
+
+    /// Whether its model is served, by itself or by others beside it: one of several that cannot be is not tried.
+    fn is_tried(&self) -> bool {
+        self.candidate.is_none() || self.refused.is_none()
+    }
+
     /// What it has of figures that nobody measured, as sentences.
     fn free_parameters(&self) -> Vec<String> {
         self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
@@ -294,7 +309,7 @@ impl Serving {
 
     /// Those of them whose replicas hold a request.
     pub fn fitting(&self) -> impl Iterator<Item = &ServingChoice> {
-        self.plain().filter(|choice| choice.unfit.is_none())
+        self.plain().filter(|choice| choice.refused.is_none())
     }
 
     /// Whether a verb looks at other engines and fleets than those that are written.

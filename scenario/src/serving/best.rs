@@ -122,8 +122,6 @@ pub struct Candidate {
     pub values: Vec<(String, f64)>,
     /// All listed values in words, by key.
     pub words: Vec<(String, String)>,
-    /// Why it cannot be served, where that was found when the scenario was read.
-    pub refused: Option<String>,
 }
 
 /// Reads one, with every way that it may choose.

@@ -536,17 +536,18 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             Some(if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) })
         });
         let wrong: Vec<String> = wrong.collect();
-        let looks_at_others = serving.looks_at_others();
-        let Some(candidate) = &mut serving.choices[index].candidate else {
-            if looks_at_others {
-                serving.choices[index].unfit = wrong.into_iter().next();
-                continue;
-            }
+        let (is_one_of_several, looks_at_others) = (choice.candidate.is_some(), serving.looks_at_others());
+        let first = wrong.first().cloned();
+        let refused = &mut serving.choices[index].refused;
+        if is_one_of_several {
+            *refused = refused.take().or(first);
+            continue;
+        }
+        *refused = first.filter(|_| looks_at_others);
+        if !looks_at_others {
             let new = wrong.into_iter().filter(|what| !found.contains(what)).collect::<Vec<_>>();
             found.extend(new);
-            continue;
-        };
-        candidate.refused = candidate.refused.take().or_else(|| wrong.into_iter().next());
+        }
     }
     let checkpoint = silent::narrower_checkpoint(&serving.model)
         .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));

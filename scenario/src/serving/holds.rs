@@ -120,7 +120,7 @@ fn most(limits: &Limits) -> u64 {
 fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
-        if choice.candidate.is_some() || choice.unfit.is_some() {
+        if choice.candidate.is_some() || choice.refused.is_some() {
             continue;
         }
         let Some(found) = TooLong::of(serving, choice) else { continue };
@@ -128,7 +128,7 @@ fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
         if found.n < found.n_requests {
             reader.warn(Code::LongRequests, None, what, found.help());
         } else if serving.looks_at_others() && found.is_for_memory() {
-            serving.choices[index].unfit = Some(what);
+            serving.choices[index].refused = Some(what);
         } else {
             reader.refuse(Code::LongRequests, None, what, "no request could run");
         }

@@ -250,9 +250,11 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
         let wrong: Vec<Misfit> =
             serving.groups_of(choice).into_iter().flat_map(|group| misfits(serving, choice, group)).collect();
         let name = choice.name.clone();
-        match &mut serving.choices[index].candidate {
-            Some(candidate) => candidate.refused = wrong.into_iter().next().map(|(_, what, _)| what),
-            None => found.extend(wrong.into_iter().map(|(code, what, help)| (format!("`{name}`: {what}"), code, help))),
+        let choice = &mut serving.choices[index];
+        if choice.candidate.is_some() {
+            choice.refused = wrong.into_iter().next().map(|(_, what, _)| what);
+        } else {
+            found.extend(wrong.into_iter().map(|(code, what, help)| (format!("`{name}`: {what}"), code, help)));
         }
     }
     found.sort_by(|a, b| a.0.cmp(&b.0));

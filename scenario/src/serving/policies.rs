@@ -52,7 +52,7 @@ pub fn policies(
         replicas: None,
         prefill_replicas: 0,
         candidate: None,
-        unfit: None,
+        refused: None,
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
     // An engine by its name batches as it does, unless the section says otherwise.

@@ -361,8 +361,7 @@ fn has_intricate_layers(serving: &Serving) -> bool {
     let has_some = |choice: &ServingChoice| {
         serving.groups_of(choice).iter().any(|group| serving.deployment_of(choice, group).has_intricate_layers())
     };
-    let is_played = |choice: &&ServingChoice| choice.candidate.as_ref().is_none_or(|of| of.refused.is_none());
-    serving.choices.iter().filter(is_played).any(has_some)
+    serving.choices.iter().filter(|choice| choice.is_tried()).any(has_some)
 }
 
 /// A constant of a named engine for layers that nobody serves is nobody's assumption.

@@ -64,7 +64,7 @@ pub fn way(
         replicas,
         prefill_replicas,
         candidate: None,
-        unfit: None,
+        refused: None,
     })
 }
 

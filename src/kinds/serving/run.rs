@@ -59,8 +59,8 @@ impl Kind for Serving {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let plain = self.plain().find(|plain| plain.name == choice);
-        if let Some(why) = plain.and_then(|plain| plain.unfit.as_ref()) {
-            return Some(Err(Refused::infeasible(why)));
+        if let Some(Err(why)) = plain.map(ServingChoice::sound) {
+            return Some(Err(why));
         }
         if let Some(planned) = plain.filter(|plain| scenario::serving::scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
@@ -168,8 +168,8 @@ fn row(scenario: &Serving, name: &str) -> Row {
         return best::row(scenario, best);
     }
     let choice = scenario.plain().find(|choice| choice.name == name).expect("every name has a choice");
-    if let Some(why) = &choice.unfit {
-        return Row::late(kinds::refused(name, Refused::infeasible(why)));
+    if let Err(why) = choice.sound() {
+        return Row::late(kinds::refused(name, why));
     }
     match &scenario.law {
         CostLaw::PublishedRuns(learned) => published::row(scenario, choice, learned),
@@ -226,8 +226,8 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
 /// # Errors
 /// Why the rules are not believed.
 pub fn by_own(scenario: &Serving, choice: &ServingChoice, own: &mut Own<'_>) -> Result<PolicyResult, Refusal> {
-    if let Some(why) = &choice.unfit {
-        return Ok(kinds::refused(&choice.name, Refused::infeasible(why)));
+    if let Err(why) = choice.sound() {
+        return Ok(kinds::refused(&choice.name, why));
     }
     let Figures { values, why, planner, .. } = figures_by(scenario, choice, Case::Expected, own);
     if let Some(why) = own.refused() {

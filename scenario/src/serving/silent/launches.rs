@@ -33,10 +33,7 @@ fn launches_prompts(serving: &Serving, choice: &ServingChoice, group: &ServingGr
 /// Replicas whose model has layers of a kind, and how many of them launch prompts.
 fn count(serving: &Serving, has: &dyn Fn(&ReplicaConfig<'_>) -> bool) -> [usize; 2] {
     let mut n = [0; 2];
-    for choice in &serving.choices {
-        if choice.candidate.as_ref().is_some_and(|of| of.refused.is_some()) {
-            continue;
-        }
+    for choice in serving.choices.iter().filter(|choice| choice.is_tried()) {
         for group in serving.groups_of(choice) {
             if has(&serving.deployment_of(choice, group)) {
                 n[0] += 1;

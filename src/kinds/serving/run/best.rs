@@ -83,7 +83,7 @@ fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64
     if best.aim.metric != "ttft_s.mean" || !matches!(scenario.law, CostLaw::Operations) {
         return None;
     }
-    let served = ways.par_iter().filter(|way| candidate(way).refused.is_none());
+    let served = ways.par_iter().filter(|way| way.refused.is_none());
     let of_ways: Option<Vec<f64>> = served.map(|way| least_ttft(scenario, way)).collect();
     of_ways?.into_iter().min_by(f64::total_cmp)
 }
@@ -113,9 +113,7 @@ pub(super) fn candidate(way: &ServingChoice) -> &Candidate {
 /// # Errors
 /// Why it cannot be served, or the limit that it breaks.
 fn figure(scenario: &Serving, best: &Best, way: &ServingChoice) -> Result<f64, Refused> {
-    if let Some(why) = &candidate(way).refused {
-        return Err(Refused::infeasible(why));
-    }
+    way.sound()?;
     let Figures { values, .. } = figures(scenario, way, Case::Expected);
     if let Some(broken) = metrics::words::past_clock(&values).or_else(|| expect::broken(&best.within, &values)) {
         return Err(Refused::infeasible(broken));

@@ -107,7 +107,7 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
 fn costs(scenario: &Serving) -> String {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
-    if choice.unfit.is_some() {
+    if choice.refused.is_some() {
         return format!("costs: {}", scenario.profiles());
     }
     let (_, source) = fleet(scenario, choice, Case::Expected);

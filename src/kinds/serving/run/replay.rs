@@ -36,7 +36,7 @@ pub fn choice(scenario: &Serving) -> Result<&ServingChoice, NoReplay> {
     let baseline = &scenario.head.baseline;
     let found = scenario.plain().find(|choice| choice.name == *baseline);
     let choice = found.ok_or_else(|| NoReplay::Chosen(baseline.clone()))?;
-    choice.unfit.as_ref().map_or(Ok(choice), |why| Err(NoReplay::Unfit(baseline.clone(), why.clone())))
+    choice.sound().map(|()| choice).map_err(|refused| NoReplay::Unfit(baseline.clone(), refused.why))
 }
 
 /// The same scenario under a measured load, with every profile calibrated where something was found.

@@ -85,7 +85,7 @@ fn replicas<'s>(
 ) -> Vec<(&'s Operation, outlook::Replica<'s>)> {
     let group = &scenario.groups[0];
     let mut operations: Vec<&ServingChoice> = Vec::new();
-    for way in ways.iter().filter(|way| candidate(way).refused.is_none() && way.kv == scenario.kv) {
+    for way in ways.iter().filter(|way| way.refused.is_none() && way.kv == scenario.kv) {
         if !operations.iter().any(|known| known.operation == way.operation) {
             operations.push(way);
         }
@@ -118,9 +118,7 @@ impl Settings<'_> {
     /// The best that is sought may be with a setting.
     fn outlook(&self, at: usize) -> Result<f64, Refused> {
         let aim = &self.best.aim;
-        if let Some(why) = &candidate(self.ways[at]).refused {
-            return Err(Refused::infeasible(why));
-        }
+        self.ways[at].sound()?;
         let unknown = if aim.counts.is_least() { f64::NEG_INFINITY } else { f64::INFINITY };
         let price = self.scenario.groups[0].usd_per_gpu_hour;
         let bounded = self.best_of(at).filter(|_| self.scenario.bounds(self.ways[at], &aim.metric));
@@ -243,7 +241,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
     let count = |is: &dyn Fn(usize, &Outcome) -> bool| {
         search.outcomes.iter().enumerate().filter(|(at, outcome)| is(*at, outcome)).count()
     };
-    let unfit = |at: usize| candidate(settings.ways[at]).refused.is_some();
+    let unfit = |at: usize| settings.ways[at].refused.is_some();
     let counts = Counts {
         settings: settings.ways.len(),
         unfit: count(&|at, _| unfit(at)),
@@ -287,7 +285,7 @@ fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String
     if best.limits_at != Case::Expected {
         notes.push("limits hold with every cost as expected and at its slow end".to_owned());
     }
-    let unfit: Vec<&String> = settings.ways.iter().filter_map(|way| candidate(way).refused.as_ref()).collect();
+    let unfit: Vec<&String> = settings.ways.iter().filter_map(|way| way.refused.as_ref()).collect();
     if let Some(why) = unfit.first().filter(|_| unfit.len() == settings.ways.len()) {
         notes.push(format!("no setting fits; of the first one: {why}"));
     } else if settings.replicas.is_empty() {
