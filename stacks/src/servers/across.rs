@@ -11,19 +11,22 @@ const POSITION: &str = "${NODE_RANK:-0}";
 /// Address of the first node.
 const LEADER: &str = "${MASTER_ADDR:-127.0.0.1}";
 
-/// Nodes of one copy, which have as many of its GPUs each.
+/// Nodes of one copy, which have as many of its GPUs each. Where a machine has several of them, they are filled.
 pub(super) fn n_nodes(deployment: &Deployment, replica: &Replica) -> Result<u32, Unsayable> {
     let of_stages: BTreeSet<u32> = replica.stages.iter().map(|stage| stage.machine).collect();
-    let (mut n_nodes, mut least) = (0, u32::MAX);
+    let (mut n_nodes, mut per_nodes, mut shares) = (0, BTreeSet::new(), BTreeSet::new());
+    let mut is_filled = true;
     for machine in of_stages {
         let known = deployment.machines.get(machine as usize).ok_or(Unsayable::NoMachine)?;
-        let per_node = known.gpus_per_node.max(1);
-        n_nodes += replica.n_gpus_on(machine).div_ceil(per_node);
-        least = least.min(per_node);
+        let (n_gpus, per_node) = (replica.n_gpus_on(machine), known.gpus_per_node.max(1));
+        is_filled &= n_gpus <= per_node || n_gpus.is_multiple_of(per_node);
+        n_nodes += n_gpus.div_ceil(per_node);
+        shares.insert(n_gpus.min(per_node));
+        per_nodes.insert(per_node);
     }
-    let n_gpus = replica.n_gpus();
-    if n_nodes > 1 && !n_gpus.is_multiple_of(n_nodes) || n_gpus > n_nodes.saturating_mul(least) {
-        return Err(Unsayable::Nodes { n_gpus, per_node: least });
+    if !is_filled || shares.len() > 1 {
+        let per_node = per_nodes.first().copied().unwrap_or(1);
+        return Err(Unsayable::Nodes { n_gpus: replica.n_gpus(), per_node });
     }
     Ok(n_nodes)
 }
