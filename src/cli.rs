@@ -59,7 +59,7 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
-    /// Play measured serving runs, training steps or steps of reinforcement learning and print what is predicted over what was measured
+    /// Play measured serving runs, steps of training or of reinforcement learning, or figures of your own scenarios, and print what is predicted over what was measured
     Score(ScoreArgs),
     /// Print the JSON schema of scenario files, with which editors complete and check them
     Schema {
@@ -432,7 +432,7 @@ pub struct CompareArgs {
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 pub struct ScoreArgs {
-    /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md)
+    /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md; for figures of your own docs/validation.md)
     pub table: PathBuf,
     /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training and reinforcement learning by set, card, model, format, layout, variant, row; `*` ends a beginning, and a comma that no key follows belongs to the value
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
