@@ -1,6 +1,6 @@
 //! Measuring a device within a budget, and the profile that comes of it.
 //!
-//! Every family starts with a few places that fill its region; then, as long as the budget lasts, the family that is least sure
+//! Every family starts with a few places that fill its region, whatever the budget; then, as long as the budget lasts, the family that is least sure
 //! measures the operation that it knows least of. A reference kernel runs in between: samples taken while it is more than a tenth
 //! slower than its lower quartile are marked, and left out of the fit where enough others are there; what is left of its changes is taken
 //! out of products and attention. The last fifth of the budget goes to samples that took far longer than their neighbours say; of two samples
@@ -112,6 +112,8 @@ pub fn measure(
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };
     let flops_per_s = clock.reference.flops() / seconds;
+    // First places are measured however slow the machine is beside the device, but not where one kernel takes longer than the whole budget.
+    let holds_first = effort.budget.as_secs_f64() > seconds;
     let mut states = states(device, domain, effort, flops_per_s);
     let n_earlier = earlier.len();
     let mut samples = Vec::new();
@@ -122,11 +124,12 @@ pub fn measure(
         samples.push(sample);
     }
     let ended = loop {
-        if begun.elapsed() >= effort.budget.mul_f64(FIRST_LOOK) {
+        let is_spent = begun.elapsed() >= effort.budget.mul_f64(FIRST_LOOK);
+        let all = states.iter_mut().enumerate().filter(|(_, state)| !is_spent || (holds_first && state.is_new()));
+        let all: Vec<(usize, Next)> = all.filter_map(|(index, state)| Some((index, state.next()?))).collect();
+        if is_spent && all.is_empty() {
             break "the budget is spent".to_owned();
         }
-        let all = states.iter_mut().enumerate().filter_map(|(index, state)| Some((index, state.next()?)));
-        let all: Vec<(usize, Next)> = all.collect();
         let is_sure = all.iter().all(|(_, next)| next.deviation * INTERVAL < effort.width);
         let gain = |next: &Next| next.gain(flops_per_s);
         let Some((index, next)) = all.into_iter().max_by(|a, b| gain(&a.1).total_cmp(&gain(&b.1))) else {
@@ -269,6 +272,11 @@ impl State {
         Self { family, candidates, rows: Vec::new(), spread: SPREAD.0, longest, flops_per_s, shape, known: None }
     }
 
+    /// Whether its first places are not all measured.
+    const fn is_new(&self) -> bool {
+        self.rows.len() < FIRST
+    }
+
     fn leave_out(&mut self, op: &Op) {
         self.candidates.retain(|candidate| candidate != op);
         self.known = None;
@@ -293,7 +301,7 @@ impl State {
         if let Some(known) = &self.known {
             return known.clone();
         }
-        let first = self.candidates.get(self.rows.len()).filter(|_| self.rows.len() < FIRST);
+        let first = self.candidates.get(self.rows.len()).filter(|_| self.is_new());
         let next = match first {
             Some(op) => Some(Next { op: op.clone(), deviation: 1.0 }),
             None if self.shape.is_none() => {

@@ -59,6 +59,27 @@ fn a_device_is_known_within_its_noise_after_a_campaign() {
 }
 
 #[test]
+fn a_budget_that_is_spent_at_once_still_holds_the_first_places_of_every_family() {
+    let folder = folder("first");
+    let reference_s = truth(&Fake::facts_of("fake").reference);
+    for (budget_s, n_places) in [(reference_s / 2.0, 0), (reference_s * 1.2, FIRST)] {
+        let path = folder.join(format!("{n_places}.jsonl"));
+        let (mut log, earlier) = Log::open(&path, fake().facts()).expect("a log");
+        let domain = general(256, 1);
+        let effort = Effort { budget: Duration::from_secs_f64(budget_s), width: 1e-9 };
+        // Whatever else the machine does, the budget is gone before the second sample.
+        let say = |_: &str| std::thread::sleep(effort.budget);
+        let campaign = measure(&mut fake(), &domain, effort, &mut log, earlier, &say).expect("a campaign");
+        let is_of = |family: Family, sample: &&Sample| Family::of(&sample.op) == Some(family);
+        for (family, _) in &domain {
+            let n = campaign.samples.iter().filter(|sample| is_of(*family, sample)).count();
+            assert!(n >= n_places, "{}: {n} of {n_places}", family.name());
+        }
+    }
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
 fn a_device_that_is_lost_leaves_its_samples_and_the_next_campaign_goes_on_from_them() {
     let folder = folder("lost");
     let path = folder.join("log.jsonl");

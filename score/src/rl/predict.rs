@@ -155,7 +155,7 @@ impl Trainer {
         let cost = cost.as_ref();
         let (updates, metrics) = updates(&problem, step, cost);
         let log_probabilities = log_probabilities(&problem, step, cost);
-        let open = metrics.parts.half_width(Kernels::Usual, unexplained::HOST);
+        let open = metrics.parts.half_width(Kernels::OfOtherAge, unexplained::HOST);
         let [updates, log_probabilities] = [updates, log_probabilities].map(|ends| narrowed(ends, open));
         let bytes = weights::moved(&problem);
         let both = Problem { cluster: step.both.clone(), ..problem.clone() };

@@ -161,7 +161,7 @@ impl Printed {
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
         // Nor is attention to compressed tokens.
         let kernels = match Kernels::of(&problem) {
-            Kernels::OfSomeRelease if cells.word("release") < FIRST_WITH_TABLES => Kernels::OfOtherAge,
+            Kernels::OfOtherAge if cells.word("release") >= FIRST_WITH_TABLES => Kernels::OfLikeAge,
             others => others,
         };
         Ok(Run { kernels, ..Run::usual(problem, sizes, self.tokens / u64::from(n_documents)) })

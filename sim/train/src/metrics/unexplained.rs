@@ -21,11 +21,11 @@ pub enum Kernels {
     /// Those of the library's choice, as in tables.
     #[default]
     Usual,
-    /// The same of libraries of another age than the tables': tests run in nightly and in older containers, and the first releases of Bridge are older
-    /// than every table.
+    /// The same of libraries of another age than the tables', or of an age that nobody states: tests run in nightly and in older containers, the first
+    /// releases of Bridge are older than every table, and a scenario names no release.
     OfOtherAge,
-    /// The same of a release that nobody states, or of later releases of Bridge.
-    OfSomeRelease,
+    /// The same of releases that are as old as the tables: Bridge's later ones.
+    OfLikeAge,
     /// Deterministic ones, and those of an attention that is unfused, has sinks, or meets compressed tokens, which no table has.
     Unlisted,
 }
@@ -37,7 +37,7 @@ impl Kernels {
         if is_unfused || problem.model.sinks || problem.model.compressed.is_some() {
             Self::Unlisted
         } else {
-            Self::OfSomeRelease
+            Self::OfOtherAge
         }
     }
 }
@@ -47,9 +47,9 @@ const OWN: f64 = 0.06;
 /// By how much more where libraries are of another age than the tables'. Two prints of one setting by different releases lie 10.6 % apart in the mean
 /// (Bridge's table, `order.rs`), those of other recipes with them. Normal errors of which two differ by that stay within 15.5 % nine times of ten.
 const OTHER_AGE: f64 = 0.155;
-/// The same where a release is not known. Where recipes of Bridge agree too, prints of one setting by its releases from 26.02 on lie 3.9 % apart in the mean (110
-/// pairs), which is 5.7 % for nine of ten.
-const SOME_RELEASE: f64 = 0.057;
+/// The same where libraries are as old as the tables. Where recipes of Bridge agree too, prints of one setting by its releases from 26.02 on lie 3.9 % apart in the
+/// mean (110 pairs), which is 5.7 % for nine of ten.
+const LIKE_AGE: f64 = 0.057;
 /// By how much more where another card of the generation lent them. Nine products of ten of H100 and H200 lie within 11 to 22 % of each other, three
 /// engines and three formats each, and 16 % in the middle (aiconfigurator, `gemm_perf`, from 512 rows on).
 const WITHIN_GENERATION: f64 = 0.16;
@@ -99,7 +99,7 @@ impl Parts {
         let together = match kernels_are {
             Kernels::Usual => 0.0,
             Kernels::OfOtherAge => OTHER_AGE,
-            Kernels::OfSomeRelease => SOME_RELEASE,
+            Kernels::OfLikeAge => LIKE_AGE,
             Kernels::Unlisted => LENT,
         };
         let mut parts = vec![(EXCHANGE, self.exchanges), (host_off, self.host)];
@@ -167,7 +167,7 @@ mod tests {
             // 0.3² and 0.4² are 0.25, and 0.7² is 0.49.
             (Kernels::Usual, squares(OWN, 0.0)),
             (Kernels::OfOtherAge, squares(OWN, OTHER_AGE)),
-            (Kernels::OfSomeRelease, squares(OWN, SOME_RELEASE)),
+            (Kernels::OfLikeAge, squares(OWN, LIKE_AGE)),
             (Kernels::Unlisted, squares(0.0, LENT)),
         ] {
             let found = parts.half_width(kernels_are, HOST);

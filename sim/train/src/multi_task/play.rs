@@ -62,7 +62,7 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
     let ends = [seconds(&timelines[1]), iteration_s, seconds(&timelines[2])];
     let busy_ratio = busy_s(&graph, &timelines[0]) / (iteration_s * f64::from(work.n_devices()));
     let step = metrics::Played { graph, timeline: timelines.swap_remove(0) };
-    let interval_s = Parts::of(std::slice::from_ref(&step), cost).interval(ends, Kernels::OfSomeRelease, HOST);
+    let interval_s = Parts::of(std::slice::from_ref(&step), cost).interval(ends, Kernels::OfOtherAge, HOST);
     Ok(Played {
         iteration_s,
         interval_s,
