@@ -1,6 +1,6 @@
 //! Errors of a group of rows with one figure each, and how they are written as text and as Markdown.
 
-use crate::text::{cut, percent_1, signed_1};
+use crate::text::{cut_middle, percent_1, signed_1};
 use crate::training::summary::Errors;
 
 /// Letters of the columns of figures of a group.
@@ -49,7 +49,7 @@ pub fn line(group: &GroupErrors, width: usize) -> String {
         || format!("{:>38}", "-"),
         |[mean, median, worst, bias, covered]| format!("{mean:>10} {median:>6} {worst:>6} {bias:>6} {covered:>6}"),
     );
-    format!("  {:<1$}{counts:>9}{figures}", cut(&group.value, name.saturating_sub(3)), name - 2)
+    format!("  {:<1$}{counts:>9}{figures}", cut_middle(&group.value, name.saturating_sub(3)), name - 2)
 }
 
 /// Letters of a group's name.

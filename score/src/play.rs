@@ -12,6 +12,7 @@ use serve::fleet::held::Users;
 use serve::fleet::start::Start;
 use serve::fleet::{Fleet, Group, Rules};
 use serve::kept::Kept;
+use serve::metrics::saturation::RateSetBy;
 use serve::metrics::{self, Slo, unexplained};
 use serve::replica::{Engine, Spans};
 use serve::router;
@@ -58,7 +59,7 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     let [low, high] = [Case::Low, Case::High].map(|case| played(setup, engine, costs, case).0);
     let latency = |key: &str| {
         let [low, mean, high] = [&low, &figures, &high].map(|of| of.get(key).copied().unwrap_or(0.0));
-        Latency { mean, interval: unexplained::around(key, &figures, [low, high]) }
+        Latency { mean, interval: unexplained::around(key, &figures, [low, high], RateSetBy::Fleet) }
     };
     let count = |n: f64| u32::try_from(hw::whole(n)).unwrap_or(u32::MAX);
     Predicted {

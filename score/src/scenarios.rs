@@ -86,10 +86,19 @@ pub enum NoFigure {
     },
 }
 
-/// Figures of every policy of a scenario, or why it cannot be played.
-pub type Played = Result<Vec<Figures>, NoFigure>;
+/// A scenario that was played.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What came of every policy.
+    pub figures: Vec<Figures>,
+    /// What `run` warns of, a line each.
+    pub warnings: Vec<String>,
+}
 
-/// Plays a scenario with what is set in it, and gives the figures of every policy, or why it cannot be played.
+/// A scenario that was played, or why it cannot be.
+pub type Played = Result<Outcome, NoFigure>;
+
+/// Plays a scenario with what is set in it.
 pub type Play<'p> = dyn Fn(&str, &[String]) -> Played + 'p;
 
 /// What is predicted of a figure.
@@ -108,6 +117,8 @@ pub struct Scored {
     pub row: Row,
     /// What came of it.
     pub outcome: Result<Predicted, NoFigure>,
+    /// What `run` warns of.
+    pub warnings: Vec<String>,
 }
 
 impl Scored {
@@ -190,8 +201,10 @@ pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
             played.push((row.scenario.clone(), row.set.clone(), play(&row.scenario, &row.set)));
             played.len() - 1
         });
-        let outcome = played[at].2.as_ref().map_err(Clone::clone).and_then(|found| predicted(&row, found));
-        scored.push(Scored { row, outcome });
+        let found = played[at].2.as_ref().map_err(Clone::clone);
+        let warnings = found.as_ref().map_or_else(|_| Vec::new(), |found| found.warnings.clone());
+        let outcome = found.and_then(|found| predicted(&row, &found.figures));
+        scored.push(Scored { row, outcome, warnings });
         done();
     }
     let all: Vec<&Scored> = scored.iter().collect();
@@ -256,7 +269,7 @@ fn group_of(value: &str, rows: &[&Scored]) -> GroupErrors {
 mod tests {
     use super::*;
 
-    fn played(scenario: &str, set: &[String]) -> Result<Vec<Figures>, NoFigure> {
+    fn played(scenario: &str, set: &[String]) -> Played {
         if scenario == "absent.toml" {
             return Err(NoFigure::NotPlayed("there is no such file".to_owned()));
         }
@@ -264,7 +277,9 @@ mod tests {
         let metrics = BTreeMap::from([("step_s".to_owned(), factor), ("tokens_per_s".to_owned(), 8.0 / factor)]);
         let intervals = BTreeMap::from([("step_s".to_owned(), [0.9 * factor, 1.1 * factor])]);
         let second = Figures { policy: "b".to_owned(), refused: Some("no memory".to_owned()), ..Figures::default() };
-        Ok(vec![Figures { policy: "a".to_owned(), refused: None, metrics, intervals }, second])
+        let first = Figures { policy: "a".to_owned(), refused: None, metrics, intervals };
+        let warnings = if set.is_empty() { Vec::new() } else { vec!["warning[S017]: `r` changes nothing".to_owned()] };
+        Ok(Outcome { figures: vec![first, second], warnings })
     }
 
     #[test]
@@ -290,6 +305,9 @@ mod tests {
         let why = |index: usize| found.rows[index].outcome.clone().expect_err("no prediction").to_string();
         assert!(why(3).contains("no memory") && why(4).contains("there are a, b"), "{} {}", why(3), why(4));
         assert!(why(5).contains("did you mean `step_s`?") && why(6).contains("no such file"), "{}", why(5));
+        let warned: Vec<u64> =
+            found.rows.iter().filter(|row| !row.warnings.is_empty()).map(|row| row.row.line).collect();
+        assert_eq!(warned, [3], "only what is set there is warned of");
         // x.toml plain, x.toml with two settings, and the one that is not there.
         assert_eq!(plays.get(), 3);
         let Errors { mean, median, worst, bias, .. } = found.all.errors.expect("three have a prediction");

@@ -174,6 +174,17 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept + "…"
 }
 
+/// At most so many letters, where the end tells more than the middle: names of sources begin alike.
+pub(crate) fn cut_middle(text: &str, width: usize) -> String {
+    let n = text.chars().count();
+    if n <= width {
+        return text.to_owned();
+    }
+    let begin = width / 3;
+    let end = width.saturating_sub(begin + 1);
+    text.chars().take(begin).chain(['…']).chain(text.chars().skip(n - end)).collect()
+}
+
 /// The table of groups as Markdown, for `docs/accuracy.md`.
 pub fn markdown(score: &Score) -> String {
     let mut text = format!(

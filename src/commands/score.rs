@@ -167,9 +167,11 @@ fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failu
         let beside = args.table.with_file_name(name);
         let scenario = if beside.is_file() { beside.display().to_string() } else { name.to_owned() };
         let asked = ScenarioArgs { scenario, set: set.to_vec(), ..ScenarioArgs::default() };
-        // Warnings are of `run`, which says them one by one.
-        let job = ask::kept(|| load(&asked)).0.map_err(|why| NoFigure::NotPlayed(why.told().1))?;
-        Ok(job.run(&|_| {}).results.into_iter().map(figures).collect())
+        let (job, printed) = ask::kept(|| load(&asked));
+        let job = job.map_err(|why| NoFigure::NotPlayed(why.told().1))?;
+        // The first line of each says what it is; the help under it is of `run`.
+        let warnings = printed.told.lines().filter(|line| line.starts_with("warning[")).map(str::to_owned).collect();
+        Ok(scenarios::Outcome { figures: job.run(&|_| {}).results.into_iter().map(figures).collect(), warnings })
     };
     let score = scenarios::score(rows, &play, &|| bar.inc(1));
     bar.finish_and_clear();

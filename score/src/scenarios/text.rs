@@ -1,4 +1,4 @@
-//! A score of scenarios as text and as Markdown: groups, every row, and what has no prediction.
+//! A score of scenarios as text and as Markdown: groups, every row, what has no prediction, and what `run` warns of.
 
 use super::{Score, Scored};
 use crate::group::{self, GroupErrors};
@@ -13,11 +13,13 @@ pub fn text(score: &Score, width: usize) -> String {
         lines.extend(groups.iter().map(|group| group::line(group, width)));
     }
     lines.extend([String::new(), format!("{:>6}  {:>10} {:>10} {:>8}", "line", "predicted", "measured", "error")]);
-    lines.extend(score.rows.iter().filter_map(row_line));
+    let common = common(score);
+    lines.extend(score.rows.iter().filter_map(|scored| row_line(scored, &common)));
     if score.all.n_predicted < score.all.n_rows {
         lines.extend([String::new(), "without a prediction".to_owned()]);
     }
     lines.extend(score.rows.iter().filter_map(reason_line));
+    lines.extend(warning_lines(score));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
 }
 
@@ -33,6 +35,42 @@ fn asked(scored: &Scored) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+/// Settings that all rows have.
+fn common(score: &Score) -> Vec<String> {
+    let Some((first, others)) = score.rows.split_first() else { return Vec::new() };
+    let have_all = |set: &&String| !others.is_empty() && others.iter().all(|scored| scored.row.set.contains(set));
+    first.row.set.iter().filter(have_all).cloned().collect()
+}
+
+/// What tells a row from the others, short enough for a line: its policy, its group, and the last words of the keys that are set.
+fn told(scored: &Scored, common: &[String]) -> String {
+    let row = &scored.row;
+    let set = row.set.iter().filter(|set| !common.contains(set)).map(|set| {
+        let (key, value) = set.split_once('=').unwrap_or((set, ""));
+        let word = key.rsplit('.').next().unwrap_or(key).trim();
+        format!("{word}={}", value.trim().trim_matches(['\'', '"']))
+    });
+    let parts = [row.scenario.clone(), row.policy.clone(), row.group.clone(), set.collect::<Vec<_>>().join(" ")];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// What `run` warns of, each warning once with the lines of the table that it is of.
+fn warning_lines(score: &Score) -> Vec<String> {
+    let mut found: Vec<(&String, Vec<String>)> = Vec::new();
+    for scored in &score.rows {
+        for warning in &scored.warnings {
+            let line = scored.row.line.to_string();
+            match found.iter_mut().find(|(known, _)| *known == warning) {
+                Some((_, lines)) => lines.push(line),
+                None => found.push((warning, vec![line])),
+            }
+        }
+    }
+    let said = |(warning, lines): (&String, Vec<String>)| format!("  line {}: {warning}", lines.join(", "));
+    let title = (!found.is_empty()).then(|| [String::new(), "warnings".to_owned()]);
+    title.into_iter().flatten().chain(found.into_iter().map(said)).collect()
+}
+
 /// A figure in four digits.
 fn figure(value: f64) -> String {
     match value.abs() {
@@ -43,18 +81,18 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn row_line(scored: &Scored) -> Option<String> {
+fn row_line(scored: &Scored, common: &[String]) -> Option<String> {
     let (found, ratio) = (scored.outcome.as_ref().ok()?, scored.ratio()?);
-    let outside = if scored.is_inside() == Some(false) { " outside of its interval" } else { "" };
+    let outside = if scored.is_inside() == Some(false) { " outside" } else { "        " };
     let row = &scored.row;
     Some(format!(
-        "{:>6}  {:>10} {:>10} {:>8}  {} of {}{outside}",
+        "{:>6}  {:>10} {:>10} {:>8}{outside}  {} of {}",
         row.line,
         figure(found.value),
         figure(row.measured),
         signed_1(ratio - 1.0),
         row.metric,
-        asked(scored)
+        told(scored, common)
     ))
 }
 

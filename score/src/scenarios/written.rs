@@ -19,6 +19,7 @@ struct Written<'s> {
     low: Option<f64>,
     high: Option<f64>,
     reason: Option<String>,
+    warnings: String,
     source: &'s str,
 }
 
@@ -43,6 +44,7 @@ fn row(scored: &Scored) -> Written<'_> {
         low: interval.map(|[low, _]| low),
         high: interval.map(|[_, high]| high),
         reason: scored.outcome.as_ref().err().map(ToString::to_string),
+        warnings: scored.warnings.join("; "),
         source: &row.source,
     }
 }

@@ -26,6 +26,7 @@ use crate::fleet::Served;
 use crate::records::End;
 use crate::replica::Counts;
 use crate::request::Requests;
+use saturation::RateSetBy;
 
 /// From the least to the most of a figure that is expected and its values at both ends of the costs. It need not lie between these: requests meet in other
 /// batches there.
@@ -38,23 +39,32 @@ pub fn intervals(
     values: &BTreeMap<String, f64>,
     [fast, slow]: &[BTreeMap<String, f64>; 2],
     are_times_known: bool,
+    rate_set_by: RateSetBy,
 ) -> BTreeMap<String, [f64; 2]> {
     let of = |key: &str| {
         let of_costs = interval_of(*values.get(key)?, [*fast.get(key)?, *slow.get(key)?]);
-        let interval = if are_times_known { of_costs } else { unexplained::around(key, values, of_costs) };
+        let interval = if are_times_known { of_costs } else { unexplained::around(key, values, of_costs, rate_set_by) };
         Some((key.to_owned(), interval))
     };
     WITH_INTERVAL.into_iter().filter_map(of).collect()
 }
 
 /// Figures that have an interval over the ends of the costs.
-pub const WITH_INTERVAL: [&str; 10] = [
+pub const WITH_INTERVAL: [&str; 18] = [
     "ttft_s.mean",
+    "ttft_s.p50",
+    "ttft_s.p90",
     "ttft_s.p99",
     "tpot_s.mean",
+    "tpot_s.p50",
+    "tpot_s.p90",
     "tpot_s.p99",
     "e2e_s.mean",
+    "e2e_s.p50",
+    "e2e_s.p90",
+    "e2e_s.p99",
     "requests_per_s",
+    "output_tokens_per_s",
     "slo_attainment_ratio",
     "cost_usd_per_mtok",
     "tool_hit_ratio",

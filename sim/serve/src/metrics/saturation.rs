@@ -31,6 +31,25 @@ pub enum Saturation {
     Beyond,
 }
 
+/// What sets the rate at which requests end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateSetBy {
+    /// Clients that send at a rate of their own.
+    Arrivals,
+    /// How fast the fleet is: the queue grows, all came at one moment, or requests come as others end.
+    Fleet,
+}
+
+impl RateSetBy {
+    /// What a queue says; there is none where all came at one moment or as others end.
+    pub fn of(queue: Option<&Queue>) -> Self {
+        match queue.map(Queue::saturation) {
+            Some(Saturation::Below | Saturation::Near) => Self::Arrivals,
+            Some(Saturation::Beyond) | None => Self::Fleet,
+        }
+    }
+}
+
 /// What is seen of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queue {
@@ -112,6 +131,13 @@ fn busy(served: &Served, group: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_is_the_clients_while_the_queue_stays_short() {
+        let [below, beyond] = [0.5, 1.5].map(|load| queue(load, 4000, 1));
+        let of = [Some(&below), Some(&beyond), None].map(RateSetBy::of);
+        assert_eq!(of, [RateSetBy::Arrivals, RateSetBy::Fleet, RateSetBy::Fleet]);
+    }
     use crate::arrivals::{Arrivals, lay};
     use crate::fleet::serve;
     use crate::replica::{Engine, Limits, Spans};

@@ -1,29 +1,35 @@
 //! What played iterations leave unexplained of a latency: the interval of every predicted one is at least so wide.
 //!
-//! The widths are 5 % and 95 % quantiles of measured over predicted means of the given published runs on H100 and H200 (`docs/accuracy.md`).
+//! The widths are 5 % and 95 % quantiles of measured over predicted means of the given published runs on H100 and H200 (`docs/accuracy.md`). Other quantiles
+//! of a latency have the widths of its mean, and a rate that the fleet sets has those of further tokens.
 
 use std::collections::BTreeMap;
+
+use super::saturation::RateSetBy;
 
 /// Of the time to the first token.
 const TTFT: [f64; 2] = [0.6, 3.0];
 /// Of the time of further tokens.
 const TPOT: [f64; 2] = [0.85, 1.35];
 
-/// Metrics that are a time to the first token, and those that are a time of further ones.
-const FIRST: [&str; 3] = ["ttft_s.mean", "ttft_s.p99", "tool_ttft_s.mean"];
-const FURTHER: [&str; 2] = ["tpot_s.mean", "tpot_s.p99"];
-
-/// Ends of a metric, at least so far from what is expected. Metrics that are no latency keep the ends of the costs.
-pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]) -> [f64; 2] {
+/// Ends of a metric, at least so far from what is expected. What is neither a latency nor a rate that the fleet sets keeps the ends of the costs.
+pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2], rate_set_by: RateSetBy) -> [f64; 2] {
     let at = |key: &str| expected.get(key).copied().unwrap_or(0.0);
-    let least = match key {
-        _ if FIRST.contains(&key) => TTFT.map(|factor| at(key) * factor),
-        _ if FURTHER.contains(&key) => TPOT.map(|factor| at(key) * factor),
+    let (name, part) = key.split_once('.').unwrap_or((key, ""));
+    let least = match (name, rate_set_by) {
+        ("ttft_s" | "tool_ttft_s", _) => TTFT.map(|factor| at(key) * factor),
+        ("tpot_s", _) => TPOT.map(|factor| at(key) * factor),
         // The first token and then the others, each at its end.
-        "e2e_s.mean" => {
-            let first = at("ttft_s.mean").min(at(key));
+        ("e2e_s", _) => {
+            let first = at(&format!("ttft_s.{part}")).min(at(key));
             [0, 1].map(|end| first * TTFT[end] + (at(key) - first) * TPOT[end])
         }
+        // A fleet that always has work gives tokens as fast as it makes them.
+        ("requests_per_s" | "output_tokens_per_s", RateSetBy::Fleet) => {
+            let [fast, slow] = TPOT;
+            [at(key) / slow, at(key) / fast]
+        }
+        ("cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
         _ => [low, high],
     };
     [low.min(least[0]), high.max(least[1])]
@@ -50,7 +56,7 @@ mod tests {
     fn a_latency_has_the_widths_of_its_parts_and_nothing_else_is_wider() {
         let of = [("ttft_s.mean", 1.0), ("tpot_s.mean", 0.02), ("e2e_s.mean", 3.0), ("requests_per_s", 5.0)];
         let expected = of.map(|(key, value)| (key.to_owned(), value)).into();
-        let ends = |key: &str, ends: [f64; 2]| around(key, &expected, ends);
+        let ends = |key: &str, ends: [f64; 2]| around(key, &expected, ends, RateSetBy::Arrivals);
         assert_eq!(ends("ttft_s.mean", [0.9, 1.1]), [0.6, 3.0]);
         assert_eq!(ends("ttft_s.mean", [0.5, 3.5]), [0.5, 3.5]);
         for (key, of_costs, expected) in [
@@ -62,5 +68,8 @@ mod tests {
         }
         assert_eq!(ends("requests_per_s", [4.9, 5.1]), [4.9, 5.1]);
         assert_eq!(ends("absent", [1.0, 2.0]), [1.0, 2.0]);
+        // A fleet that sets the rate gives 5 / 1.35 to 5 / 0.85 requests.
+        let [low, high] = around("requests_per_s", &expected, [4.9, 5.1], RateSetBy::Fleet);
+        assert!((low - 5.0 / 1.35).abs() < 1e-12 && (high - 5.0 / 0.85).abs() < 1e-12, "{low} {high}");
     }
 }
