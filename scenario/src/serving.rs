@@ -266,6 +266,14 @@ pub struct ServingGroup {
     pub borrows: bool,
 }
 
+impl ServingGroup {
+    /// The same with failures of another seed.
+    fn reseeded(&self, seed: u64) -> Self {
+        let failures = self.failures.map(|failures| Failures { seed, ..failures });
+        Self { failures, ..self.clone() }
+    }
+}
+
 /// Sections that a fleet is made of, for other fleets of the same scenario.
 #[derive(Clone, Debug)]
 struct Given {
@@ -291,7 +299,9 @@ impl Serving {
     pub fn drawn(&self, n: usize) -> Self {
         let seed = self.head.seed.wrapping_add(1 + n as u64);
         let head = Head { seed, ..self.head.clone() };
-        Self { head, requests: self.draws[n].clone(), draws: Vec::new(), ..self.clone() }
+        let reseeded = |groups: &[ServingGroup]| groups.iter().map(|group| group.reseeded(seed)).collect();
+        let (groups, roles) = (reseeded(&self.groups), reseeded(&self.roles));
+        Self { head, requests: self.draws[n].clone(), draws: Vec::new(), groups, roles, ..self.clone() }
     }
 
     /// Requests that a choice serves.

@@ -2,8 +2,8 @@
 //! (arXiv:2410.13333) that fits it, whose change takes the time in which its slices move.
 
 use engine::CostModel;
-use hw::Rank;
 use hw::topology::Topology;
+use hw::{Cluster, Rank};
 use train::Problem;
 use train::long_run::slow::{Asked, Beside, Reaction, SlowNodes, Slowed};
 use train::long_run::{Lasted, LongRun};
@@ -16,6 +16,9 @@ use super::{orders, policies, search};
 
 /// The policy that plans around slow devices.
 const REPLANS: &str = "malleus";
+/// Most GPUs of all steps that are played beside a slow node, and most nodes of which each is slow once.
+const GPUS: u32 = 2048;
+const NODES: u32 = 16;
 
 /// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
 ///
@@ -57,13 +60,22 @@ fn beside(
         Ok::<f64, PlanError>(timeline.span().to_seconds().get())
     };
     let healthy_s = step(problem, plan, 0)?;
-    let endured = (step(&with_slow_node(problem, slow.rate, 0), plan, 0)? / healthy_s).max(1.0);
+    let nodes = played_nodes(&problem.cluster);
+    let beside_node = |node: &u32| step(&with_slow_node(problem, (*node, slow.rate), 0), plan, 0);
+    let endured: Vec<f64> = nodes.iter().map(beside_node).collect::<Result<_, _>>()?;
+    let endured = (pace(&endured) / healthy_s).max(1.0);
     let replanned = match asked {
         Asked::Given(Reaction::Endure | Reaction::Restart) => None,
         _ => {
-            let found = replanned(problem, slow.rate, choice, cost).and_then(|(problem, plan)| {
+            let of_node = |node: &u32| {
+                let (problem, plan) = replanned(problem, (*node, slow.rate), choice, cost)?;
                 let pause_s = hw::Span::from_ns(plan.steps[2].pause_ns).to_seconds().get();
-                Ok((((step(&problem, &plan, 2)? - pause_s) / healthy_s).max(1.0), pause_s))
+                Ok((step(&problem, &plan, 2)? - pause_s, pause_s))
+            };
+            let found = nodes.iter().map(of_node).collect::<Result<Vec<(f64, f64)>, PlanError>>().map(|found| {
+                let (steps, pauses): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
+                let pause_s = pauses.iter().sum::<f64>() / hw::real(pauses.len() as u64);
+                ((pace(&steps) / healthy_s).max(1.0), pause_s)
             });
             match (found, asked) {
                 (Err(why), Asked::Given(_)) => return Err(why),
@@ -89,10 +101,24 @@ fn own(choice: &Choice) -> Reaction {
     }
 }
 
-/// The problem with a node of slow devices, the last one, from a step on.
-fn with_slow_node(problem: &Problem, rate: f64, from_step: usize) -> Problem {
-    let n_gpus = problem.cluster.n_gpus();
-    let ranks = (n_gpus - problem.cluster.gpus_per_node..n_gpus).map(Rank).collect();
+/// Nodes of which each is slow once: all of a small job, and of a large one so many that `GPUS` are played. They lie evenly, as their
+/// tasks differ by stage and by what a batch gives them. The last node is one of them.
+fn played_nodes(cluster: &Cluster) -> Vec<u32> {
+    let n_nodes = cluster.n_gpus() / cluster.gpus_per_node;
+    let n_played = (GPUS / cluster.n_gpus()).clamp(1, n_nodes.min(NODES));
+    (1..=n_played).map(|nth| nth * n_nodes / n_played - 1).collect()
+}
+
+/// A step that takes as long as those do together: whichever node is slow, it is for as long a time, so steps per second add up.
+fn pace(steps_s: &[f64]) -> f64 {
+    let per_s: f64 = steps_s.iter().map(|step_s| 1.0 / step_s).sum();
+    hw::real(steps_s.len() as u64) / per_s
+}
+
+/// The problem with a node of slow devices from a step on.
+fn with_slow_node(problem: &Problem, (node, rate): (u32, f64), from_step: usize) -> Problem {
+    let first = node * problem.cluster.gpus_per_node;
+    let ranks = (first..first + problem.cluster.gpus_per_node).map(Rank).collect();
     let mut slowed = problem.clone();
     slowed.execution.stragglers = vec![Straggler { ranks, rate, from_step, until_step: None }];
     slowed
@@ -101,11 +127,11 @@ fn with_slow_node(problem: &Problem, rate: f64, from_step: usize) -> Problem {
 /// Three steps of the first batch: healthy, slow under the old plan, and under the new one behind the change to it.
 fn replanned(
     problem: &Problem,
-    rate: f64,
+    node: (u32, f64),
     choice: &Choice,
     cost: &dyn CostModel,
 ) -> Result<(Problem, Plan), PlanError> {
-    let mut slowed = with_slow_node(problem, rate, 1);
+    let mut slowed = with_slow_node(problem, node, 1);
     let first: Vec<u64> = problem.workload.step(0).map(|(_, tokens)| tokens).collect();
     slowed.workload.lengths = first.repeat(3);
     slowed.workload.batch_size = first.len();
@@ -115,4 +141,26 @@ fn replanned(
     let mut plan = policy.plan(&slowed, &context)?.plan;
     _ = orders::complete(&slowed, &mut plan, cost);
     Ok((slowed, plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_of_a_small_job_is_slow_once_and_a_few_of_a_large_one() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let played = |n_nodes| played_nodes(&hw::catalog::cluster(&gpu, n_nodes, 8));
+        assert_eq!(played(1), [0]);
+        assert_eq!(played(5), [0, 1, 2, 3, 4]);
+        assert_eq!(played(64), [15, 31, 47, 63]);
+        assert_eq!(played(2048), [2047]);
+    }
+
+    #[test]
+    fn steps_per_second_add_up_whichever_node_is_slow() {
+        // Half of the time at one step a second, half at a third of it: two thirds of a step.
+        assert!((pace(&[1.0, 3.0]) - 1.5).abs() < 1e-12);
+        assert!((pace(&[2.0; 3]) - 2.0).abs() < 1e-12);
+    }
 }

@@ -104,6 +104,15 @@ pub fn question(
         reader.refuse(code, at.clone(), what, help);
         None
     };
+    if !serving.choices.iter().any(|choice| choice.name == policy) {
+        let what = format!("`{policy}` is the best of several ways, and `[capacity]` serves one way");
+        return find(
+            Code::ExclusiveKeys,
+            what,
+            &at,
+            "name a policy of one way in `policy`; `skrull-sim tune` looks for the best way",
+        );
+    }
     let question = if groups.is_empty() {
         if has_groups {
             let what = "the fleet has groups, and `[capacity]` names none to try".to_owned();

@@ -163,10 +163,9 @@ pub fn asked(serving: &Serving, choice: &ServingChoice) -> Option<Planned> {
     serving.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
 }
 
-/// What the scenario's planners are asked, the first one's where they differ: its intervals and start-up are those of the bound.
-pub fn first(serving: &Serving) -> Option<(Planned, f64)> {
-    let (scaling, planned) = serving.groups.iter().find_map(of)?;
-    Some((planned, scaling.scaling.start_up.get()))
+/// What the scenario's planners are asked, the first one's where they differ: its intervals are those of the bound.
+pub fn first(serving: &Serving) -> Option<Planned> {
+    serving.groups.iter().find_map(of).map(|(_, planned)| planned)
 }
 
 /// What the replicas of a choice have that a profile does not know, and that may make them faster than their profile. Drafts, adapters and clients who

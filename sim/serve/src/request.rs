@@ -179,16 +179,26 @@ impl Requests {
 
     /// The requests of some streams.
     pub fn of_streams(&self, is_kept: &dyn Fn(u32) -> bool) -> Self {
-        let kept: Vec<usize> = (0..self.len()).filter(|&index| is_kept(self.stream_of(index))).collect();
-        let list = kept.iter().map(|&index| self.list[index]).collect();
-        let streams = kept.iter().map(|&index| self.stream_of(index)).collect();
-        let follows = kept.iter().filter_map(|&index| self.follows.get(index).copied()).collect();
-        let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
-        let after_tool = kept.iter().filter_map(|&index| self.after_tool.get(index).copied()).collect();
-        let asked = kept.iter().filter_map(|&index| self.asked.get(index).copied()).collect();
-        let adapters: Vec<u32> = kept.iter().filter_map(|&index| self.adapters.get(index).copied()).collect();
-        let (adapters, ranks) = renumbered(&adapters, &self.ranks);
-        Self { list, streams, follows, pauses, after_tool, asked, adapters, ranks, ..self.clone() }
+        self.at(&(0..self.len()).filter(|&index| is_kept(self.stream_of(index))).collect::<Vec<_>>())
+    }
+
+    /// The requests at some positions, with all that is known of each.
+    fn at(&self, kept: &[usize]) -> Self {
+        fn some<T: Copy>(kept: &[usize], of: &[T]) -> Vec<T> {
+            kept.iter().filter_map(|&index| of.get(index).copied()).collect()
+        }
+        let (adapters, ranks) = renumbered(&some(kept, &self.adapters), &self.ranks);
+        Self {
+            list: some(kept, &self.list),
+            streams: some(kept, &self.streams),
+            follows: some(kept, &self.follows),
+            pauses: some(kept, &self.pauses),
+            after_tool: some(kept, &self.after_tool),
+            asked: some(kept, &self.asked),
+            adapters,
+            ranks,
+            ..self.clone()
+        }
     }
 
     /// Adapter that a request asks for, by its position; `None` asks for the model alone.
@@ -284,16 +294,13 @@ impl Requests {
     }
 
     /// The requests that arrive from `start` on and before `end`, with arrivals counted from `start`.
-    pub fn window(mut self, start: Time, end: Time) -> Self {
-        assert!(self.streams.is_empty(), "a window is cut before streams come together");
-        let is_inside = |request: &Request| (start..end).contains(&request.arrival);
-        let both = self.list.iter().zip(&self.asked);
-        self.asked = both.filter(|(request, _)| is_inside(request)).map(|(_, asked)| *asked).collect();
-        self.list.retain(is_inside);
-        for request in &mut self.list {
+    pub fn window(&self, start: Time, end: Time) -> Self {
+        let is_inside = |index: &usize| (start..end).contains(&self.list[*index].arrival);
+        let mut inside = self.at(&(0..self.len()).filter(is_inside).collect::<Vec<_>>());
+        for request in &mut inside.list {
             request.arrival = Time::ZERO + (request.arrival - start);
         }
-        self
+        inside
     }
 }
 
@@ -316,6 +323,22 @@ mod tests {
         let at = |s: u64| Request::new(Time::from_ns(s), 1, 1);
         let requests = Requests::of(vec![at(30), at(10), at(20), at(40)]).window(Time::from_ns(20), Time::from_ns(40));
         assert_eq!(requests.list, [at(0), at(10)]);
+    }
+
+    #[test]
+    fn requests_of_a_window_keep_their_streams_and_adapters() {
+        let at = |s: u64| Request::new(Time::from_ns(s), 1, 1);
+        let both = Requests {
+            streams: vec![0, 1, 0, 1],
+            adapters: vec![1, 2, 0, 3],
+            ranks: vec![8, 16, 32],
+            asked: vec![1, 5, 1, 2],
+            ..Requests::of([10, 20, 30, 40].map(at).to_vec())
+        };
+        let found = both.window(Time::from_ns(20), Time::from_ns(50));
+        assert_eq!((found.streams, found.asked), (vec![1, 0, 1], vec![5, 1, 2]));
+        // Adapters count from 1 again.
+        assert_eq!((found.adapters, found.ranks), (vec![1, 0, 2], vec![16, 32]));
     }
 
     #[test]

@@ -291,7 +291,7 @@ mod tests {
             }
             replicas.pop();
             let demand = Demand { intervals, start_up_s };
-            let (paid, bound) = (demand.replica_s(&replicas), demand.bound(demand.met_ratio(&replicas)));
+            let (paid, bound) = (demand.replica_s(&replicas), demand.bound(demand.met_ratio(&replicas), 0.0));
             proptest::prop_assert!(bound <= paid * (1.0 + 1e-9), "{bound} of {paid}: {replicas:?}");
         }
     }

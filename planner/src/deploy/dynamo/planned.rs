@@ -1,8 +1,7 @@
 //! Fleets that are planned while they serve: profiles from their engines, timetables of hindsight, and the bound of both.
 //!
-//! The bound is what the cheapest schedule of replicas costs that knows what comes and meets the limits for as many requests, in the
-//! planner's own model: replicas have the rate of their profile, which knows no queues and no differences between requests of an
-//! interval. Units: dollars, seconds, replicas.
+//! No schedule costs less than the bound that meets the limits for as many requests: work of an interval may wait as long as limits allow, and replicas have
+//! the greatest rate of their profile. That rate knows no differences between requests of an interval. Units: dollars, seconds, replicas.
 
 use std::collections::BTreeMap;
 
@@ -193,22 +192,30 @@ pub struct Held<'a> {
     pub requests: &'a Requests,
     /// Time between decisions, seconds.
     pub interval_s: f64,
-    /// Time until a new replica serves, seconds.
-    pub start_up_s: f64,
     /// What replicas have and the profile's rates do not know, where they may be faster for it: nothing bounds their cost then.
     pub beyond_profile: Option<&'a str>,
 }
 
-/// Dollars of the cheapest schedule that meets the limits for a share of the requests, and what the peak takes in words.
+/// From a request's arrival to its last token, at most, within the limits. Seconds.
+fn patience_s(slo: &Slo, requests: &Requests) -> f64 {
+    let limit = |limit: Option<Seconds>| limit.map_or(f64::INFINITY, Seconds::get);
+    let most = requests.list.iter().map(|request| request.output).max().unwrap_or(1);
+    // Nothing of no tokens is nothing, however long each may take.
+    let tokens_s = if most > 1 { limit(slo.tpot) * f64::from(most - 1) } else { 0.0 };
+    limit(slo.e2e).min(limit(slo.ttft) + tokens_s)
+}
+
+/// Dollars that every schedule takes which meets the limits for a share of the requests, and what the peak takes in words.
 pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
-    let Held { slo, requests, interval_s, start_up_s, .. } = *held;
+    let Held { slo, requests, interval_s, .. } = *held;
     let (deployed, phases) = deployed(fleet, of_slo(slo, interval_s))?;
     let (mut usd, mut peaks) = (0.0, Vec::new());
     for (phase, &group) in phases.iter().enumerate() {
         let of = &fleet.groups[group];
-        let demand = demand(requests, &deployed, phase, interval_s, start_up_s)?;
+        // The bound knows no start-ups.
+        let demand = demand(requests, &deployed, phase, interval_s, 0.0)?;
         let usd_per_s = of.usd_per_gpu_hour? * f64::from(of.gpus_per_replica) / 3600.0;
-        usd += demand.bound(met) * usd_per_s;
+        usd += demand.bound(met, patience_s(slo, requests)) * usd_per_s;
         let peak = demand.intervals.iter().map(|interval| interval.load).fold(0.0, f64::max);
         peaks.push(format!("{peak:.2} of {} replicas of {}", of.n_replicas, of.name));
     }
@@ -255,7 +262,7 @@ pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: 
         said.notes.push(format!("what holds it back: {peak}"));
     }
     said.notes.push(format!(
-        "with hindsight and the profile's rates, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
+        "by the profile's rates, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
         met * 100.0
     ));
     said

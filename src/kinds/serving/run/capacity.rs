@@ -93,11 +93,10 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
 
 /// The requests of the window at the load that is asked.
 fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, Refused> {
-    let mut requests = scenario.requests.clone();
-    if asked.is_peak && !peak.is_whole {
-        let at = |seconds: f64| hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(seconds));
-        requests = requests.window(at(peak.from_s), at(peak.to_s));
-    }
+    let at = |seconds: f64| hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(seconds));
+    let all = &scenario.requests;
+    let is_part = asked.is_peak && !peak.is_whole;
+    let mut requests = if is_part { all.window(at(peak.from_s), at(peak.to_s)) } else { all.clone() };
     let replay = Arrivals::Replay { speed: asked.load };
     let n_late = if asked.load == 1.0 { 0 } else { arrivals::lay(&mut requests, replay, scenario.head.seed) };
     if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }

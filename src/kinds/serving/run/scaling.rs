@@ -25,9 +25,9 @@ pub fn hold(
     decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
-    let (Question { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
+    let Question { interval_s, .. } = scaling::first(scenario)?;
     let beyond_profile = scaling::beyond_profile(scenario, choice);
-    let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s, beyond_profile };
+    let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, beyond_profile };
     let Said { mut notes, figures } = planned::hold(&held, fleet, decisions, values);
     notes.extend(scaling::unforeseen(scenario, choice).map(str::to_owned));
     Some(PlannerFacts { status: Status::Heuristic, notes, figures, ..PlannerFacts::default() })

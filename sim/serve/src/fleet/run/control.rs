@@ -174,7 +174,11 @@ impl Control {
         }
     }
 
+    /// What comes beyond the clock comes never, and leaves everything else as it is.
     fn at(&mut self, tick: Tick, event: Event) {
+        if tick == Tick::NEVER {
+            return;
+        }
         self.events.push(Reverse((tick, self.n_events, event)));
         self.n_events += 1;
     }
