@@ -39,6 +39,7 @@ pub mod shell;
 mod tables;
 pub mod targets;
 pub mod torchtitan;
+pub mod trainer;
 pub mod trtllm;
 mod variables;
 pub mod verl;
@@ -74,6 +75,8 @@ hw::words! {
         Bridge = "Megatron Bridge",
         /// Dynamo: the deployment of a fleet.
         Dynamo = "Dynamo",
+        /// Hugging Face's Trainer, Axolotl, LLaMA-Factory, TRL and torchtune: a YAML, or a script with their words.
+        Trainer = "Hugging Face Trainer (Axolotl, LLaMA-Factory, TRL, torchtune)",
     }
 }
 
@@ -167,7 +170,8 @@ pub fn named_beside(text: &str) -> Vec<String> {
     });
     let names = values.map(|value| value.trim_matches(['"', '\'']).to_owned());
     let is_bare = |name: &String| !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
-    names.filter(is_bare).take(1).collect()
+    let schedule: Vec<String> = names.filter(is_bare).take(1).collect();
+    if schedule.is_empty() { trainer::named_beside(text) } else { schedule }
 }
 
 /// What a foreign file says, as a scenario.
@@ -207,10 +211,14 @@ pub fn recognise(text: &str) -> Option<Stack> {
         || torchtitan::configurations::is_script(text)
     {
         Some(Stack::Torchtitan)
+    } else if trainer::is_job(text) {
+        Some(Stack::Trainer)
     } else if bridge::import::has_overrides(text) {
         Some(Stack::Bridge)
     } else if has(&["--num-layers", "--tensor-model-parallel-size", "pretrain_", "MODEL_ARGS:"]) {
         Some(Stack::Megatron)
+    } else if trainer::is_launch(text) {
+        Some(Stack::Trainer)
     } else {
         None
     }
@@ -244,6 +252,7 @@ fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
         Stack::Verl => verl::import(text, machine),
         Stack::Bridge => bridge::import::import(text, machine),
         Stack::Dynamo => dynamo::import(text, machine),
+        Stack::Trainer => trainer::import(text, machine),
     }
 }
 
