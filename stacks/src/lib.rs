@@ -27,6 +27,7 @@ mod hostile;
 mod job;
 pub mod launch;
 pub mod llm_d;
+mod load;
 pub mod megatron;
 mod positional;
 pub mod schedule;
@@ -103,6 +104,8 @@ pub struct Machine {
     pub bucket_tokens: Option<u64>,
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
+    /// How requests arrive, as overrides say it.
+    pub arrivals: Option<String>,
     /// Files beside the one that is read, by the names that it gives them.
     pub files: Vec<(String, String)>,
 }
@@ -127,6 +130,7 @@ impl Machine {
             batch: positive("training.batch_size"),
             bucket_tokens: positive("training.bucket_tokens"),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
+            arrivals: value("trace.arrivals"),
             files: Vec::new(),
         }
     }

@@ -20,11 +20,10 @@ use crate::{Imported, Machine};
 pub static TRAINER: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trainer.tsv")));
 /// Words of Axolotl, and those of the Trainer.
 pub static AXOLOTL: LazyLock<Table> =
-    LazyLock::new(|| Table::new(concat!(include_str!("../tables/axolotl.tsv"), include_str!("../tables/trainer.tsv"))));
+    LazyLock::new(|| Table::new(include_str!("../tables/axolotl.tsv")).over(&TRAINER));
 /// Words of LLaMA-Factory, and those of the Trainer.
-pub static LLAMA_FACTORY: LazyLock<Table> = LazyLock::new(|| {
-    Table::new(concat!(include_str!("../tables/llamafactory.tsv"), include_str!("../tables/trainer.tsv")))
-});
+pub static LLAMA_FACTORY: LazyLock<Table> =
+    LazyLock::new(|| Table::new(include_str!("../tables/llamafactory.tsv")).over(&TRAINER));
 /// Keys of torchtune.
 pub static TORCHTUNE: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/torchtune.tsv")));
 /// Largest count.

@@ -243,7 +243,7 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
         flags.warn(Code::UnknownValue, flags.at(name), what, "give `--set training.dtype=fp16` where it is that");
     } else if !is_fp16 && !is_bf16 {
         let what = "neither `bf16` nor `fp16` is enabled: DeepSpeed computes in 32 bits, which is taken as 16 here";
-        let help = "time and memory come out smaller than they are";
+        let help = "products come out faster and activations smaller than they are";
         flags.warn(Code::NotModelled, None, what, help);
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");

@@ -55,7 +55,7 @@ fn of_keys(text: &str) -> Option<Dialect> {
     let keys: Vec<&str> = text.lines().filter_map(top_key).collect();
     let has = |key: &str| keys.contains(&key);
     let has_any = |some: &[&str]| some.iter().any(|key| has(key));
-    if text.contains("_component_: torchtune.") {
+    if text.contains("_component_: torchtune.") && has_any(&["optimizer", "loss"]) {
         Some(Dialect::Torchtune)
     } else if has("base_model") && has_any(&OF_AXOLOTL) {
         Some(Dialect::Axolotl)
@@ -185,7 +185,7 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
                 let own = of_entries(&yaml::entries(beside).map_err(|why| at_place(why.into(), &at))?);
                 flags.extend(own.into_iter().map(|flag| Flag { at: at.clone(), ..flag }));
             }
-            None => findings.push(absent(&name, &at)),
+            None => findings.push(absent(&name, &at, machine)),
         }
     }
     let of_file = of_launcher(&flags);
@@ -203,10 +203,15 @@ fn at_place(finding: Finding, at: &Range<usize>) -> Finding {
     Finding { at: Some(at.clone()), ..finding }
 }
 
-/// A warning about a file that a command is given and that is not there.
-fn absent(name: &str, at: &Range<usize>) -> Finding {
+/// What is said of a file that a command is given and that is not there: how states are shared may stand in it, where an override does not say it.
+fn absent(name: &str, at: &Range<usize>, machine: &Machine) -> Finding {
     let what = format!("`{name}` does not lie beside this file: what it says is not read");
-    Finding::warning(Code::MissingFlag, Some(at.clone()), what).help("put it into the same folder")
+    let at = Some(at.clone());
+    if machine.states(&["parallel.zero"]) {
+        return Finding::warning(Code::MissingFlag, at, what).help("put it into the same folder");
+    }
+    let help = "put it into the same folder, or say what it does: `--set parallel.zero=3` (0 where nothing is sharded)";
+    Finding::error(Code::MissingFlag, at, what).help(help)
 }
 
 /// YAML files that a command is given, those of its launcher first, each with its place.

@@ -32,7 +32,12 @@ enum Sharing {
 }
 
 /// Keys that name a file of DeepSpeed, or its stage.
-const OF_ENGINE: [&str; 5] = ["deepspeed", "deepspeed_config", "deepspeed_config_file", "zero_stage", "distributed_type"];
+const OF_ENGINE: [&str; 6] =
+    ["deepspeed", "deepspeed_config", "deepspeed_config_file", "zero_stage", "use_deepspeed", "distributed_type"];
+/// Keys of which the number is ranks that share everything.
+const RANKS: [&str; 2] = ["dp_shard_size", "data_parallel_shard_dim"];
+/// Stage that accelerate gives to DeepSpeed where nothing says one.
+const USUAL_STAGE: u64 = 2;
 /// Words of FSDP's strategies, with their stage (`ShardingStrategy` of PyTorch, whose numbers accelerate takes too).
 const STRATEGIES: [(&str, u64); 14] = [
     ("full_shard", 3),
@@ -82,6 +87,9 @@ fn sharing(flags: &mut Flags<'_>, job: &Job, asked: Asked<'_>) -> Sharing {
         return Sharing::Engine(name.to_owned());
     }
     let is_fsdp = flags.find("distributed_type").is_some_and(|flag| flag.value().eq_ignore_ascii_case("fsdp"));
+    if flags.find("distributed_type").is_some_and(|flag| flag.value() == "MEGATRON_LM") {
+        flags.not_modelled("distributed_type", "the step is that of PyTorch's modules: give Megatron-LM's own flags");
+    }
     let names: Vec<String> = words_of(flags, "parallel.zero");
     let is_given = names.iter().any(|name| name != "distributed_type");
     if is_fsdp || is_given {
@@ -98,6 +106,9 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
     for name in names.iter().filter(|name| *name != "distributed_type" && *name != "use_fsdp") {
         let Some(value) = flags.text(name) else { continue };
         let value = value.to_lowercase();
+        if RANKS.contains(&name.as_str()) {
+            return if value == "1" { 0 } else { 3 };
+        }
         let found = words(&value).find_map(|word| STRATEGIES.iter().find(|(known, _)| *known == word));
         if let Some((word, stage)) = found {
             if word.contains("hybrid") || ["4", "5"].contains(word) {
@@ -113,7 +124,7 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
 /// Number format of mixed precision; `None` where all is in 32 bits, or in that of the parameters.
 fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
     let is_16 = |word: &str| [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word);
-    if is_on(flags, "bf16") {
+    if is_on(flags, "bf16") || is_on(flags, "bfloat16") {
         return Some("bf16");
     }
     if is_on(flags, "fp16") {
@@ -122,7 +133,10 @@ fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
     let names = ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || dialect == Dialect::Torchtune);
     let found = names.filter_map(|name| flags.text(name)).find_map(|word| is_16(&word).map(|(_, half)| half));
     // Axolotl's `bf16` is `auto`; TRL takes it where `fp16` is not set; LLaMA-Factory's `pure_bf16` says it too.
-    let is_usual = matches!(dialect, Dialect::Axolotl | Dialect::Trl) || has_narrow_parameters(flags, dialect);
+    let is_usual = match dialect {
+        Dialect::Axolotl | Dialect::Trl => flags.find("bf16").is_none(),
+        _ => has_narrow_parameters(flags, dialect),
+    };
     let found = found.or(is_usual.then_some("bf16"));
     if found.is_none() {
         let what = "neither `bf16` nor `fp16` is given: the Trainer computes in 32 bits then, which is taken as 16 here";
@@ -131,7 +145,7 @@ fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
     found
 }
 
-/// Whether parameters that are trained have 16 bits themselves: Axolotl and torchtune load them so, and others do where a word says it.
+/// Whether parameters that are trained have 16 bits themselves, where anything has: Axolotl and torchtune load them so, and others do where a word says it.
 fn has_narrow_parameters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
     let is_16 = |word: String| ["bfloat16", "bf16", "torch.bfloat16", "true"].contains(&word.to_lowercase().as_str());
     match dialect {
@@ -157,7 +171,7 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
     }
     // Under FSDP accelerate widens what is trained (`accelerator.py`, "Upcasted low precision parameters"); torchtune does not.
     let is_widened = stage > 0 && asked.dialect != Dialect::Torchtune && half.is_some();
-    let is_narrow = !is_widened && half != Some("fp16") && has_narrow_parameters(flags, asked.dialect);
+    let is_narrow = !is_widened && half == Some("bf16") && has_narrow_parameters(flags, asked.dialect);
     if is_narrow {
         job.word(("optimizer", "master"), "none", "parameters in 16 bits are updated themselves");
     }
@@ -184,7 +198,7 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
 /// States of the optimizer on the host, where parameters are sent there too.
 fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
     let lists = flags.text("fsdp").is_some_and(|value| words(&value).any(|word| word == "offload"));
-    let named = ["fsdp_offload_params", "fsdp_cpu_offload"].into_iter().find(|name| is_on(flags, name));
+    let named = ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
     let Some(name) = named.or(lists.then_some("fsdp")) else { return };
     job.key(("optimizer", "offload_ratio"), 1, "fsdp_offload_params, fsdp_cpu_offload");
     job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, "assumed: what the host's memory moves for each GPU");
@@ -242,6 +256,11 @@ fn stage_of_engine(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Opti
         digit.filter(|stage| *stage <= 3)
     });
     let at = flags.at(name);
+    if file.is_none() && ["use_deepspeed", "distributed_type"].contains(&name) {
+        let what = format!("nothing says the stage of ZeRO: {USUAL_STAGE}, accelerate's own, is taken");
+        flags.warn(Code::MissingFlag, at, what, "give `--zero_stage`, or `--set parallel.zero=3`");
+        return USUAL_STAGE;
+    }
     let shown = file.unwrap_or("the configuration of DeepSpeed");
     if let Some(stage) = of_name {
         let what = format!("`{shown}` does not lie beside this file: ZeRO {stage} is taken, as its name says");
