@@ -30,6 +30,13 @@ pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return print(&keys().page());
     }
     let Some(text) = &args.code else { return print(&codes::listed()) };
+    let is_code = text.trim_start_matches(['S', 's']).starts_with(|first: char| first.is_ascii_digit());
+    if !is_code {
+        let rows = keys().rows_of(text);
+        if !rows.is_empty() {
+            return print(&rows);
+        }
+    }
     let code: Code = text.parse().map_err(|why: codes::NoCode| {
         Failure::Input(format!("error[{}]: {why}\n  = `skrull-sim explain` lists all", Code::UnknownCode))
     })?;

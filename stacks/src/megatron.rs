@@ -3,8 +3,8 @@
 //! What flags mean is that of `megatron/training/arguments.py` (the version stands in `tables/megatron.tsv`). Degrees that do not divide and
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
-pub(crate) mod export;
 mod attention;
+pub(crate) mod export;
 mod hybrid;
 mod layers;
 mod model;

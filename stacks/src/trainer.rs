@@ -109,8 +109,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     let dialect = given.dialect;
     let table = dialect.table();
-    let mut flags =
-        if given.is_command { Flags::new(given.flags, table) } else { Flags::of_keys(given.flags, table) };
+    let mut flags = if given.is_command { Flags::new(given.flags, table) } else { Flags::of_keys(given.flags, table) };
     flags.findings = given.findings;
     let mut job = Job { stack: dialect.name(), model_key: "model_name_or_path", gpus: given.gpus, ..Job::default() };
     step::model(&mut flags, &mut job, machine);
@@ -125,7 +124,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 
 /// Names of the words that give a key, the last one first.
 fn words_of(flags: &Flags<'_>, key: &str) -> Vec<String> {
-    let gives = |name: &str| matches!(flags.table.find(name), Some(Known { effect: Effect::Sets(given), .. }) if *given == key);
+    let gives =
+        |name: &str| matches!(flags.table.find(name), Some(Known { effect: Effect::Sets(given), .. }) if *given == key);
     let names = flags.given.iter().rev().filter(|flag| gives(&flag.name));
     names.map(|flag| flag.name.clone()).collect()
 }

@@ -115,7 +115,8 @@ pub(crate) struct Filled {
 pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Result<Vec<Finding>, Finding> {
     const SIZES: [&str; 3] = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"];
     let at = || Some(filled.at.clone());
-    let unreadable = |why| Finding::error(Code::UnreadableScript, at(), format!("DeepSpeed's file cannot be read: {why}"));
+    let unreadable =
+        |why| Finding::error(Code::UnreadableScript, at(), format!("DeepSpeed's file cannot be read: {why}"));
     let json: Value = serde_json::from_str(text).map_err(unreadable)?;
     let mut given = Vec::new();
     keys(&json, "", (text, 0), &mut given);
@@ -140,7 +141,11 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
 /// The same without a configuration: a stage as accelerate or the name of a file says it.
 pub(crate) fn without_file(job: &mut Job, stage: u64, filled: &Filled) {
     job.key(("parallel", "zero"), stage, "zero_stage, or the name of DeepSpeed's file");
-    job.word(("training", "gradient_dtype"), if filled.half == "fp16" { "bf16" } else { "fp32" }, "DeepSpeed's default");
+    job.word(
+        ("training", "gradient_dtype"),
+        if filled.half == "fp16" { "bf16" } else { "fp32" },
+        "DeepSpeed's default",
+    );
     if stage < 3 {
         sync(job, (stage, false, filled.is_several));
     }

@@ -40,7 +40,10 @@ fn of_card(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
         return None;
     }
     if flags.is(SWITCH) {
-        flags.not_modelled(SWITCH, "flash attention needs compute capability 8.0, which this card has not: a score matrix is counted");
+        flags.not_modelled(
+            SWITCH,
+            "flash attention needs compute capability 8.0, which this card has not: a score matrix is counted",
+        );
     }
     Some("neither flash attention nor Transformer Engine's kernels run below compute capability 8.0")
 }

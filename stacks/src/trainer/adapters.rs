@@ -122,4 +122,3 @@ fn beside(flags: &mut Flags<'_>, dialect: Dialect) -> Vec<&'static str> {
 fn of_all() -> [&'static str; 7] {
     engine::shard::AdaptedProducts::MODULES.map(|(name, _)| name)
 }
-

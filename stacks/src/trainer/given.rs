@@ -31,13 +31,8 @@ const FILES: [&str; 3] = [".yaml", ".yml", ".json"];
 /// Programs of TRL (`examples/scripts`, `scripts` of alignment-handbook).
 const TRL: [&str; 8] = ["sft", "dpo", "orpo", "kto", "cpo", "reward_modeling", "run_sft", "run_dpo"];
 /// Keys of which a YAML of TRL has at least one.
-const OF_TRAINER: [&str; 5] = [
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "learning_rate",
-    "max_length",
-    "max_seq_length",
-];
+const OF_TRAINER: [&str; 5] =
+    ["per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "max_length", "max_seq_length"];
 /// Keys of which a YAML of LLaMA-Factory has at least one.
 const OF_LLAMA_FACTORY: [&str; 4] = ["finetuning_type", "cutoff_len", "template", "stage"];
 /// Keys of which a YAML of Axolotl has at least one.
@@ -84,7 +79,8 @@ fn of_commands(text: &str) -> Option<Dialect> {
         let words = launch::lines(text).flat_map(str::split_whitespace);
         words.filter_map(|word| word.rsplit('/').next()?.strip_suffix(".py")).any(|name| TRL.contains(&name))
     };
-    let is_of_trainer = has(&["--per_device_train_batch_size", "--per-device-train-batch-size", "--model_name_or_path"]);
+    let is_of_trainer =
+        has(&["--per_device_train_batch_size", "--per-device-train-batch-size", "--model_name_or_path"]);
     if has(&["llamafactory-cli", "llamafactory.cli", "train_bash.py"]) || is_of_trainer && has(&["--finetuning_type"]) {
         Some(Dialect::LlamaFactory)
     } else if has(&["axolotl train", "axolotl.cli"]) {
@@ -147,7 +143,13 @@ pub(super) fn of_text(text: &str, machine: &Machine) -> Result<Given, Finding> {
     if let Some(dialect) = of_keys(text) {
         let flags = of_entries(&yaml::entries(text)?);
         let gpus = launch::gpus(&of_launcher(&flags));
-        return Ok(Given { dialect, flags, is_command: false, gpus: or_single(gpus, dialect, text), findings: Vec::new() });
+        return Ok(Given {
+            dialect,
+            flags,
+            is_command: false,
+            gpus: or_single(gpus, dialect, text),
+            findings: Vec::new(),
+        });
     }
     of_script(text, machine)
 }
@@ -181,7 +183,9 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
     for (name, at) in files(text, &launch) {
         match machine.beside(&name) {
             Some(beside) => {
-                dialect = of_keys(beside).filter(|one| *one != Dialect::Trainer && asked == Dialect::Trainer).unwrap_or(dialect);
+                dialect = of_keys(beside)
+                    .filter(|one| *one != Dialect::Trainer && asked == Dialect::Trainer)
+                    .unwrap_or(dialect);
                 let own = of_entries(&yaml::entries(beside).map_err(|why| at_place(why.into(), &at))?);
                 flags.extend(own.into_iter().map(|flag| Flag { at: at.clone(), ..flag }));
             }
@@ -189,7 +193,8 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
         }
     }
     let of_file = of_launcher(&flags);
-    let started = of_file.into_iter().chain(launch.launcher.iter().cloned()).chain(of_variables(text)).collect::<Vec<_>>();
+    let started =
+        of_file.into_iter().chain(launch.launcher.iter().cloned()).chain(of_variables(text)).collect::<Vec<_>>();
     let is_known = |flag: &&Flag| dialect.table().find(&flag.name.replace('-', "_")).is_some();
     flags.extend(launch.launcher.iter().filter(is_known).map(underscored));
     flags.extend(overrides(&launch.program, &launch.flags));

@@ -112,7 +112,8 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
         let found = words(&value).find_map(|word| STRATEGIES.iter().find(|(known, _)| *known == word));
         if let Some((word, stage)) = found {
             if word.contains("hybrid") || ["4", "5"].contains(word) {
-                let why = "shares are taken over all ranks: `--set parallel.replicate=…`, the nodes, says groups of them";
+                let why =
+                    "shares are taken over all ranks: `--set parallel.replicate=…`, the nodes, says groups of them";
                 flags.not_modelled(name, why);
             }
             return *stage;
@@ -123,14 +124,17 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
 
 /// Number format of mixed precision; `None` where all is in 32 bits, or in that of the parameters.
 fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
-    let is_16 = |word: &str| [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word);
+    let is_16 = |word: &str| {
+        [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word)
+    };
     if is_on(flags, "bf16") || is_on(flags, "bfloat16") {
         return Some("bf16");
     }
     if is_on(flags, "fp16") {
         return Some("fp16");
     }
-    let names = ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || dialect == Dialect::Torchtune);
+    let names =
+        ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || dialect == Dialect::Torchtune);
     let found = names.filter_map(|name| flags.text(name)).find_map(|word| is_16(&word).map(|(_, half)| half));
     // Axolotl's `bf16` is `auto`; TRL takes it where `fp16` is not set; LLaMA-Factory's `pure_bf16` says it too.
     let is_usual = match dialect {
@@ -139,8 +143,14 @@ fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
     };
     let found = found.or(is_usual.then_some("bf16"));
     if found.is_none() {
-        let what = "neither `bf16` nor `fp16` is given: the Trainer computes in 32 bits then, which is taken as 16 here";
-        flags.warn(Code::NotModelled, None, what, "products come out faster than they are; give `bf16` or `fp16` where it is meant");
+        let what =
+            "neither `bf16` nor `fp16` is given: the Trainer computes in 32 bits then, which is taken as 16 here";
+        flags.warn(
+            Code::NotModelled,
+            None,
+            what,
+            "products come out faster than they are; give `bf16` or `fp16` where it is meant",
+        );
     }
     found
 }
@@ -198,11 +208,13 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
 /// States of the optimizer on the host, where parameters are sent there too.
 fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
     let lists = flags.text("fsdp").is_some_and(|value| words(&value).any(|word| word == "offload"));
-    let named = ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
+    let named =
+        ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
     let Some(name) = named.or(lists.then_some("fsdp")) else { return };
     job.key(("optimizer", "offload_ratio"), 1, "fsdp_offload_params, fsdp_cpu_offload");
     job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, "assumed: what the host's memory moves for each GPU");
-    flags.not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
+    flags
+        .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
 }
 
 /// DeepSpeed, by its file, by the stage that accelerate is given, or by the name of a file that is not there.
@@ -276,7 +288,11 @@ fn stage_of_engine(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Opti
 fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job) {
     if flags.text("offload_optimizer_device").is_some_and(|word| word == "cpu") {
         job.key(("optimizer", "offload_ratio"), 1, "offload_optimizer_device");
-        job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, "assumed: what the host's memory moves for each GPU");
+        job.key(
+            ("optimizer", "host_memory_gb_per_s"),
+            HOST_GB_PER_S,
+            "assumed: what the host's memory moves for each GPU",
+        );
     }
 }
 
@@ -285,7 +301,8 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job) {
     let Some(name) = word_of(flags, "optimizer.first_moment") else { return };
     let Some(word) = flags.text(&name) else { return };
     let lower = word.to_lowercase();
-    let is_adam = lower.contains("adam") && !lower.contains("mini") && !lower.contains("4bit") && !lower.contains("adama");
+    let is_adam =
+        lower.contains("adam") && !lower.contains("mini") && !lower.contains("4bit") && !lower.contains("adama");
     if !is_adam {
         return flags.not_modelled(&name, "memory, time and exchanges are those of Adam");
     }
@@ -310,5 +327,6 @@ fn without_states(job: &mut Job) {
         "gradient_dtype",
         "gradient_sync",
     ];
-    job.keys.retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
+    job.keys
+        .retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
 }

@@ -51,7 +51,9 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
     let of = if given.is_some() { "what the file allows".to_owned() } else { format!("{}'s default", dialect.name()) };
     let (what, help) = if packs {
         (
-            format!("sequences are packed into {tokens} tokens, {of}: attention is counted over all of them, and not document by document"),
+            format!(
+                "sequences are packed into {tokens} tokens, {of}: attention is counted over all of them, and not document by document"
+            ),
             "give `[workload]` with lengths of your own, and `training.bucket_tokens` of what they are packed into",
         )
     } else {
@@ -132,7 +134,10 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     for name in switches {
         let Some(value) = flags.text(name) else { continue };
         if value.starts_with("offload") || value == "unsloth" {
-            flags.not_modelled(name, "activations stay on the GPU: `training.offload_ratio` sends a share of them to the host");
+            flags.not_modelled(
+                name,
+                "activations stay on the GPU: `training.offload_ratio` sends a share of them to the host",
+            );
         }
         values.push(value);
     }
@@ -140,7 +145,8 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     if values.iter().any(|value| value == "selective") {
         return "selective";
     }
-    let is_said = |value: &String| is_true(value) || value.starts_with("offload") || value == "unsloth" || value == "full";
+    let is_said =
+        |value: &String| is_true(value) || value.starts_with("offload") || value == "unsloth" || value == "full";
     let is_full = if values.is_empty() { dialect.recomputes() } else { values.iter().any(is_said) };
     // LLaMA-Factory prepares every model so, whatever the Trainer's own key says.
     let is_full = is_full || dialect == Dialect::LlamaFactory;

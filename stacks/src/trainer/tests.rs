@@ -66,7 +66,14 @@ fn axolotl_trains_adapters_over_shares() {
 
 #[test]
 fn llama_factory_takes_the_file_of_its_engine_or_the_stage_in_its_name() {
-    let lines = ["llama-2-7b", "zero = 3", "gpus_per_node = 8", "batch_size = 128", "bucket_tokens = 4096", "recompute = \"full\""];
+    let lines = [
+        "llama-2-7b",
+        "zero = 3",
+        "gpus_per_node = 8",
+        "batch_size = 128",
+        "bucket_tokens = 4096",
+        "recompute = \"full\"",
+    ];
     let absent = check(LLAMA_FACTORY, &[], &lines);
     assert_eq!(errors(&absent), [""; 0]);
     assert!(said(&absent).iter().any(|what| what.contains("ZeRO 3 is taken, as its name says")), "{:?}", said(&absent));
@@ -92,7 +99,11 @@ fn a_command_is_given_a_yaml_and_its_overrides() {
         assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
     }
     let without = found(text, &machine(&[]));
-    assert!(errors(&without).iter().any(|what| what.starts_with("`a.yaml` does not lie beside")), "{:?}", errors(&without));
+    assert!(
+        errors(&without).iter().any(|what| what.starts_with("`a.yaml` does not lie beside")),
+        "{:?}",
+        errors(&without)
+    );
 }
 
 #[test]
@@ -143,7 +154,11 @@ fn what_is_missing_is_asked_for_by_the_override_that_says_it() {
     for key in ["workload.tokens", "cluster.gpu=", "cluster.nodes", "training.bucket_tokens"] {
         assert!(help.contains(&format!("--set {key}")), "{key}: {help}");
     }
-    let stated = import(Stack::Trainer, text, &machine(&["workload.tokens=512", "training.bucket_tokens=512", "cluster.nodes=1"]));
+    let stated = import(
+        Stack::Trainer,
+        text,
+        &machine(&["workload.tokens=512", "training.bucket_tokens=512", "cluster.nodes=1"]),
+    );
     assert!(stated.findings.iter().all(|one| one.code != Code::MissingFlag), "{:?}", stated.findings);
 }
 
