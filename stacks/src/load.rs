@@ -61,3 +61,29 @@ impl Load {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Machine, import, recognise};
+
+    #[test]
+    fn requests_that_stand_for_others_give_way() {
+        let text = "vllm serve meta-llama/Llama-3.1-8B-Instruct";
+        for (set, has, has_not) in [
+            ("trace.rate_per_s=3", vec!["lengths", "arrivals", "rate_per_s"], vec![]),
+            ("trace.concurrency=8", vec!["lengths", "requests"], vec!["arrivals", "rate_per_s"]),
+            ("trace.arrivals=\"together\"", vec!["lengths", "requests"], vec!["arrivals", "rate_per_s"]),
+            ("trace.arrivals=gamma", vec!["rate_per_s"], vec!["arrivals"]),
+            ("trace.file=mine.csv", vec![], vec!["lengths", "arrivals", "rate_per_s", "requests"]),
+        ] {
+            let machine = Machine::of_overrides(&["cluster.gpu=h200-sxm".to_owned(), set.to_owned()]);
+            let scenario = import(recognise(text).expect("a server"), text, &machine).scenario;
+            for key in has {
+                assert!(scenario.contains(&format!("\n{key} = ")), "{set}: {key} in {scenario}");
+            }
+            for key in has_not {
+                assert!(!scenario.contains(&format!("\n{key} = ")), "{set}: {key} in {scenario}");
+            }
+        }
+    }
+}

@@ -424,6 +424,34 @@ mod tests {
     }
 
     #[test]
+    fn stage_three_has_one_way_to_reduce_gradients() {
+        let of = |parts: &str| {
+            found(&format!(
+                "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, \
+                 \"zero_optimization\": {{{parts}}}}}"
+            ))
+        };
+        let off = of("\"stage\": 3, \"overlap_comm\": false");
+        assert!(!off.scenario.contains("gradient_sync"), "{}", off.scenario);
+        assert!(off.findings.iter().any(|one| one.what == "`zero_optimization.overlap_comm false` is not modelled"));
+        assert!(of("\"stage\": 2, \"overlap_comm\": false").scenario.contains("gradient_sync = \"at_end\""));
+    }
+
+    #[test]
+    fn shares_of_states_ask_for_the_gpus_that_have_them() {
+        let text = |stage| {
+            format!(
+                "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {{\"stage\": {stage}}}}}"
+            )
+        };
+        for (stage, severity) in [(3, Severity::Error), (0, Severity::Warning)] {
+            let found = found(&text(stage)).findings;
+            let asked = found.iter().find(|one| one.what.contains("how many GPUs there are")).expect("it is said");
+            assert_eq!(asked.severity, severity, "{stage}");
+        }
+    }
+
+    #[test]
     fn optimizers_other_than_adam_are_named() {
         for name in ["OneBitAdam", "ZeroOneAdam", "onebitadam", "Lion"] {
             let parts = format!("\"bf16\": {{\"enabled\": true}}, \"optimizer\": {{\"type\": \"{name}\"}}");

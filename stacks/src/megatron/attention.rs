@@ -47,3 +47,48 @@ fn of_card(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
     }
     Some("neither flash attention nor Transformer Engine's kernels run below compute capability 8.0")
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Imported, Machine, Stack, import};
+
+    const UNFUSED: &str = "attention = \"unfused\"";
+
+    fn found(card: &str, flags: &str) -> Imported {
+        let base = "torchrun --nproc_per_node 1 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 \
+                    --vocab-size 32000 --micro-batch-size 4 --global-batch-size 8 --fp16 ";
+        let machine = Machine { gpu: Some(card.to_owned()), ..Machine::default() };
+        import(Stack::Megatron, &format!("{base}{flags}\n"), &machine)
+    }
+
+    #[test]
+    fn cards_and_releases_without_fused_kernels_have_a_score_matrix() {
+        for (card, flags, is_unfused) in [
+            ("v100-sxm-32g", "", true),
+            ("v100-sxm-16g", "--use-flash-attn", true),
+            ("a100-sxm-80g", "", false),
+            // Megatron-LM of 2023.
+            ("a100-sxm-80g", "--data-impl mmap", true),
+            ("a100-sxm-80g", "--data-impl mmap --use-flash-attn", false),
+            ("a100-sxm-80g", "--data-impl mmap --transformer-impl transformer_engine", false),
+        ] {
+            let found = found(card, flags);
+            assert_eq!(found.scenario.contains(UNFUSED), is_unfused, "{card} {flags}: {}", found.scenario);
+        }
+        let asked = found("v100-sxm-32g", "--use-flash-attn");
+        assert!(
+            asked.findings.iter().any(|one| one.what == "`--use-flash-attn` is not modelled"),
+            "{:?}",
+            asked.findings
+        );
+    }
+
+    #[test]
+    fn a_switch_about_a_score_matrix_is_said_where_there_is_one() {
+        let says = |card: &str| {
+            let found = found(card, "--no-masked-softmax-fusion").findings;
+            found.iter().any(|one| one.what.contains("--no-masked-softmax-fusion"))
+        };
+        assert!(says("v100-sxm-32g") && !says("h100-sxm"));
+    }
+}
