@@ -204,21 +204,13 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
     // What it names beside it is read with it.
     let folder =
         std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
-    let machine = stacks::Machine { files: beside(&source.text, &folder), ..machine.clone() };
+    let files = stacks::beside(&source.text, &|name| text_file::read(&folder.join(name)).ok());
+    let machine = stacks::Machine { files, ..machine.clone() };
     let found = stacks::import(stack, &source.text, &machine);
     let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);
     let path = format!("{}.toml (imported)", source.path);
     let text = ask::sound((!is_wrong).then_some(found.scenario), source, found.findings)?;
     Ok(Source { path, text })
-}
-
-/// Files that a text names beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
-fn beside(text: &str, folder: &std::path::Path) -> Vec<(String, String)> {
-    let read = |name: String| Some((name.clone(), text_file::read(&folder.join(&name)).ok()?));
-    let own: Vec<(String, String)> = stacks::named_beside(text).into_iter().filter_map(read).collect();
-    let further = own.iter().flat_map(|(_, text)| stacks::named_beside(text)).filter_map(read);
-    let further: Vec<(String, String)> = further.collect();
-    own.into_iter().chain(further).collect()
 }
 
 /// Uses so many threads, for so long.

@@ -178,6 +178,19 @@ pub fn named_beside(text: &str) -> Vec<String> {
     if schedule.is_empty() { trainer::named_beside(text) } else { schedule }
 }
 
+/// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
+pub fn beside(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut names = named_beside(text);
+    for _ in 0..2 {
+        let found = names.iter().filter_map(|name| Some((name.clone(), read(name)?)));
+        let found: Vec<(String, String)> = found.collect();
+        names = found.iter().flat_map(|(_, text)| named_beside(text)).collect();
+        files.extend(found);
+    }
+    files
+}
+
 /// What a foreign file says, as a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imported {
