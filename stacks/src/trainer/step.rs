@@ -67,8 +67,10 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
 
 /// Sequences of a step and of a micro-batch.
 pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (Dialect, &Machine)) {
-    let given = word_of(flags, "training.bucket_tokens").and_then(|name| flags.count(&name, 1..=MOST));
+    // What an override says may stand in the file as a variable.
     let states = machine.states(&["training.bucket_tokens"]);
+    let name = word_of(flags, "training.bucket_tokens").filter(|_| !states);
+    let given = name.and_then(|name| flags.count(&name, 1..=MOST));
     if given.is_none() && !states {
         let n = dialect.micro_batch();
         let what = format!("the file does not say how many sequences a GPU takes at once: {n}, the default, are taken");
