@@ -79,7 +79,7 @@ pub enum Command {
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Code as it stands in brackets, for example S036
+    /// Code as it stands in brackets, for example S036, or a key of a scenario, for example trace.lengths
     pub code: Option<String>,
     /// Everything about all codes as a Markdown page
     #[arg(long, conflicts_with = "code")]

@@ -204,8 +204,7 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
     // What it names beside it is read with it.
     let folder =
         std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
-    let names = stacks::named_beside(&source.text).into_iter();
-    let files = names.filter_map(|name| Some((name.clone(), text_file::read(&folder.join(name)).ok()?))).collect();
+    let files = stacks::beside(&source.text, &|name| text_file::read(&folder.join(name)).ok());
     let machine = stacks::Machine { files, ..machine.clone() };
     let found = stacks::import(stack, &source.text, &machine);
     let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);

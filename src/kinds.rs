@@ -384,7 +384,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
             let finding = Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}"));
             let is_scenario = source.path.ends_with(".toml");
-            findings.push(if is_scenario { finding } else { finding.help(known_files()) });
+            findings.push(if is_scenario { finding } else { finding.help(known_files(&source.text)) });
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
@@ -392,10 +392,11 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 }
 
 /// Files that are read besides scenarios, in words.
-fn known_files() -> String {
+fn known_files(text: &str) -> String {
     let stacks: Vec<&str> = stacks::Stack::WORDS.iter().map(|(name, _)| *name).collect();
+    let like = stacks::elsewhere::reads_like(text).map_or_else(String::new, |like| format!("{like}; "));
     format!(
-        "a scenario is TOML (`skrull-sim init my`); other files are read of {}: docs/launch-scripts.md",
+        "{like}a scenario is TOML (`skrull-sim init my`); other files are read of {}: docs/launch-scripts.md",
         stacks.join(", ")
     )
 }

@@ -1,5 +1,7 @@
 //! Words that other tools have for a key, and keys that stand in a section of another name: an unknown key is answered with the key that it means here.
 
+use crate::diagnostic::Finding;
+
 /// A word of another tool in small letters with underscores, and the keys that mean it: `section.key`, or a section alone.
 const BORROWED: &[(&str, &[&str])] = &[
     // Sections.
@@ -137,6 +139,38 @@ const BORROWED: &[(&str, &[&str])] = &[
 const GROUPS_OF_ATTENTION: [&str; 6] =
     ["data_parallel", "data_parallel_size", "dp", "dp_size", "attention_dp_size", "enable_dp_attention"];
 
+/// Words of other tools that no key has, and what says the same.
+const EXPLAINED: [(&str, &str); 4] = [
+    ("gradient_accumulation", ACCUMULATION),
+    ("gradient_accumulation_steps", ACCUMULATION),
+    ("grad_accum", ACCUMULATION),
+    ("accumulation_steps", ACCUMULATION),
+];
+/// How a step of several micro-batches is said.
+const ACCUMULATION: &str = "it follows: `training.batch_size` is sequences of a micro-batch × steps of accumulation × replicas, `training.bucket_tokens` the tokens of a micro-batch";
+
+/// Values that other tools have for a key, and what says the same here.
+const VALUES: [(&str, &[&str], &str); 6] = [
+    (
+        "training.framework",
+        &["fsdp", "fsdp2", "torchtitan", "torchtune"],
+        "here it is `\"pytorch\"` with `parallel.zero = 3`",
+    ),
+    ("training.framework", &["ddp"], "here it is `\"pytorch\"` with `parallel.zero = 0`"),
+    (
+        "training.framework",
+        &["deepspeed", "transformers", "huggingface", "hf", "trl", "axolotl", "llama-factory", "accelerate", "torch"],
+        "here it is `\"pytorch\"`, with `parallel.zero` for what ranks share; files of these stacks are read as they are",
+    ),
+    ("training.framework", &["megatron", "megatron-lm", "nemo", "bridge"], "here it is `\"megatron-core\"`"),
+    (
+        "optimizer.trains",
+        &["lora", "qlora", "dora", "peft", "adapter"],
+        "here it is `\"adapters\"`, with `optimizer.adapter_rank` and `optimizer.adapters_beside`",
+    ),
+    ("training.recompute", &["true", "on", "all"], "here it is `\"full\"`"),
+];
+
 /// Sections of serving, which have no keys of training beside them.
 const OF_SERVING: [&str; 6] = ["engine", "fleet", "trace", "slo", "kv", "capacity"];
 
@@ -146,11 +180,39 @@ fn is_of_serving(section: &str) -> bool {
 
 /// What a word of another tool comes to, where one key does not say it.
 pub(crate) fn explained(word: &str, section: &str) -> Option<&'static str> {
-    let is_group = GROUPS_OF_ATTENTION.contains(&word.to_lowercase().replace('-', "_").as_str());
+    let word = word.to_lowercase().replace('-', "_");
+    if let Some((_, explained)) = EXPLAINED.iter().find(|(known, _)| *known == word) {
+        return Some(explained);
+    }
+    let is_group = GROUPS_OF_ATTENTION.contains(&word.as_str());
     (is_group && is_of_serving(section)).then_some(
         "attention is data-parallel over `ep / tp` groups: `tp = 1, ep = 8` has eight; \
          `fleet.replicas` are engines beside each other",
     )
+}
+
+/// An error about a value that is none of the words of a key, with what it means where another tool has it.
+pub(crate) fn word(finding: Finding, key: &str, value: &str) -> Finding {
+    let value = value.to_lowercase().replace('_', "-");
+    let is_of = |(of, words, _): &&(&str, &[&str], &str)| key.ends_with(of) && words.contains(&value.as_str());
+    match VALUES.iter().find(is_of) {
+        Some((.., meant)) => finding.label(*meant),
+        None => finding,
+    }
+}
+
+/// An error about a text where a number is expected, with the number that it may mean: `4k`.
+pub(crate) fn number(finding: Finding, text: &str) -> Finding {
+    let plain = text.trim().replace([',', '_'], "");
+    let (figures, unit) = match plain.trim_end_matches(['k', 'K', 'm', 'M']) {
+        figures if figures.len() == plain.len() => (figures, 1),
+        figures if plain.ends_with(['k', 'K']) => (figures, 1024),
+        figures => (figures, 1024 * 1024),
+    };
+    match figures.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+        Some(number) => finding.label(format!("write it as a number, without quotes: {number}")),
+        None => finding,
+    }
 }
 
 /// The keys that `word` of another tool means: of `section` where it has one in `asked`, else of other sections. Empty where no tool is
@@ -183,6 +245,26 @@ fn inside(key: &'static str, section: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::Code;
+
+    #[test]
+    fn values_of_other_tools_are_answered_with_what_says_the_same() {
+        let wrong = || Finding::error(Code::UnknownWord, None, "wrong");
+        for (key, value, part) in [
+            ("training.framework", "fsdp", "parallel.zero = 3"),
+            ("train.training.framework", "DeepSpeed", "\"pytorch\""),
+            ("optimizer.trains", "lora", "adapter_rank"),
+        ] {
+            assert!(word(wrong(), key, value).label.contains(part), "{value}");
+        }
+        assert_eq!(word(wrong(), "trace.arrivals", "fsdp").label, wrong().label);
+        for (text, part) in [("4k", ": 4096"), ("1_000", ": 1000"), ("2M", ": 2097152")] {
+            assert!(number(wrong(), text).label.ends_with(part), "{text}");
+        }
+        assert_eq!(number(wrong(), "many").label, wrong().label);
+        let said = explained("gradient_accumulation", "training").expect("it is one");
+        assert!(said.contains("training.batch_size"));
+    }
 
     #[test]
     fn a_word_is_a_key_of_its_own_section_first_and_of_others_else() {

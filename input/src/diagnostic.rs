@@ -175,6 +175,9 @@ const BEGINNING: usize = 3;
 /// fewest letters to change; else the one with most parts between dashes in common. Figures tell one product from another, so those of `h800` are no slip.
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
+    // Data sheets write cards in capitals.
+    let lower = found.to_lowercase();
+    let found = if names.iter().any(|name| name.chars().any(char::is_uppercase)) { found } else { &lower };
     let begins = names.iter().copied().filter(|name| found.len() >= BEGINNING && name.starts_with(found));
     if let Some(name) = begins.min_by_key(|name| name.len()) {
         return Some(name);

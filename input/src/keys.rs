@@ -164,6 +164,24 @@ impl Keys {
         gaps
     }
 
+    /// Rows of the keys that a text names: all of a path, of a section, or of that name anywhere. Nothing where no key is named so.
+    pub fn rows_of(&self, asked: &str) -> String {
+        let meanings = meanings();
+        let ends = format!(".{asked}");
+        let begins = format!("{asked}.");
+        let paths = || self.0.iter().filter(|(path, _)| !path.ends_with(OTHERS));
+        let exact = paths().any(|(path, _)| path == asked);
+        let is_meant = |path: &str| {
+            path == asked
+                || !exact && (path.ends_with(&ends) || path.starts_with(&begins) && !path[begins.len()..].contains('.'))
+        };
+        let mut out = String::new();
+        for (path, by_kind) in paths().filter(|(path, _)| is_meant(path)) {
+            said(&mut out, path, by_kind, self.meaning(&meanings, path).unwrap_or(""));
+        }
+        out
+    }
+
     /// The page.
     pub fn page(&self) -> String {
         let meanings = meanings();
@@ -198,15 +216,37 @@ pub(crate) fn unit(path: &str, key: &Key) -> &'static str {
     UNITS.iter().find(|(end, _)| is_number && name.ends_with(end)).map_or("", |(_, unit)| unit)
 }
 
+/// What defaults or ranges are, where they are few.
+fn shown(texts: &BTreeSet<String>, n: usize) -> String {
+    match texts.len() {
+        0 => "-".to_owned(),
+        len if len > n => "depends".to_owned(),
+        _ => texts.iter().map(|text| cell(&largest(text))).collect::<Vec<_>>().join("; or "),
+    }
+}
+
+/// A key in lines of its own.
+fn said(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
+    let key = by_kind.values().fold(Key::default(), Key::merged);
+    let kinds: Vec<&str> = by_kind.keys().map(String::as_str).collect();
+    let unit =
+        Some(unit(path, &key)).filter(|unit| !unit.is_empty()).map_or_else(String::new, |unit| format!(", {unit}"));
+    let _ = write!(out, "{path}: {}{unit}; in {}\n  {meaning}\n", key.what(), kinds.join(", "));
+    for (name, texts, n) in [("default", &key.defaults, 3), ("allowed", &key.allowed, 2)] {
+        if !texts.is_empty() {
+            let _ = writeln!(out, "  {name}: {}", shown(texts, n));
+        }
+    }
+    if !key.names.is_empty() {
+        let names: Vec<&str> = key.names.iter().map(String::as_str).collect();
+        let _ = writeln!(out, "  names: {}", names.join(", "));
+    }
+}
+
 fn row(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
     let name = path.rsplit('.').next().unwrap_or(path);
     let key = by_kind.values().fold(Key::default(), Key::merged);
     let unit = unit(path, &key);
-    let shown = |texts: &BTreeSet<String>, n: usize| match texts.len() {
-        0 => "-".to_owned(),
-        len if len > n => "depends".to_owned(),
-        _ => texts.iter().map(|text| cell(&largest(text))).collect::<Vec<_>>().join("; or "),
-    };
     let kinds: Vec<&str> = by_kind.keys().map(String::as_str).collect();
     let _ = writeln!(
         out,
@@ -252,6 +292,22 @@ fn meaning_in<'m>(meanings: &'m Meanings, section: &str, key: &str) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_explained_by_its_path_its_name_or_its_section() {
+        let seen =
+            |path: &str| Seen { path: path.to_owned(), what: "text", allowed: "a, b".to_owned(), ..Seen::default() };
+        let mut keys = Keys::default();
+        keys.add("serving", ["trace.lengths", "trace.file", "workload.file"].map(seen).to_vec(), false);
+        for (asked, n) in [("trace.lengths", 1), ("file", 2), ("trace", 2), ("made_up", 0)] {
+            let rows = keys.rows_of(asked);
+            assert_eq!(rows.matches(": text; in serving").count(), n, "{asked}: {rows}");
+        }
+        assert!(
+            keys.rows_of("trace.lengths").starts_with("trace.lengths: text; in serving\n")
+                && keys.rows_of("lengths").contains("allowed: a, b")
+        );
+    }
 
     #[test]
     fn the_largest_numbers_are_shown_as_what_they_mean() {

@@ -13,9 +13,10 @@ use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
 use crate::borrowed;
-use crate::diagnostic::{Code, Finding, nearest};
+use crate::diagnostic::{Code, Finding};
 pub use asked::{items, number};
 use laid::{forget_places, insert, json};
+pub use said::unknown;
 use seen::Seen;
 
 /// Position that `--set` values carry; no file is that long.
@@ -329,7 +330,8 @@ impl Section<'_> {
 
     fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {
         let what = format!("`{}` is {}, expected {expected}", self.full(key), described(found));
-        self.find(Finding::error(Code::WrongType, at, what));
+        let finding = Finding::error(Code::WrongType, at, what);
+        self.find(found.as_str().map_or(finding.clone(), |text| borrowed::number(finding, text)));
     }
 
     /// A whole number within a range.
@@ -438,7 +440,8 @@ impl Section<'_> {
             return index;
         }
         let what = format!("`{}` is `{found}`", self.full(key));
-        self.find(unknown(Code::UnknownWord, what, &found, words.iter().copied(), at));
+        let finding = unknown(Code::UnknownWord, what, &found, words.iter().copied(), at);
+        self.find(borrowed::word(finding, &self.full(key), &found));
         default
     }
 
@@ -555,20 +558,6 @@ pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], mos
     found.sort_unstable();
     found.dedup();
     found
-}
-
-/// A finding about a name that is not known.
-pub fn unknown<'a>(
-    code: Code,
-    what: String,
-    found: &str,
-    names: impl IntoIterator<Item = &'a str>,
-    at: Place,
-) -> Finding {
-    let names: Vec<&str> = names.into_iter().collect();
-    let label =
-        nearest(found, names.iter().copied()).map_or_else(String::new, |near| format!("did you mean `{near}`?"));
-    Finding::error(code, at, what).label(label).help(format!("allowed are {}", names.join(", ")))
 }
 
 /// A value in words.

@@ -31,7 +31,12 @@ pub fn read(section: &mut Section<'_>) -> Recompute {
     let Some((value, at)) = section.take(KEY) else { return Recompute::Selective };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is neither a word nor a list of words", section.full(KEY));
-        section.refuse(Code::WrongType, at, what, format!("allowed are {ALLOWED}"));
+        let of_flag = match value {
+            ValueInner::Boolean(true) => "here it is `\"full\"`; ",
+            ValueInner::Boolean(false) => "here it is `\"none\"`; ",
+            _ => "",
+        };
+        section.refuse(Code::WrongType, at, what, format!("{of_flag}allowed are {ALLOWED}"));
         return Recompute::Selective;
     };
     Recompute::Modules(modules(section, &items, at))

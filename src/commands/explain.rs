@@ -30,6 +30,12 @@ pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return print(&keys().page());
     }
     let Some(text) = &args.code else { return print(&codes::listed()) };
+    // No key begins as a code does.
+    let is_code = text.trim_start_matches(['S', 's']).starts_with(|first: char| first.is_ascii_digit());
+    let rows = if is_code { String::new() } else { keys().rows_of(text) };
+    if !rows.is_empty() {
+        return print(&rows);
+    }
     let code: Code = text.parse().map_err(|why: codes::NoCode| {
         Failure::Input(format!("error[{}]: {why}\n  = `skrull-sim explain` lists all", Code::UnknownCode))
     })?;

@@ -35,6 +35,32 @@ pub fn of_text(text: &str) -> Option<&'static str> {
     is_tokens.then_some("a data set: a training scenario names it as `workload.file = \"FILE\"`")
 }
 
+/// What a text reads like that is neither TOML nor of a known stack, and what to give in its place; `None` where it is nothing of the kind.
+pub fn reads_like(text: &str) -> Option<&'static str> {
+    let head = crate::head(text);
+    let lines: Vec<&str> = head.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let begins = |marks: &[&str]| lines.iter().filter(|line| marks.iter().any(|mark| line.starts_with(mark))).count();
+    if head.starts_with("#!") && head.contains("sh")
+        || begins(&["torchrun ", "srun ", "sbatch ", "python ", "export "]) > 0
+    {
+        return Some(
+            "it reads like a script that starts no program of a stack below: give the one that starts the training or the server",
+        );
+    }
+    if begins(&["import ", "from ", "def ", "class "]) > 1 {
+        return Some("it reads like a Python program: give the command that starts it, or its configuration");
+    }
+    let is_key = |line: &&&str| {
+        let key = line.split_once(':').map_or("", |(key, _)| key);
+        !key.is_empty() && key.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-')
+    };
+    let n_keys = lines.iter().filter(is_key).count();
+    if n_keys > 1 && n_keys * 4 > lines.iter().filter(|line| !line.starts_with([' ', '#', '-'])).count() * 3 {
+        return Some("it reads like a YAML that says neither a training job nor a server of a stack below");
+    }
+    head.trim_start().starts_with('{').then_some("it is JSON that no stack below has")
+}
+
 /// What a file that is no text is, by its name.
 pub fn of_name(name: &str) -> Option<&'static str> {
     let ending = std::path::Path::new(name).extension()?.to_str()?;
@@ -64,6 +90,15 @@ mod tests {
         ] {
             assert!(of_text(text).is_some_and(|found| found.contains(part)), "{text}");
         }
+        for (text, part) in [
+            ("#!/bin/bash\npython3 -c 'print(1)'\n", "a script"),
+            ("import torch\nfrom x import y\nprint(y)\n", "a Python program"),
+            ("name: a\nvalue: 3\nlist:\n  - x\n", "a YAML"),
+            ("{\"a\": 1}", "JSON"),
+        ] {
+            assert!(reads_like(text).is_some_and(|found| found.contains(part)), "{text}");
+        }
+        assert_eq!(reads_like("kind = \"training\"\nseed = \n"), None);
         assert_eq!(of_text("kind = \"training\"\n"), None);
         assert!(of_name("data/corpus.bin").is_some_and(|found| found.contains(".idx")));
         assert_eq!(of_name("train.sh"), None);

@@ -119,6 +119,15 @@ impl Table {
         Self { rows: lines.map(row).collect() }
     }
 
+    /// The same with the rows of a common table behind it, but for names that it has itself.
+    #[must_use]
+    pub fn over(mut self, common: &Self) -> Self {
+        let own: Vec<&str> = self.rows.iter().map(|known| known.name).collect();
+        let further: Vec<Known> = common.rows.iter().filter(|known| !own.contains(&known.name)).copied().collect();
+        self.rows.extend(further);
+        self
+    }
+
     /// Every row.
     pub fn rows(&self) -> &[Known] {
         &self.rows
@@ -358,7 +367,14 @@ impl<'t> Flags<'t> {
                 let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
                 let names = self.table.rows().iter().map(|known| known.name);
                 let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`?", self.mark));
-                let help = near.unwrap_or_else(|| "it is taken to change neither time nor memory".to_owned());
+                // What such names say matters nearly always.
+                let may_matter = ["fp8", "fp4", "moe"].iter().any(|part| flag.name.contains(part));
+                let taken = if may_matter {
+                    "time and memory are counted without it, and its name says that it may change both"
+                } else {
+                    "it is taken to change neither time nor memory"
+                };
+                let help = near.unwrap_or_else(|| taken.to_owned());
                 self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at.clone()), what).help(help));
             }
         }

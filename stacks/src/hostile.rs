@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 18] = [
+const FILES: [(Stack, &str); 21] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -94,6 +94,21 @@ const FILES: [(Stack, &str); 18] = [
         Stack::Vllm,
         "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    environment:\n      - TP=2\n    command: >\n      --model ${MODEL:-llama-3-8b}\n      \
          --tensor-parallel-size 2\n    deploy:\n      replicas: 2\n  web:\n    image: nginx\n    entrypoint: [nginx, -g]\n",
+    ),
+    (
+        Stack::Trainer,
+        "base_model: Qwen/Qwen3-8B\nsequence_len: 4096\nsample_packing: true\nadapter: qlora\nlora_target_modules:\n  - q_proj\n  - v_proj\nfsdp:\n  - full_shard\n\
+         fsdp_config: {offload_params: true, fsdp_version: 2}\ngradient_accumulation_steps: 4\noptimizer: adamw_bnb_8bit\nbf16: auto\n",
+    ),
+    (
+        Stack::Trainer,
+        "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --config_file a.yaml src/train_bash.py --model_name_or_path Qwen/Qwen3-8B --deepspeed ds_z3.json \\\n\
+         --finetuning_type lora --lora_target q_proj,v_proj --cutoff_len 1024 --bf16 --per_device_train_batch_size=2 --config x.yaml a=b\n",
+    ),
+    (
+        Stack::Trainer,
+        "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_attn_modules: ['q_proj', 'v_proj']\n  apply_lora_to_mlp: True\n\
+         optimizer:\n  _component_: torch.optim.AdamW\nbatch_size: 2\nbatch_size_val: ${batch_size}\ndtype: bf16\n",
     ),
     (
         Stack::Trtllm,

@@ -33,6 +33,8 @@ pub(crate) struct Job {
     pub(crate) batch: Option<u64>,
     /// Sequences of a replica; one micro-batch, where no key says it.
     pub(crate) of_replica: Option<u64>,
+    /// Whether a number of GPUs that nobody says is an error, and no warning: states that are shared by one GPU are no answer.
+    pub(crate) asks_for_gpus: bool,
     /// GPUs, and those of a node.
     pub(crate) gpus: (Option<u32>, Option<u32>),
     /// Other keys: section, name, value as TOML, remark.
@@ -48,6 +50,19 @@ impl Job {
     /// A key with a word.
     pub(crate) fn word(&mut self, at: (&'static str, &'static str), word: &str, remark: &'static str) {
         self.keys.push((at.0, at.1, crate::document::quoted(word), remark));
+    }
+
+    /// The stage of ZeRO, where a key says it: the last one counts.
+    pub(crate) fn zero(&self) -> Option<u64> {
+        let of_zero = |(section, name, value, _): &(&str, &str, String, &str)| {
+            (*section == "parallel" && *name == "zero").then(|| value.parse().ok()).flatten()
+        };
+        self.keys.iter().rev().find_map(of_zero)
+    }
+
+    /// Whether ranks share states.
+    pub(crate) fn is_sharded(&self) -> bool {
+        self.zero().is_some_and(|stage| stage > 0)
     }
 
     /// PyTorch's own modules under fully sharded parameters. With other parameters the states of such modules are not known.
@@ -125,17 +140,25 @@ impl Job {
         machine.nodes.map(|nodes| u64::from(nodes) * self.per_node(machine)).or(self.gpus.0.map(u64::from))
     }
 
+    fn gpus_are_not_said(&self, flags: &mut Flags<'_>, n_gpus: u64) {
+        let help = "give `--set cluster.nodes=1 --set cluster.gpus_per_node=8`, or as many as there are";
+        if self.asks_for_gpus {
+            let what = "the file does not say how many GPUs there are, which share the model's states";
+            return flags.refuse(Code::MissingFlag, None, what, help);
+        }
+        let what = format!(
+            "the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill"
+        );
+        flags.warn(Code::MissingFlag, None, what, help);
+    }
+
     /// `[cluster]`; replicas that fill it.
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> u64 {
         let group = self.degrees.iter().product::<u64>().max(1);
         let (per_node, given) = (self.per_node(machine), self.n_gpus(machine));
         let n_gpus = given.or(self.dp.map(|dp| dp.saturating_mul(group))).unwrap_or(group);
         if given.is_none() && self.dp.is_none() {
-            let what = format!(
-                "the file does not say how many GPUs there are: {n_gpus} are taken, the fewest that the degrees fill"
-            );
-            let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
-            flags.warn(Code::MissingFlag, None, what, help);
+            self.gpus_are_not_said(flags, n_gpus);
         }
         let dp = self.dp.unwrap_or(n_gpus / group);
         if dp.saturating_mul(group) != n_gpus {

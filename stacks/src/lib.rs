@@ -27,6 +27,7 @@ mod hostile;
 mod job;
 pub mod launch;
 pub mod llm_d;
+mod load;
 pub mod megatron;
 mod positional;
 pub mod schedule;
@@ -39,6 +40,7 @@ pub mod shell;
 mod tables;
 pub mod targets;
 pub mod torchtitan;
+pub mod trainer;
 pub mod trtllm;
 mod variables;
 pub mod verl;
@@ -74,6 +76,8 @@ hw::words! {
         Bridge = "Megatron Bridge",
         /// Dynamo: the deployment of a fleet.
         Dynamo = "Dynamo",
+        /// Hugging Face's Trainer, Axolotl, LLaMA-Factory, TRL and torchtune: a YAML, or a script with their words.
+        Trainer = "Hugging Face Trainer (Axolotl, LLaMA-Factory, TRL, torchtune)",
     }
 }
 
@@ -100,6 +104,8 @@ pub struct Machine {
     pub bucket_tokens: Option<u64>,
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
+    /// How requests arrive, as overrides say it.
+    pub arrivals: Option<String>,
     /// Files beside the one that is read, by the names that it gives them.
     pub files: Vec<(String, String)>,
 }
@@ -124,6 +130,7 @@ impl Machine {
             batch: positive("training.batch_size"),
             bucket_tokens: positive("training.bucket_tokens"),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
+            arrivals: value("trace.arrivals"),
             files: Vec::new(),
         }
     }
@@ -167,7 +174,21 @@ pub fn named_beside(text: &str) -> Vec<String> {
     });
     let names = values.map(|value| value.trim_matches(['"', '\'']).to_owned());
     let is_bare = |name: &String| !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
-    names.filter(is_bare).take(1).collect()
+    let schedule: Vec<String> = names.filter(is_bare).take(1).collect();
+    if schedule.is_empty() { trainer::named_beside(text) } else { schedule }
+}
+
+/// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
+pub fn beside(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut names = named_beside(text);
+    for _ in 0..2 {
+        let found = names.iter().filter_map(|name| Some((name.clone(), read(name)?)));
+        let found: Vec<(String, String)> = found.collect();
+        names = found.iter().flat_map(|(_, text)| named_beside(text)).collect();
+        files.extend(found);
+    }
+    files
 }
 
 /// What a foreign file says, as a scenario.
@@ -207,10 +228,14 @@ pub fn recognise(text: &str) -> Option<Stack> {
         || torchtitan::configurations::is_script(text)
     {
         Some(Stack::Torchtitan)
+    } else if trainer::is_job(text) {
+        Some(Stack::Trainer)
     } else if bridge::import::has_overrides(text) {
         Some(Stack::Bridge)
     } else if has(&["--num-layers", "--tensor-model-parallel-size", "pretrain_", "MODEL_ARGS:"]) {
         Some(Stack::Megatron)
+    } else if trainer::is_launch(text) {
+        Some(Stack::Trainer)
     } else {
         None
     }
@@ -244,6 +269,7 @@ fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
         Stack::Verl => verl::import(text, machine),
         Stack::Bridge => bridge::import::import(text, machine),
         Stack::Dynamo => dynamo::import(text, machine),
+        Stack::Trainer => trainer::import(text, machine),
     }
 }
 

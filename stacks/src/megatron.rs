@@ -3,6 +3,7 @@
 //! What flags mean is that of `megatron/training/arguments.py` (the version stands in `tables/megatron.tsv`). Degrees that do not divide and
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
+mod attention;
 pub(crate) mod export;
 mod hybrid;
 mod layers;
@@ -103,7 +104,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         let degrees = Degrees::read(&mut flags, &shape, gpus, machine);
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
         parallel::write(&mut flags, &mut out, &degrees, &shape);
-        training(&mut flags, &mut out, &degrees, &shape);
+        training(&mut flags, &mut out, &degrees, (&shape, machine));
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
     let refusals = rules::combinations(&flags, stack == STACK);
@@ -154,7 +155,7 @@ pub(crate) struct Shape {
 }
 
 /// `[training]`, `[overlap]`, `[experts]` and `[workload]`.
-fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape: &Shape) {
+fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape, machine): (&Shape, &Machine)) {
     let micro_batch = flags.count("micro-batch-size", 1..=1_000_000).unwrap_or(1);
     let replicas = u64::from(degrees.dp());
     let of_schedule = last_batch(flags);
@@ -177,12 +178,11 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     out.set("training", "predicting_layers", shape.n_predicting, "--mtp-num-layers");
     loss(flags, out);
     precision(flags, out);
-    let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
-        || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
-    recompute(flags, out, is_unfused);
+    let unfused_by = attention::unfused_by(flags, machine);
+    recompute(flags, out, unfused_by.is_some());
     optimizer::optimizer(flags, out);
-    if is_unfused {
-        out.word("training", "attention", "unfused", "--attention-backend, --transformer-impl");
+    if let Some(remark) = unfused_by {
+        out.word("training", "attention", "unfused", remark);
     }
     let sync = if flags.is("overlap-grad-reduce") { "overlapped" } else { "at_end" };
     out.word("training", "gradient_sync", sync, "--overlap-grad-reduce");
@@ -367,7 +367,7 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
     let is_half = flags.is("bf16") || flags.is("fp16");
     if !is_half {
         let what = "neither `--bf16` nor `--fp16` is given: Megatron-LM computes in 32 bits, which is taken as 16 here";
-        let help = "time and memory come out smaller than they are";
+        let help = "products come out faster and activations smaller than they are; states come out as 18 bytes a parameter, and 32 bits have 16";
         flags.warn(Code::NotModelled, None, what, help);
     }
     out.word(

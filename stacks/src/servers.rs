@@ -404,7 +404,8 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     if layout.n_nodes > 1 {
         words.push(format!("--gpus_per_node {}", layout.tp * layout.ranks * layout.pp / layout.n_nodes));
     }
-    words.push(format!("--max_batch_size {}", engine.sequences_max));
+    // A plan's limit is of the replica, the option's of one micro-batch: every stage has one.
+    words.push(format!("--max_batch_size {}", (engine.sequences_max / layout.pp.max(1)).max(1)));
     words.push(format!("--max_num_tokens {}", engine.tokens_max));
     words.extend(room::length(engine).map(|tokens| format!("--max_seq_len {tokens}")));
     let role = match layout.role {

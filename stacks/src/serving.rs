@@ -13,6 +13,7 @@ use crate::batching::CHUNKS;
 use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::{Flag, Flags, Table};
+use crate::load::Load;
 use crate::{Imported, Machine};
 
 /// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
@@ -73,6 +74,8 @@ pub(crate) struct Server {
     pub(crate) drafts: Option<(u64, Drafter)>,
     /// Adapters beside the model.
     pub(crate) adapters: Option<Adapters>,
+    /// What the command line says of requests.
+    pub(crate) load: Load,
 }
 
 impl Server {
@@ -93,6 +96,7 @@ impl Server {
             formats: [None, None],
             drafts: None,
             adapters: None,
+            load: Load::NOTHING,
         }
     }
 
@@ -101,6 +105,18 @@ impl Server {
         let Some(name) = flags.last_of(names) else { return };
         if let Some(n) = flags.count(name, 1..=most) {
             self.keys.push((key, n.to_string(), format!("--{name}")));
+        }
+    }
+
+    /// A whole number that each of so many micro-batches has.
+    pub(crate) fn times(&mut self, flags: &mut Flags<'_>, (key, name): (&'static str, &str), n: u64) {
+        const MOST: u64 = 65_536;
+        if flags.find(name).is_none() {
+            return;
+        }
+        if let Some(each) = flags.count(name, 1..=MOST) {
+            let remark = if n > 1 { format!("--{name}, of each of {n} stages") } else { format!("--{name}") };
+            self.keys.push((key, each.saturating_mul(n).min(MOST).to_string(), remark));
         }
     }
 
@@ -156,6 +172,7 @@ impl Server {
     /// The checkpoint: what the command line names, else the path that the file gives. The name under which it is served counts where the path says
     /// nothing, or no formats of that model.
     pub(crate) fn named(&mut self, flags: &mut Flags<'_>, machine: &Machine, given: Option<String>) {
+        self.load = Load::of(machine);
         if machine.model.is_some() {
             return self.model.clone_from(&machine.model);
         }
@@ -222,13 +239,7 @@ impl Server {
         out.word("", "kind", "serving", "");
         out.set("", "seed", 0, "");
         self.model(flags, &mut out);
-        out.word("trace", "lengths", "azure-conv", "stands for your requests: nothing in a command says them");
-        out.set("trace", "requests", 1000, "");
-        out.word("trace", "arrivals", "poisson", "");
-        out.set("trace", "rate_per_s", "1.0", "");
-        let what = "a command says nothing of requests: 1,000 of `azure-conv` at one a second are taken";
-        let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
-        flags.warn(Code::MissingFlag, None, what, help);
+        self.load.write(flags, &mut out);
         self.engine(flags, &mut out);
         out
     }

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::flags::{Effect, Known, Table};
-use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trtllm, verl, vllm};
+use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trainer, trtllm, verl, vllm};
 
 /// Values that are tried where a flag is no choice of a few words.
-const VALUES: [&str; 16] = [
+const VALUES: [&str; 19] = [
     "",
     "0",
     "1",
@@ -23,6 +23,9 @@ const VALUES: [&str; 16] = [
     "llama-3-8b",
     "0:1",
     "a=b c=d",
+    "eager",
+    "bfloat16",
+    "no_prefetch",
 ];
 
 /// A stack's table, files in which its flags have a meaning, and how such a file says one flag more.
@@ -175,6 +178,65 @@ fn rows_of_deepspeed_are_read() {
             "{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
         ],
         with: json,
+    });
+}
+
+#[test]
+fn rows_of_the_trainer_are_read() {
+    check(&Rows {
+        stack: Stack::Trainer,
+        table: &trainer::TRAINER,
+        files: &[
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nmax_length: 512\nper_device_train_batch_size: 1",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nfsdp: full_shard",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_peft: true",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_deepspeed: true",
+        ],
+        with: yaml,
+    });
+}
+
+#[test]
+fn rows_of_axolotl_are_read() {
+    check(&Rows {
+        stack: Stack::Trainer,
+        table: &trainer::AXOLOTL,
+        files: &[
+            "base_model: Qwen/Qwen3-8B\nsequence_len: 512\nnum_processes: 8",
+            "base_model: Qwen/Qwen3-8B\nadapter: lora\nnum_processes: 8\nbf16: false",
+            "base_model: Qwen/Qwen3-8B\nnum_processes: 8\nmicro_batch_size: 1\nfsdp: full_shard",
+            "base_model: Qwen/Qwen3-8B\nnum_processes: 8\nmicro_batch_size: 1\nuse_deepspeed: true",
+        ],
+        with: yaml,
+    });
+}
+
+#[test]
+fn rows_of_llama_factory_are_read() {
+    check(&Rows {
+        stack: Stack::Trainer,
+        table: &trainer::LLAMA_FACTORY,
+        files: &[
+            "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8",
+            "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\nnum_processes: 8",
+            "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8\nfsdp: full_shard",
+            "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8\nuse_deepspeed: true",
+        ],
+        with: yaml,
+    });
+}
+
+#[test]
+fn rows_of_torchtune_are_read() {
+    check(&Rows {
+        stack: Stack::Trainer,
+        table: &trainer::TORCHTUNE,
+        files: &[
+            "model:\n  _component_: torchtune.models.qwen3.qwen3_8b\noptimizer:\n  a: b\ntokenizer:\n  max_seq_len: 512\nnproc_per_node: 8",
+            "model:\n  _component_: torchtune.models.qwen3.lora_qwen3_8b\noptimizer:\n  a: b\ntokenizer:\n  max_seq_len: 512\nnproc_per_node: 8",
+        ],
+        with: yaml,
     });
 }
 

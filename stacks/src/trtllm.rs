@@ -156,7 +156,8 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);
     experts(&mut server, &mut flags);
     server.nodes = Server::degree(&mut flags, &["gpus-per-node"]).map(|per_node| server.n_gpus().div_ceil(per_node));
-    server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
+    // An option is of one micro-batch, and every stage has one (`get_max_num_sequences` in tensorrt_llm/_torch/pyexecutor/model_engine.py).
+    server.times(&mut flags, ("max_sequences", "max-batch-size"), server.pp);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
     chunks(&mut server, &flags);
     waits(&mut server, &mut flags);

@@ -173,7 +173,9 @@ impl fmt::Display for Code {
 #[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum NoCode {
     /// It is not written like one.
-    #[error("`{word}` is no code; codes are `S` and three digits")]
+    #[error(
+        "`{word}` is neither a code, which are `S` and three digits, nor a key of a scenario (`explain --keys` lists all)"
+    )]
     Form { word: String },
     /// No finding has it.
     #[error("no finding has the code `{word}`; the nearest are {}", near.iter().map(Code::to_string).collect::<Vec<_>>().join(", "))]

@@ -1,5 +1,6 @@
 //! The JSON configuration of DeepSpeed → a training scenario. It says neither model nor length: the command line does.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
@@ -45,8 +46,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let cp = count("sequence_parallel_size").unwrap_or(1);
     job.degrees = [tp, 1, cp];
     sizes(&mut flags, &mut job, machine, sizes_of_step);
-    let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
-    job.key(("parallel", "zero"), stage, "zero_optimization.stage");
+    let stage = stage(&mut flags, &mut job);
     job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
     if cp > 1 {
         job.word(("parallel", "exchange"), "ulysses", "sequence_parallel_size");
@@ -54,25 +54,101 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     if tp > 1 {
         job.key(("parallel", "sequence_parallel"), false, "tensor_parallel: activations are whole on every rank");
     }
-    formats(&mut flags, &mut job);
-    states(&mut flags, &mut job, stage);
-    offload(&mut flags, &mut job);
     let is_several = accumulation.is_some_and(|steps| steps > 1);
-    let sync = match (flags.is("zero_optimization.overlap_comm"), stage) {
-        // Above ZeRO 1 a rank keeps its part of the gradients alone.
-        (true, 2) if is_several => "each_micro_batch",
-        (true, _) => "overlapped",
-        (false, _) => "at_end",
-    };
-    job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm, zero_optimization.stage");
+    exchanges(&mut flags, &mut job, (stage, is_several));
+    job.asks_for_gpus = job.is_sharded();
+    recompute(&mut flags, &mut job);
+    job.import(flags, machine)
+}
+
+fn stage(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
+    let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
+    job.key(("parallel", "zero"), stage, "zero_optimization.stage");
+    stage
+}
+
+/// Formats, states, and how gradients and parameters are exchanged.
+fn exchanges(flags: &mut Flags<'_>, job: &mut Job, (stage, is_several): (u64, bool)) {
+    formats(flags, job);
+    states(flags, job, stage);
+    offload(flags, job);
+    const BEHIND: &str = "zero_optimization.overlap_comm";
+    let is_behind = flags.is(BEHIND);
+    if stage < 3 {
+        sync(job, (stage, is_behind, is_several));
+    } else if flags.find(BEHIND).is_some() && !is_behind {
+        flags.not_modelled(BEHIND, "gradients of stage 3 are reduced behind the backward pass");
+    }
     if stage == 3 && flags.find("zero_optimization.stage3_prefetch_bucket_size").is_some_and(|flag| flag.value() == "0")
     {
         for direction in ["forward_prefetch", "backward_prefetch"] {
             job.key(("overlap", direction), false, "zero_optimization.stage3_prefetch_bucket_size");
         }
     }
-    recompute(&mut flags, &mut job);
-    job.import(flags, machine)
+}
+
+/// When gradients are reduced below stage 3, where no rank has room for whole ones.
+fn sync(job: &mut Job, (stage, is_behind, is_several): (u64, bool, bool)) {
+    let sync = match (is_behind, stage) {
+        // Above ZeRO 1 a rank keeps its part of the gradients alone.
+        (true, 2) if is_several => "each_micro_batch",
+        (true, _) => "overlapped",
+        (false, _) => "at_end",
+    };
+    job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm, zero_optimization.stage");
+}
+
+/// What a trainer fills in, and where it names the configuration.
+pub(crate) struct Filled {
+    /// Number format of the activations.
+    pub(crate) half: &'static str,
+    /// Whether gradients are added up over several micro-batches.
+    pub(crate) is_several: bool,
+    /// Where the trainer's file names it.
+    pub(crate) at: Range<usize>,
+}
+
+/// What a configuration says beside a trainer, which fills in `auto` and says the sizes of a step itself. Gives what is to be said of it.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Result<Vec<Finding>, Finding> {
+    const SIZES: [&str; 3] = ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"];
+    let at = || Some(filled.at.clone());
+    let unreadable =
+        |why| Finding::error(Code::UnreadableScript, at(), format!("DeepSpeed's file cannot be read: {why}"));
+    let json: Value = serde_json::from_str(text).map_err(unreadable)?;
+    let mut given = Vec::new();
+    keys(&json, "", (text, 0), &mut given);
+    given.retain(|flag| !SIZES.contains(&flag.name.as_str()));
+    for flag in &mut given {
+        flag.at = filled.at.clone();
+        let is_of_format = flag.name.strip_suffix(".enabled").filter(|format| ["bf16", "fp16"].contains(format));
+        if let Some(format) = is_of_format.filter(|_| flag.value().contains(UNKNOWN)) {
+            flag.values = vec![(format == filled.half).to_string()];
+        }
+    }
+    let mut flags = Flags::of_keys(given, &KEYS);
+    let stage = stage(&mut flags, job);
+    exchanges(&mut flags, job, (stage, filled.is_several));
+    if flags.is("activation_checkpointing.number_checkpoints") {
+        job.word(("training", "recompute"), "full", "activation_checkpointing.number_checkpoints");
+    }
+    flags.judge();
+    Ok(flags.findings)
+}
+
+/// The same without a configuration: a stage as accelerate or the name of a file says it.
+pub(crate) fn without_file(job: &mut Job, stage: u64, filled: &Filled) {
+    job.key(("parallel", "zero"), stage, "zero_stage, or the name of DeepSpeed's file");
+    job.word(
+        ("training", "gradient_dtype"),
+        if filled.half == "fp16" { "bf16" } else { "fp32" },
+        "DeepSpeed's default",
+    );
+    if stage < 3 {
+        sync(job, (stage, false, filled.is_several));
+    }
 }
 
 /// What backward computes again: where checkpoints are counted, each layer is one.
@@ -172,7 +248,7 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
         flags.warn(Code::UnknownValue, flags.at(name), what, "give `--set training.dtype=fp16` where it is that");
     } else if !is_fp16 && !is_bf16 {
         let what = "neither `bf16` nor `fp16` is enabled: DeepSpeed computes in 32 bits, which is taken as 16 here";
-        let help = "time and memory come out smaller than they are";
+        let help = "products come out faster and activations smaller than they are";
         flags.warn(Code::NotModelled, None, what, help);
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
@@ -345,6 +421,34 @@ mod tests {
         check(&format!("{fp16}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
         let off = both.replace("grads\": true", "grads\": false");
         check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"fp32\""], &[]);
+    }
+
+    #[test]
+    fn stage_three_has_one_way_to_reduce_gradients() {
+        let of = |parts: &str| {
+            found(&format!(
+                "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, \
+                 \"zero_optimization\": {{{parts}}}}}"
+            ))
+        };
+        let off = of("\"stage\": 3, \"overlap_comm\": false");
+        assert!(!off.scenario.contains("gradient_sync"), "{}", off.scenario);
+        assert!(off.findings.iter().any(|one| one.what == "`zero_optimization.overlap_comm false` is not modelled"));
+        assert!(of("\"stage\": 2, \"overlap_comm\": false").scenario.contains("gradient_sync = \"at_end\""));
+    }
+
+    #[test]
+    fn shares_of_states_ask_for_the_gpus_that_have_them() {
+        let text = |stage| {
+            format!(
+                "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {{\"stage\": {stage}}}}}"
+            )
+        };
+        for (stage, severity) in [(3, Severity::Error), (0, Severity::Warning)] {
+            let found = found(&text(stage)).findings;
+            let asked = found.iter().find(|one| one.what.contains("how many GPUs there are")).expect("it is said");
+            assert_eq!(asked.severity, severity, "{stage}");
+        }
     }
 
     #[test]

@@ -36,6 +36,8 @@ fn beside(flag: &Flag) -> Vec<Flag> {
             vec![one("recompute-granularity", Some("full")), one("recompute-method", Some("uniform"))]
         }
         "activations-checkpoint-method" => vec![one("recompute-granularity", Some("full"))],
+        "fp8-hybrid" => vec![one("fp8-format", Some("hybrid"))],
+        "fp8-e4m3" => vec![one("fp8-format", Some("e4m3"))],
         "num-key-value-heads" => vec![one("group-query-attention", None)],
         _ => Vec::new(),
     }
@@ -57,6 +59,8 @@ mod tests {
             ("--model-parallel-size 4", "tp = 4"),
             ("--model-parallel-size 4 --tensor-model-parallel-size 2", "tp = 2"),
             ("--moe-expert-parallel-size 4", "ep = 4"),
+            ("--fp8-hybrid", "products = \"fp8\""),
+            ("--fp8-e4m3", "products = \"fp8\""),
             ("--num-key-value-heads 4", "num_key_value_heads = 4"),
             ("--normalization rmsnorm --position-embedding-type alibi", "learned_positions = false"),
         ] {

@@ -37,6 +37,29 @@ fn a_word_that_no_flag_takes_is_refused_with_what_is_allowed() {
 }
 
 #[test]
+fn unknown_flags_of_formats_and_experts_are_not_called_harmless() {
+    for (flag, part) in [
+        ("--zz-fp8-zz", "may change both"),
+        ("--zz-moe-zz", "may change both"),
+        ("--zz-zz", "change neither time nor memory"),
+    ] {
+        let unknown = said(flag, Code::UnknownFlag);
+        assert!(unknown.len() == 1 && unknown[0].1.contains(part), "{flag}: {unknown:?}");
+    }
+    // A recipe of MS-AMP.
+    let named = said("--fp8-format hybrid --msamp", Code::NotModelled);
+    assert!(named.iter().any(|(what, _)| what == "`--msamp` is not modelled"), "{named:?}");
+}
+
+#[test]
+fn states_of_thirty_two_bits_are_said_to_be_smaller() {
+    let plain = BASE.replace("--bf16", "");
+    let found = import(&plain, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let help = of(&found, Code::NotModelled).iter().filter_map(|one| one.help.clone()).collect::<String>();
+    assert!(help.contains("18 bytes a parameter, and 32 bits have 16"), "{help}");
+}
+
+#[test]
 fn a_misspelt_word_is_shown_with_the_nearest() {
     for (flags, near) in [
         ("--attention-backend fussed", "fused"),

@@ -22,6 +22,14 @@ fn check(text: &str, expected: &[&str], codes: &[Code]) {
 }
 
 #[test]
+fn sequences_of_tensorrt_llm_are_those_of_all_stages() {
+    for (degrees, line) in [("", "max_sequences = 16"), ("--pp_size 4", "max_sequences = 64")] {
+        let text = format!("trtllm-serve Qwen/Qwen3-32B --tp_size 2 --max_batch_size 16 {degrees}");
+        assert!(scenario(&text).contains(line), "{}", scenario(&text));
+    }
+}
+
+#[test]
 fn a_model_that_is_named_takes_the_place_of_the_files() {
     for text in ["vllm serve meta-llama/Llama-3.1-70B-Instruct", "tensor_parallel_size: 8\nenable_attention_dp: true\n"]
     {

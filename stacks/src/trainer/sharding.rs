@@ -1,0 +1,332 @@
+//! What ranks of a job share, number formats, and states of the optimizer: by PyTorch's own modules, or by DeepSpeed.
+
+use input::diagnostic::{Code, Finding};
+
+use super::adapters::Trained;
+use super::{Dialect, is_on, step, word_of, words_of};
+use crate::Machine;
+use crate::deepspeed::import as engine;
+use crate::flags::{Flags, words};
+use crate::job::Job;
+use crate::megatron::HOST_GB_PER_S;
+
+/// What decides how a job shares its states.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) dialect: Dialect,
+    pub(super) machine: &'a Machine,
+    pub(super) trained: Trained,
+    /// The file.
+    pub(super) text: &'a str,
+}
+
+/// How states are shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// A copy on every rank (DDP).
+    Copies,
+    /// PyTorch's modules with shares, as so high a stage of ZeRO.
+    Shares(u64),
+    /// DeepSpeed, by the word that asks for it.
+    Engine(String),
+}
+
+/// Keys that name a file of DeepSpeed, or its stage.
+const OF_ENGINE: [&str; 6] =
+    ["deepspeed", "deepspeed_config", "deepspeed_config_file", "zero_stage", "use_deepspeed", "distributed_type"];
+/// Keys of which the number is ranks that share everything.
+const RANKS: [&str; 2] = ["dp_shard_size", "data_parallel_shard_dim"];
+/// Stage that accelerate gives to DeepSpeed where nothing says one.
+const USUAL_STAGE: u64 = 2;
+/// Words of FSDP's strategies, with their stage (`ShardingStrategy` of PyTorch, whose numbers accelerate takes too).
+const STRATEGIES: [(&str, u64); 14] = [
+    ("full_shard", 3),
+    ("1", 3),
+    ("true", 3),
+    ("shard_grad_op", 2),
+    ("2", 2),
+    ("false", 2),
+    ("no_shard", 0),
+    ("3", 0),
+    ("hybrid_shard", 3),
+    ("4", 3),
+    ("hybrid_shard_zero2", 2),
+    ("_hybrid_shard_zero2", 2),
+    ("5", 2),
+    ("fsdp", 3),
+];
+
+/// Reads them.
+pub(super) fn sharding(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
+    let half = half(flags, asked.dialect);
+    let dtype = half.unwrap_or("bf16");
+    job.word(("training", "dtype"), dtype, "bf16, fp16, mixed_precision, dtype");
+    match sharing(flags, job, asked) {
+        Sharing::Engine(name) => of_engine(flags, job, asked, (&name, dtype)),
+        Sharing::Shares(stage) => of_modules(flags, job, asked, (stage, half)),
+        Sharing::Copies => of_modules(flags, job, asked, (0, half)),
+    }
+    moments(flags, job);
+    if asked.trained == Trained::Adapters {
+        without_states(job);
+    }
+    if job.is_sharded() {
+        job.asks_for_gpus = true;
+    }
+}
+
+fn sharing(flags: &mut Flags<'_>, job: &Job, asked: Asked<'_>) -> Sharing {
+    let is_of_engine = |flags: &Flags<'_>, name: &str| {
+        let value = flags.find(name).map_or_else(String::new, crate::flags::Flag::value);
+        match name {
+            "distributed_type" => value.eq_ignore_ascii_case("deepspeed"),
+            _ => !value.is_empty() && !value.eq_ignore_ascii_case("false"),
+        }
+    };
+    if let Some(name) = OF_ENGINE.into_iter().find(|name| is_of_engine(flags, name)) {
+        return Sharing::Engine(name.to_owned());
+    }
+    let is_fsdp = flags.find("distributed_type").is_some_and(|flag| flag.value().eq_ignore_ascii_case("fsdp"));
+    if flags.find("distributed_type").is_some_and(|flag| flag.value() == "MEGATRON_LM") {
+        flags.not_modelled("distributed_type", "the step is that of PyTorch's modules: give Megatron-LM's own flags");
+    }
+    let names: Vec<String> = words_of(flags, "parallel.zero");
+    let is_given = names.iter().any(|name| name != "distributed_type");
+    if is_fsdp || is_given {
+        return Sharing::Shares(stage(flags, &names));
+    }
+    // torchtune's recipes for several devices shard everything.
+    let n_gpus = job.n_gpus(asked.machine);
+    let is_several = n_gpus.map_or_else(|| asked.text.contains("_distributed"), |n| n > 1);
+    if asked.dialect == Dialect::Torchtune && is_several { Sharing::Shares(3) } else { Sharing::Copies }
+}
+
+/// The stage of ZeRO of FSDP's strategy; everything is shared without one.
+fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
+    for name in names.iter().filter(|name| *name != "distributed_type" && *name != "use_fsdp") {
+        let Some(value) = flags.text(name) else { continue };
+        let value = value.to_lowercase();
+        if RANKS.contains(&name.as_str()) {
+            return if value == "1" { 0 } else { 3 };
+        }
+        let found = words(&value).find_map(|word| STRATEGIES.iter().find(|(known, _)| *known == word));
+        if let Some((word, stage)) = found {
+            if word.contains("hybrid") || ["4", "5"].contains(word) {
+                let why =
+                    "shares are taken over all ranks: `--set parallel.replicate=…`, the nodes, says groups of them";
+                flags.not_modelled(name, why);
+            }
+            return *stage;
+        }
+    }
+    3
+}
+
+/// Number format of mixed precision; `None` where all is in 32 bits, or in that of the parameters.
+fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
+    let is_16 = |word: &str| {
+        [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word)
+    };
+    if is_on(flags, "bf16") || is_on(flags, "bfloat16") {
+        return Some("bf16");
+    }
+    if is_on(flags, "fp16") {
+        return Some("fp16");
+    }
+    let names =
+        ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || dialect == Dialect::Torchtune);
+    let found = names.filter_map(|name| flags.text(name)).find_map(|word| is_16(&word).map(|(_, half)| half));
+    // Axolotl's `bf16` is `auto`; TRL takes it where `fp16` is not set; LLaMA-Factory's `pure_bf16` says it too.
+    let is_usual = match dialect {
+        Dialect::Axolotl | Dialect::Trl => flags.find("bf16").is_none(),
+        _ => has_narrow_parameters(flags, dialect),
+    };
+    let found = found.or(is_usual.then_some("bf16"));
+    if found.is_none() {
+        let what =
+            "neither `bf16` nor `fp16` is given: the Trainer computes in 32 bits then, which is taken as 16 here";
+        flags.warn(
+            Code::NotModelled,
+            None,
+            what,
+            "products come out faster than they are; give `bf16` or `fp16` where it is meant",
+        );
+    }
+    found
+}
+
+/// Whether parameters that are trained have 16 bits themselves, where anything has: Axolotl and torchtune load them so, and others do where a word says it.
+fn has_narrow_parameters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
+    let is_16 = |word: String| ["bfloat16", "bf16", "torch.bfloat16", "true"].contains(&word.to_lowercase().as_str());
+    match dialect {
+        Dialect::Axolotl => true,
+        Dialect::Torchtune => flags.text("dtype").is_none_or(is_16),
+        Dialect::LlamaFactory => is_on(flags, "pure_bf16"),
+        Dialect::Trl | Dialect::Trainer => {
+            word_of(flags, "optimizer.master").and_then(|name| flags.text(&name)).is_some_and(is_16)
+        }
+    }
+}
+
+/// Modules of PyTorch, copied or shared.
+fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, half): (u64, Option<&'static str>)) {
+    let is_all = asked.trained == Trained::All;
+    // Frozen weights are shared by stage 3 alone.
+    let stage = if is_all || stage == 3 { stage } else { 0 };
+    job.key(("parallel", "zero"), stage, "fsdp, fsdp_sharding_strategy, dp_shard_size");
+    job.word(("training", "framework"), "pytorch", "modules of Hugging Face or torchtune, one by one");
+    replicas(flags, job, stage);
+    if !is_all {
+        return;
+    }
+    // Under FSDP accelerate widens what is trained (`accelerator.py`, "Upcasted low precision parameters"); torchtune does not.
+    let is_widened = stage > 0 && asked.dialect != Dialect::Torchtune && half.is_some();
+    let is_narrow = !is_widened && half == Some("bf16") && has_narrow_parameters(flags, asked.dialect);
+    if is_narrow {
+        job.word(("optimizer", "master"), "none", "parameters in 16 bits are updated themselves");
+    }
+    job.word(("training", "gradient_dtype"), if is_narrow { "bf16" } else { "fp32" }, "of the parameters");
+    if stage > 0 && step::accumulates(job) && asked.dialect != Dialect::Torchtune {
+        let why = "whole gradients that accelerate keeps between micro-batches (`no_sync`) are not counted: they are reduced behind each one";
+        flags.not_modelled("gradient_accumulation_steps", why);
+    }
+    on_host(flags, job);
+}
+
+/// Groups of ranks that hold everything together.
+fn replicas(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+    let given = word_of(flags, "parallel.replicate").and_then(|name| flags.count(&name, 1..=100_000));
+    if let Some(n) = given.filter(|n| *n > 1 && stage > 0) {
+        job.key(("parallel", "replicate"), n, "dp_replicate_size, data_parallel_replicate_dim");
+    }
+    let prefetch = word_of(flags, "overlap.backward_prefetch").and_then(|name| flags.text(&name));
+    if stage == 3 && prefetch.is_some_and(|word| word.eq_ignore_ascii_case("no_prefetch")) {
+        job.key(("overlap", "backward_prefetch"), false, "fsdp_backward_prefetch");
+    }
+}
+
+/// States of the optimizer on the host, where parameters are sent there too.
+fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
+    let lists = flags.text("fsdp").is_some_and(|value| words(&value).any(|word| word == "offload"));
+    let named =
+        ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
+    let Some(name) = named.or(lists.then_some("fsdp")) else { return };
+    job.key(("optimizer", "offload_ratio"), 1, "fsdp_offload_params, fsdp_cpu_offload");
+    job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, "assumed: what the host's memory moves for each GPU");
+    flags
+        .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
+}
+
+/// DeepSpeed, by its file, by the stage that accelerate is given, or by the name of a file that is not there.
+fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half): (&str, &'static str)) {
+    let path = OF_ENGINE[..3].iter().find_map(|name| flags.text(name).filter(|value| value.ends_with(".json")));
+    let bare = path.as_ref().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
+    let beside = bare.as_ref().and_then(|bare| asked.machine.beside(bare));
+    let at = flags.at(name).unwrap_or(0..0);
+    if let Some(text) = beside {
+        let filled = engine::Filled { half, is_several: step::accumulates(job), at };
+        match engine::beside_trainer(text, job, &filled) {
+            Ok(findings) => flags.findings.extend(findings),
+            Err(finding) => flags.findings.push(finding),
+        }
+    } else {
+        let stage = stage_of_engine(flags, asked.machine, (bare.as_deref(), name));
+        engine::without_file(job, stage, &engine::Filled { half, is_several: step::accumulates(job), at });
+        of_accelerate(flags, job);
+    }
+    frameworks(flags, job, asked.trained);
+}
+
+/// Whose kernels count. With frozen weights, and with shares, ranks of the engine hold what PyTorch's modules do.
+fn frameworks(flags: &mut Flags<'_>, job: &mut Job, trained: Trained) {
+    let stage = job.zero().unwrap_or(0);
+    if trained == Trained::Adapters && stage < 3 {
+        job.key(("parallel", "zero"), 0, "frozen weights are shared by stage 3 alone");
+    }
+    if trained == Trained::Adapters || stage >= 2 {
+        return job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
+    }
+    let what = "kernels of PyTorch modules that wait for the host are not counted beside ZeRO 0 or 1 of DeepSpeed";
+    let help = "give `--set training.framework=pytorch`, which counts them, and parameters in 32 bits";
+    flags.warn(Code::NotModelled, None, what, help);
+}
+
+/// The stage without the file: accelerate's, or that of the file's name.
+fn stage_of_engine(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Option<&str>, &str)) -> u64 {
+    if flags.find("zero_stage").is_some() {
+        return flags.count("zero_stage", 0..=3).unwrap_or(2);
+    }
+    if machine.states(&["parallel.zero"]) {
+        return 2;
+    }
+    let of_name = file.and_then(|file| {
+        let lower = file.to_lowercase();
+        let digit = ["zero", "stage", "z"].into_iter().find_map(|mark| {
+            let rest = lower.split_once(mark)?.1.trim_start_matches(['_', '-']);
+            rest.chars().next()?.to_digit(10)
+        });
+        digit.filter(|stage| *stage <= 3)
+    });
+    let at = flags.at(name);
+    if file.is_none() && ["use_deepspeed", "distributed_type"].contains(&name) {
+        let what = format!("nothing says the stage of ZeRO: {USUAL_STAGE}, accelerate's own, is taken");
+        flags.warn(Code::MissingFlag, at, what, "give `--zero_stage`, or `--set parallel.zero=3`");
+        return USUAL_STAGE;
+    }
+    let shown = file.unwrap_or("the configuration of DeepSpeed");
+    if let Some(stage) = of_name {
+        let what = format!("`{shown}` does not lie beside this file: ZeRO {stage} is taken, as its name says");
+        flags.findings.push(Finding::warning(Code::MissingFlag, at, what).help("put it into the same folder"));
+        return stage.into();
+    }
+    let what = format!("`{shown}` is not read, and nothing says the stage of ZeRO");
+    flags.refuse(Code::MissingFlag, at, what, "put the file into the same folder, or give `--set parallel.zero=2`");
+    2
+}
+
+/// States on the host by accelerate's own words.
+fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job) {
+    if flags.text("offload_optimizer_device").is_some_and(|word| word == "cpu") {
+        job.key(("optimizer", "offload_ratio"), 1, "offload_optimizer_device");
+        job.key(
+            ("optimizer", "host_memory_gb_per_s"),
+            HOST_GB_PER_S,
+            "assumed: what the host's memory moves for each GPU",
+        );
+    }
+}
+
+/// Adam of any kernel, or another rule.
+fn moments(flags: &mut Flags<'_>, job: &mut Job) {
+    let Some(name) = word_of(flags, "optimizer.first_moment") else { return };
+    let Some(word) = flags.text(&name) else { return };
+    let lower = word.to_lowercase();
+    let is_adam =
+        lower.contains("adam") && !lower.contains("mini") && !lower.contains("4bit") && !lower.contains("adama");
+    if !is_adam {
+        return flags.not_modelled(&name, "memory, time and exchanges are those of Adam");
+    }
+    if lower.contains("8bit") || lower.contains("8_bit") {
+        for moment in ["first_moment", "second_moment"] {
+            job.word(("optimizer", moment), "fp8", "states of 8 bits: int8 has as many bytes as fp8");
+        }
+    }
+    if lower.contains("paged") {
+        flags.not_modelled(&name, "states are counted on the GPU, from where pages leave it when memory runs out");
+    }
+}
+
+/// Leaves out what adapters alone have not: keys about states and gradients of the model's own weights.
+fn without_states(job: &mut Job) {
+    const OF_WEIGHTS: [&str; 7] = [
+        "master",
+        "first_moment",
+        "second_moment",
+        "offload_ratio",
+        "host_memory_gb_per_s",
+        "gradient_dtype",
+        "gradient_sync",
+    ];
+    job.keys
+        .retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
+}

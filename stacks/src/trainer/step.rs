@@ -1,0 +1,166 @@
+//! A step of a job: the model, lengths, batch, degrees and kernels.
+
+use input::diagnostic::Code;
+
+use super::{Dialect, MOST, is_on, is_true, word_of, words_of};
+use crate::Machine;
+use crate::flags::Flags;
+use crate::job::Job;
+use crate::shell::UNKNOWN;
+
+/// The model by its path or by a builder's name. Of a path in a folder that only a shell knows, the last part names it.
+pub(super) fn model(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
+    let Some(name) = word_of(flags, "model.name") else { return };
+    if machine.model.is_some() {
+        return;
+    }
+    let path = flags.find(&name).map_or_else(String::new, crate::flags::Flag::value);
+    let last = path.rsplit('/').next().unwrap_or_default().to_owned();
+    let is_last_known = path.contains(UNKNOWN) && !last.is_empty() && !last.contains(UNKNOWN);
+    let asked = if is_last_known { Some(last) } else { flags.text(&name) };
+    job.model = asked.map(|asked| asked.strip_prefix("torchtune.models.").map_or(asked.clone(), of_builder));
+    job.model_key = job_key(&name);
+}
+
+/// Keys that name a model, as remarks have them.
+fn job_key(name: &str) -> &'static str {
+    const KEYS: [&str; 4] = ["model_name_or_path", "base_model", "model._component_", "model_name"];
+    KEYS.into_iter().find(|key| *key == name).unwrap_or("model_name_or_path")
+}
+
+/// `llama3_1.lora_llama3_1_8b` → `llama3-1-8b`.
+fn of_builder(component: &str) -> String {
+    let last = component.rsplit('.').next().unwrap_or_default();
+    last.trim_start_matches("qlora_").trim_start_matches("lora_").replace('_', "-")
+}
+
+/// The longest sequence, which all are taken to be.
+pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (Dialect, &Machine)) {
+    let names = words_of(flags, "workload.tokens");
+    let is_packing = |name: &String| name.ends_with("packing") || name.ends_with("packed");
+    let packs = names.iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name));
+    let of_lengths = names.iter().find(|name| !is_packing(name));
+    if machine.tokens.is_some() || machine.stated.iter().any(|key| key.starts_with("workload.")) {
+        job.tokens = machine.tokens.or(job.tokens);
+        return;
+    }
+    let given = of_lengths.and_then(|name| flags.count(name, 1..=MOST));
+    let Some(tokens) = given.or(dialect.tokens()) else { return };
+    job.tokens = Some(tokens);
+    let at = of_lengths.and_then(|name| flags.at(name));
+    let of = if given.is_some() { "what the file allows".to_owned() } else { format!("{}'s default", dialect.name()) };
+    let (what, help) = if packs {
+        (
+            format!(
+                "sequences are packed into {tokens} tokens, {of}: attention is counted over all of them, and not document by document"
+            ),
+            "give `[workload]` with lengths of your own, and `training.bucket_tokens` of what they are packed into",
+        )
+    } else {
+        (
+            format!("all sequences are taken to be as long as the longest, {tokens} tokens, {of}"),
+            "give lengths of your own: `--set workload.tokens=…`, or a scenario with `[workload]`",
+        )
+    };
+    flags.warn(Code::MissingFlag, at, what, help);
+}
+
+/// Sequences of a step and of a micro-batch.
+pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (Dialect, &Machine)) {
+    // What an override says may stand in the file as a variable.
+    let states = machine.states(&["training.bucket_tokens"]);
+    let name = word_of(flags, "training.bucket_tokens").filter(|_| !states);
+    let given = name.and_then(|name| flags.count(&name, 1..=MOST));
+    if given.is_none() && !states {
+        let n = dialect.micro_batch();
+        let what = format!("the file does not say how many sequences a GPU takes at once: {n}, the default, are taken");
+        let help = "give `--set training.bucket_tokens=…`, their tokens, or write the key into the file";
+        flags.warn(Code::MissingFlag, None, what, help);
+    }
+    job.micro_batch = given.unwrap_or(dialect.micro_batch());
+    job.of_replica = Some(of_replica(flags, job.micro_batch));
+    if let Some(tokens) = machine.bucket_tokens {
+        job.bucket_tokens = Some(tokens);
+    }
+    job.batch = machine.batch;
+}
+
+/// Sequences of a replica in a step: those of a micro-batch by the steps of accumulation. Axolotl's `batch_size` is the product.
+fn of_replica(flags: &mut Flags<'_>, micro_batch: u64) -> u64 {
+    const STEPS: &str = "gradient_accumulation_steps";
+    if flags.find(STEPS).is_some() {
+        return flags.count(STEPS, 1..=MOST).unwrap_or(1).saturating_mul(micro_batch);
+    }
+    let of_all = word_of(flags, "training.batch_size").and_then(|name| flags.count(&name, 1..=MOST));
+    of_all.map_or(micro_batch, |all| (all / micro_batch).max(1) * micro_batch)
+}
+
+/// Steps of accumulation.
+pub(super) fn accumulates(job: &Job) -> bool {
+    job.of_replica.is_some_and(|of_replica| of_replica > job.micro_batch)
+}
+
+/// Tensor and context ranks.
+pub(super) fn degrees(flags: &mut Flags<'_>, job: &mut Job) {
+    let mut degree = |key: &str| word_of(flags, key).and_then(|name| flags.count(&name, 1..=100_000)).unwrap_or(1);
+    let [tp, cp] = ["parallel.tp", "parallel.cp"].map(&mut degree);
+    job.degrees = [tp, 1, cp];
+    if tp > 1 {
+        job.key(("parallel", "sequence_parallel"), false, "activations are whole on every tensor rank");
+    }
+    if cp > 1 {
+        let exchange = if flags.find("sequence_parallel_size").is_some() { "ulysses" } else { "ring" };
+        job.word(("parallel", "exchange"), exchange, "context_parallel_size, sequence_parallel_size");
+    }
+}
+
+/// What backward computes again, attention, and what is compiled.
+pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
+    let recompute = recompute(flags, dialect);
+    job.word(("training", "recompute"), recompute, "gradient_checkpointing and its like");
+    if is_unfused(flags) {
+        job.word(("training", "attention"), "unfused", "attn_implementation, flash_attn");
+    }
+    let compiled = word_of(flags, "training.compile").and_then(|name| flags.text(&name));
+    if compiled.is_some_and(|value| is_true(&value) || value.eq_ignore_ascii_case("inductor")) {
+        job.key(("training", "compile"), true, "torch_compile, compile, dynamo_backend");
+    }
+}
+
+/// Whether layers are computed again. Another switch of the same meaning may turn it on (`fsdp_config.activation_checkpointing`).
+fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
+    const INVERSE: &str = "disable_gradient_checkpointing";
+    let names = words_of(flags, "training.recompute");
+    let switches = names.iter().filter(|name| *name != INVERSE);
+    let mut values: Vec<String> = Vec::new();
+    for name in switches {
+        let Some(value) = flags.text(name) else { continue };
+        if value.starts_with("offload") || value == "unsloth" {
+            flags.not_modelled(
+                name,
+                "activations stay on the GPU: `training.offload_ratio` sends a share of them to the host",
+            );
+        }
+        values.push(value);
+    }
+    let is_off = is_on(flags, INVERSE);
+    if values.iter().any(|value| value == "selective") {
+        return "selective";
+    }
+    let is_said =
+        |value: &String| is_true(value) || value.starts_with("offload") || value == "unsloth" || value == "full";
+    let is_full = if values.is_empty() { dialect.recomputes() } else { values.iter().any(is_said) };
+    // LLaMA-Factory prepares every model so, whatever the Trainer's own key says.
+    let is_full = is_full || dialect == Dialect::LlamaFactory;
+    if is_full && !is_off { "full" } else { "none" }
+}
+
+/// Whether attention writes its scores.
+fn is_unfused(flags: &mut Flags<'_>) -> bool {
+    let names = words_of(flags, "training.attention");
+    names.first().is_some_and(|name| {
+        let value = flags.text(name).unwrap_or_default();
+        let is_eager = name == "eager_attention" && is_true(&value);
+        is_eager || value == "eager" || value == "disabled"
+    })
+}

@@ -1,0 +1,194 @@
+//! Jobs of every dialect.
+
+use input::diagnostic::{Code, Severity};
+
+use crate::{Imported, Machine, Stack, import, recognise};
+
+const AXOLOTL: &str = "base_model: NousResearch/Llama-2-70b-hf\nload_in_4bit: true\nadapter: qlora\nsequence_len: 512\nmicro_batch_size: 1\n\
+    gradient_accumulation_steps: 4\noptimizer: adamw_torch\ngradient_checkpointing: true\nlora_target_linear: true\nfsdp:\n  - full_shard\n";
+const LLAMA_FACTORY: &str = "deepspeed --num_gpus 8 src/train_bash.py --deepspeed examples/ds_z3.json --stage sft --model_name_or_path meta-llama/Llama-2-7b-hf \
+    --do_train --finetuning_type full --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --cutoff_len 1024 --bf16\n";
+const SCRIPT: &str = "accelerate launch --num_processes 8 --mixed_precision bf16 train.py --model_name_or_path meta-llama/Llama-2-7b-hf \
+    --per_device_train_batch_size 4 --max_seq_length 2048 ";
+const TORCHTUNE: &str = "# tune run --nproc_per_node 4 full_finetune_distributed --config llama3_1/8B_full\nmodel:\n  _component_: torchtune.models.llama3_1.llama3_1_8b\n\
+    tokenizer:\n  max_seq_len: 4096\nbatch_size: 2\noptimizer:\n  _component_: torch.optim.AdamW\nenable_activation_checkpointing: True\ncompile: True\ndtype: bf16\n";
+const ENGINE: &str = r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+    "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}"#;
+
+fn machine(set: &[&str]) -> Machine {
+    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|one| (*one).to_owned()).collect();
+    Machine::of_overrides(&set)
+}
+
+fn found(text: &str, machine: &Machine) -> Imported {
+    assert_eq!(recognise(text), Some(Stack::Trainer), "{text}");
+    import(Stack::Trainer, text, machine)
+}
+
+fn check(text: &str, set: &[&str], lines: &[&str]) -> Imported {
+    let found = found(text, &machine(set));
+    for line in lines {
+        assert!(found.scenario.contains(line), "{line} of {text}: {}", found.scenario);
+    }
+    found
+}
+
+fn said(found: &Imported) -> Vec<&str> {
+    found.findings.iter().map(|finding| finding.what.as_str()).collect()
+}
+
+fn errors(found: &Imported) -> Vec<&str> {
+    let wrong = found.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    wrong.map(|finding| finding.what.as_str()).collect()
+}
+
+#[test]
+fn axolotl_trains_adapters_over_shares() {
+    let lines = [
+        "llama-2-70b",
+        "zero = 3",
+        "trains = \"adapters\"",
+        "adapter_rank = 8",
+        "adapters_beside = \"all\"",
+        "tokens = 512",
+        // Eight ranks with four micro-batches of one sequence each.
+        "batch_size = 32",
+        "bucket_tokens = 512",
+        "recompute = \"full\"",
+        "framework = \"pytorch\"",
+    ];
+    let found = check(AXOLOTL, &["cluster.nodes=1", "cluster.gpus_per_node=8"], &lines);
+    assert_eq!(errors(&found), [""; 0]);
+    assert!(said(&found).contains(&"`load_in_4bit true` is not modelled"), "{:?}", said(&found));
+    let alone = check(AXOLOTL, &[], &[]);
+    assert_eq!(errors(&alone), ["the file does not say how many GPUs there are, which share the model's states"]);
+}
+
+#[test]
+fn llama_factory_takes_the_file_of_its_engine_or_the_stage_in_its_name() {
+    let lines = [
+        "llama-2-7b",
+        "zero = 3",
+        "gpus_per_node = 8",
+        "batch_size = 128",
+        "bucket_tokens = 4096",
+        "recompute = \"full\"",
+    ];
+    let absent = check(LLAMA_FACTORY, &[], &lines);
+    assert_eq!(errors(&absent), [""; 0]);
+    assert!(said(&absent).iter().any(|what| what.contains("ZeRO 3 is taken, as its name says")), "{:?}", said(&absent));
+    assert_eq!(crate::named_beside(LLAMA_FACTORY), ["ds_z3.json"]);
+    let files = vec![("ds_z3.json".to_owned(), ENGINE.to_owned())];
+    let beside = found(LLAMA_FACTORY, &Machine { files, ..machine(&[]) });
+    // What the trainer fills in is not asked for.
+    assert_eq!(errors(&beside), [""; 0]);
+    for line in ["zero = 3", "offload_ratio = 1", "dtype = \"bf16\""] {
+        assert!(beside.scenario.contains(line), "{line}: {}", beside.scenario);
+    }
+    assert!(!beside.scenario.contains("gradient_sync"), "stage 3 has one way: {}", beside.scenario);
+}
+
+#[test]
+fn a_command_is_given_a_yaml_and_its_overrides() {
+    let yaml = "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\n";
+    let text = "CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train examples/a.yaml lora_rank=16\n";
+    assert_eq!(crate::named_beside(text), ["a.yaml"]);
+    let with = found(text, &Machine { files: vec![("a.yaml".to_owned(), yaml.to_owned())], ..machine(&[]) });
+    assert_eq!(errors(&with), [""; 0]);
+    for line in ["qwen3-4b", "gpus_per_node = 2", "adapter_rank = 16", "adapters_beside = \"all\"", "zero = 0"] {
+        assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
+    }
+    let without = found(text, &machine(&[]));
+    assert!(
+        errors(&without).iter().any(|what| what.starts_with("`a.yaml` does not lie beside")),
+        "{:?}",
+        errors(&without)
+    );
+}
+
+#[test]
+fn words_of_the_trainer_give_keys() {
+    for (options, line) in [
+        ("", "gradient_dtype = \"fp32\""),
+        ("", "zero = 0"),
+        ("--gradient_checkpointing True", "recompute = \"full\""),
+        ("--gradient_checkpointing false", "recompute = \"none\""),
+        ("--fsdp 'full_shard auto_wrap'", "zero = 3"),
+        ("--fsdp shard_grad_op", "zero = 2"),
+        ("--torch_dtype bfloat16", "master = \"none\""),
+        ("--torch_dtype bfloat16", "gradient_dtype = \"bf16\""),
+        ("--optim adamw_bnb_8bit", "first_moment = \"fp8\""),
+        ("--attn_implementation eager", "attention = \"unfused\""),
+        ("--torch_compile", "compile = true"),
+        ("--fp16", "dtype = \"fp16\""),
+        ("--use_peft", "adapters_beside = [\"q_proj\", \"v_proj\"]"),
+        ("--lora_r 64 --lora_target_modules query_key_value", "adapters_beside = [\"q_proj\", \"k_proj\", \"v_proj\"]"),
+        ("--use_peft --lora_target_modules all-linear", "adapters_beside = \"all\""),
+        ("--zero_stage 2", "zero = 2"),
+    ] {
+        let found = check(&format!("{SCRIPT}{options}\n"), &[], &[line, "batch_size = 32", "bucket_tokens = 8192"]);
+        assert_eq!(errors(&found), [""; 0], "{options}");
+    }
+}
+
+#[test]
+fn nothing_is_ignored_in_silence() {
+    for (options, what) in [
+        ("--use_liger_kernel", "`--use_liger_kernel true` is not modelled"),
+        ("--optim lion_32bit", "`--optim lion_32bit` is not modelled"),
+        ("--load_in_4bit", "`--load_in_4bit true` is not modelled"),
+        ("--fsdp full_shard --gradient_accumulation_steps 4", "`--gradient_accumulation_steps 4` is not modelled"),
+        ("--use_peft --lora_target_modules lm_head", "`--lora_target_modules lm_head` is not modelled"),
+        ("--made_up 3", "`--made_up` is not in the table of flags"),
+    ] {
+        let found = check(&format!("{SCRIPT}{options}\n"), &[], &[]);
+        assert!(said(&found).contains(&what), "{options}: {:?}", said(&found));
+    }
+}
+
+#[test]
+fn what_is_missing_is_asked_for_by_the_override_that_says_it() {
+    let text = "accelerate launch train.py --model_name_or_path meta-llama/Llama-2-7b-hf --bf16\n";
+    let found = import(Stack::Trainer, text, &Machine::default());
+    let help: String = found.findings.iter().filter_map(|one| one.help.clone()).collect::<Vec<_>>().join(" ");
+    for key in ["workload.tokens", "cluster.gpu=", "cluster.nodes", "training.bucket_tokens"] {
+        assert!(help.contains(&format!("--set {key}")), "{key}: {help}");
+    }
+    let stated = import(
+        Stack::Trainer,
+        text,
+        &machine(&["workload.tokens=512", "training.bucket_tokens=512", "cluster.nodes=1"]),
+    );
+    assert!(stated.findings.iter().all(|one| one.code != Code::MissingFlag), "{:?}", stated.findings);
+}
+
+#[test]
+fn torchtune_updates_parameters_in_sixteen_bits() {
+    let lines = [
+        "llama-3.1-8b",
+        "zero = 3",
+        "gpus_per_node = 4",
+        "master = \"none\"",
+        "compile = true",
+        "recompute = \"full\"",
+        "batch_size = 8",
+        "bucket_tokens = 8192",
+    ];
+    let found = check(TORCHTUNE, &["cluster.nodes=1", "cluster.gpus_per_node=4"], &lines);
+    assert_eq!(errors(&found), [""; 0]);
+    let single = TORCHTUNE.replace("full_finetune_distributed", "full_finetune_single_device");
+    check(&single, &[], &["zero = 0", "gpus_per_node = 1"]);
+    // Configurations that generate or evaluate train nothing.
+    assert_eq!(recognise("model:\n  _component_: torchtune.models.llama3.llama3_8b\ntemperature: 0.6\n"), None);
+}
+
+#[test]
+fn configurations_of_accelerate_say_what_is_shared() {
+    let yaml = "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n";
+    let text = "accelerate launch --config_file fsdp.yaml train.py --model_name_or_path Qwen/Qwen3-8B --max_length 512 --per_device_train_batch_size 1\n";
+    let with = found(text, &Machine { files: vec![("fsdp.yaml".to_owned(), yaml.to_owned())], ..machine(&[]) });
+    assert_eq!(errors(&with), [""; 0]);
+    for line in ["nodes = 2", "gpus_per_node = 8", "zero = 3", "batch_size = 16"] {
+        assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
+    }
+}
