@@ -54,7 +54,7 @@ impl Section<'_> {
 
     /// A whole number within a range, or two such ends of a range of its own, the lower first; a single number is both.
     pub fn ends(&mut self, key: &'static str, default: Option<u64>, range: RangeInclusive<u64>) -> ([u64; 2], Place) {
-        self.note(key, "two whole numbers", String::new, || format!("{} to {}", range.start(), range.end()));
+        self.note(key, "whole number or two ends", String::new, || format!("{} to {}", range.start(), range.end()));
         if self.table.get(key).is_none_or(|value| value.as_array().is_none()) {
             let (number, at) = self.count(key, default, range);
             return ([number, number], at);

@@ -571,3 +571,6 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let words = if load == 1.0 { words } else { format!("{words}, at {load} times the load") };
     Some((requests, words))
 }
+
+#[cfg(test)]
+mod tests;
