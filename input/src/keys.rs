@@ -212,7 +212,7 @@ impl Keys {
 /// What a key counts, where it is read as a number.
 pub(crate) fn unit(path: &str, key: &Key) -> &'static str {
     let name = path.rsplit('.').next().unwrap_or(path);
-    let is_number = ["number", "whole number", "value"].contains(&key.what());
+    let is_number = ["number", "whole number", "whole number or two ends", "value"].contains(&key.what());
     UNITS.iter().find(|(end, _)| is_number && name.ends_with(end)).map_or("", |(_, unit)| unit)
 }
 

@@ -153,6 +153,10 @@ fn typed(what: &str, key: &Key, node: &Node, meanings: &Meanings) -> Value {
             let item = json!({ "type": "integer", "minimum": ends(key).0, "maximum": ends(key).1 });
             json!({ "type": "array", "items": item, "minItems": 1 })
         }
+        "whole number or two ends" => {
+            let number = json!({ "type": "integer", "minimum": ends(key).0, "maximum": ends(key).1 });
+            json!({ "anyOf": [number, { "type": "array", "items": number, "minItems": 2, "maxItems": 2 }] })
+        }
         "list of names" => json!({ "type": "array", "items": { "type": "string" }, "minItems": 1 }),
         "true or false" => json!({ "type": "boolean" }),
         "word" => json!({ "enum": words(key) }),

@@ -21,6 +21,7 @@ use serve::replica::batcher::Cut;
 use serve::replica::{FirstToken, Limits, Role};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
+use serve::step_cost::decode_attention;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
 use serve::step_cost::prompt_exchange::PromptExchange;
@@ -81,6 +82,7 @@ pub struct Part {
     triton_experts: bool,
     fusion: Fusion,
     census: Census,
+    joint_attention: bool,
     all_reduce: ReduceKernel,
     shared_beside: u32,
     shared_among_routed: bool,
@@ -126,6 +128,7 @@ impl Setup {
             triton_experts: part.triton_experts,
             fusion: part.fusion,
             census: part.census,
+            joint_attention: part.joint_attention,
             all_reduce: part.all_reduce,
             shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
@@ -318,6 +321,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: engine_reduces::fusion(all_reduce, preset.fusion),
         census: preset.census,
+        joint_attention: decode_attention::is_joint(preset),
         all_reduce,
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),

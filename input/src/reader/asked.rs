@@ -7,7 +7,7 @@ use toml_span::value::ValueInner;
 
 use super::seen::{self, Seen};
 use super::{Place, Section, small, unknown};
-use crate::diagnostic::Code;
+use crate::diagnostic::{Code, Finding};
 
 impl Section<'_> {
     /// Tells who watches which names a text may be.
@@ -50,6 +50,29 @@ impl Section<'_> {
     /// A whole number below 2^32 within a range.
     pub fn small(&mut self, key: &'static str, default: Option<u32>, range: RangeInclusive<u64>) -> u32 {
         small(self.count(key, default.map(u64::from), range).0)
+    }
+
+    /// A whole number within a range, or two such ends of a range of its own, the lower first; a single number is both.
+    pub fn ends(&mut self, key: &'static str, default: Option<u64>, range: RangeInclusive<u64>) -> ([u64; 2], Place) {
+        self.note(key, "whole number or two ends", String::new, || format!("{} to {}", range.start(), range.end()));
+        if self.table.get(key).is_none_or(|value| value.as_array().is_none()) {
+            let (number, at) = self.count(key, default, range);
+            return ([number, number], at);
+        }
+        let (value, at) = self.take(key).expect("a list that is there");
+        let one = |item: &Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|number| range.contains(number));
+        match items(&value, one).as_deref() {
+            Some(&[from, to]) if from <= to => ([from, to], at),
+            _ => {
+                let what = format!("`{}` is no pair of ends", self.full(key));
+                let (least, most) = (range.start(), range.end());
+                let help = format!(
+                    "allowed are a whole number, or `[from, to]` with both from {least} to {most}, the lower first"
+                );
+                self.find(Finding::error(Code::OutOfRange, at.clone(), what).label("out of range").help(help));
+                ([*least; 2], at)
+            }
+        }
     }
 
     /// A whole number that counts things in memory.
@@ -128,5 +151,39 @@ pub fn items<T>(value: &ValueInner<'_>, read: impl Fn(&Value<'_>) -> Option<T>) 
     match value {
         ValueInner::Array(items) => items.iter().map(read).collect(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Reader;
+
+    /// Ends that a text gives, or the message and its help.
+    fn ends(text: &str) -> Result<[u64; 2], String> {
+        let text = format!("[trace]\n{text}\n");
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
+        let found = reader.section("trace").ends("prompt_tokens", None, 1..=1000).0;
+        match findings.first() {
+            None => Ok(found),
+            Some(finding) => Err(format!("{}; {}", finding.what, finding.help.as_deref().unwrap_or_default())),
+        }
+    }
+
+    #[test]
+    fn two_ends_are_a_list_with_the_lower_first_and_a_number_is_both() {
+        assert_eq!(ends("prompt_tokens = 7"), Ok([7, 7]));
+        assert_eq!(ends("prompt_tokens = [1, 1000]"), Ok([1, 1000]));
+        assert_eq!(ends("prompt_tokens = [5, 5]"), Ok([5, 5]));
+        let help = "allowed are a whole number, or `[from, to]` with both from 1 to 1000, the lower first";
+        for wrong in ["[9, 3]", "[0, 3]", "[1, 1001]", "[1]", "[1, 2, 3]", "[1.5, 2]", "[\"a\", 2]", "[]"] {
+            let found = ends(&format!("prompt_tokens = {wrong}"));
+            assert_eq!(found, Err(format!("`trace.prompt_tokens` is no pair of ends; {help}")), "{wrong}");
+        }
+        assert!(
+            ends("prompt_tokens = 0")
+                .is_err_and(|what| what.contains("is 0; allowed are whole numbers from 1 to 1000"))
+        );
+        assert!(ends("").is_err_and(|what| what.contains("`trace.prompt_tokens` is missing")));
     }
 }

@@ -1,4 +1,4 @@
-//! `[trace]`: requests from an embedded table of lengths, from a trace file or all alike, and how they arrive; `[[trace.stream]]` for several
+//! `[trace]`: requests from an embedded table of lengths, from a trace file, between two ends or all alike, and how they arrive; `[[trace.stream]]` for several
 //! kinds of requests that are served together.
 
 use std::path::Path;
@@ -118,7 +118,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, with: With<'_>) -> Option<
         is_clocked && draws.iter().all(|requests| *requests == asked.requests)
     };
     if at.is_some() && found.as_ref().is_some_and(is_fixed) {
-        let help = "it needs 2 or more, and requests that are drawn: `lengths`, or arrivals that are poisson or gamma";
+        let help = "it needs 2 or more, and requests that are drawn: `lengths`, ends of tokens, or arrivals that are poisson or gamma";
         section.warn(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing", help);
     }
     section.finish();
@@ -290,10 +290,10 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     if !section.has("file") {
         section.idle(&["format"], "`file`");
     }
-    let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section, has_others));
+    let (named, file, ends) = (section.text("lengths"), section.text("file"), ends(section, has_others));
     let names = Format::WORDS.map(|(name, _)| name);
     let format = section.text("format");
-    match (named, file, alike) {
+    match (named, file, ends) {
         (Some((name, at)), None, None) => table(section, &name, at, n, seed),
         (None, Some((path, at)), None) => match format {
             None => {
@@ -309,7 +309,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
                 }
             },
         },
-        (None, None, Some(((prompt, output), _))) => Some(repeated(n.max(1), prompt, output)),
+        (None, None, Some((ends, _))) => Some(between(n.max(1), ends, seed)),
         (None, None, None) => {
             let tables: Vec<&str> = lengths::names().collect();
             let help = format!(
@@ -327,22 +327,27 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     }
 }
 
-/// `prompt_tokens` and `output_tokens`, with the place of the first.
-fn alike(section: &mut Section<'_>, has_others: bool) -> Option<((u32, u32), Place)> {
+/// Ends of `prompt_tokens` and of `output_tokens`, with the place of the first; a number is both of its ends.
+fn ends(section: &mut Section<'_>, has_others: bool) -> Option<([[u32; 2]; 2], Place)> {
     if !section.has("prompt_tokens") && !section.has("output_tokens") {
         return None;
     }
     // Beside other lengths both are too many, and neither needs the other.
-    let mut tokens = |key| section.count(key, has_others.then_some(1), 1..=TOKENS_MAX.into());
+    let mut tokens = |key| section.ends(key, has_others.then_some(1), 1..=TOKENS_MAX.into());
     let ((prompt, at), (output, _)) = (tokens("prompt_tokens"), tokens("output_tokens"));
-    Some(((small(prompt), small(output)), at))
+    Some(([prompt.map(small), output.map(small)], at))
 }
 
-/// Requests that are all alike.
-fn repeated(n: usize, prompt: u32, output: u32) -> Taken {
-    let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, output); n]);
-    let source = format!("{n} requests of {prompt} + {output} tokens");
-    Taken { requests, has_arrivals: false, source, recorded: Vec::new(), lengths: Some((prompt, output)) }
+/// Requests between two ends, or all alike where both ends are one.
+fn between(n: usize, [prompt, output]: [[u32; 2]; 2], seed: u64) -> Taken {
+    let words = |[from, to]: [u32; 2]| if from == to { from.to_string() } else { format!("{from} to {to}") };
+    let source = format!("{n} requests of {} + {} tokens", words(prompt), words(output));
+    let alike = (prompt[0] == prompt[1] && output[0] == output[1]).then_some((prompt[0], output[0]));
+    let requests = match alike {
+        Some((prompt, output)) => Requests::of(vec![Request::new(Time::ZERO, prompt, output); n]),
+        None => lengths::between(n, prompt, output, seed),
+    };
+    Taken { requests, has_arrivals: false, source, recorded: Vec::new(), lengths: alike }
 }
 
 /// Draws from an embedded table.
@@ -566,3 +571,6 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let words = if load == 1.0 { words } else { format!("{words}, at {load} times the load") };
     Some((requests, words))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Embedded prompt and output lengths of public traces, as joint quantiles that keep their correlation.
+//! Embedded prompt and output lengths of public traces, as joint quantiles that keep their correlation; and even draws between two ends.
 //!
 //! Units: tokens. A table (`tables/*.toml`, with source and licence) has bins of equal count by prompt length, and in each the
 //! quantiles of prompts and of outputs; a draw picks a bin and interpolates the logarithms of both. Within a bin the two are taken as
@@ -81,6 +81,23 @@ impl Lengths {
     }
 }
 
+/// Draws requests whose prompts and outputs lie evenly between two ends each, both included; all arrive at the start. Either has a stream of its own, so
+/// that other ends of the one leave the other as it is.
+pub fn between(n: usize, prompt: [u32; 2], output: [u32; 2], seed: u64) -> Requests {
+    let mut streams = ["prompts between two ends", "outputs between two ends"].map(|name| random::stream(seed, name));
+    let mut drawn = |of: usize, [from, to]: [u32; 2]| {
+        let above = streams[of].below(u64::from(to - from) + 1);
+        from + u32::try_from(above).expect("ends stay below 2^32 tokens")
+    };
+    let list = (0..n)
+        .map(|_| {
+            stop::pause();
+            Request::new(hw::Time::ZERO, drawn(0, prompt), drawn(1, output))
+        })
+        .collect();
+    Requests::of(list)
+}
+
 /// Quantile by log-linear interpolation.
 fn at(shares: &[f64], values: &[f64], share: f64) -> f64 {
     let above = shares.iter().position(|known| *known > share).unwrap_or(shares.len() - 1).max(1);
@@ -112,6 +129,27 @@ mod tests {
             assert!((prompt / table.mean_prompt - 1.0).abs() < 0.02, "{name}: {prompt} of {}", table.mean_prompt);
             assert!((output / table.mean_output - 1.0).abs() < 0.03, "{name}: {output} of {}", table.mean_output);
         }
+    }
+
+    #[test]
+    fn lengths_between_two_ends_are_even_and_reach_both() {
+        let (n, ends) = (40_000, [[1, 1000], [5, 8]]);
+        let drawn = between(n, ends[0], ends[1], 3);
+        let columns = [|request: &Request| request.prompt, |request: &Request| request.output];
+        for ([from, to], column) in ends.into_iter().zip(columns) {
+            let all: Vec<u32> = drawn.list.iter().map(column).collect();
+            assert_eq!((all.iter().min(), all.iter().max()), (Some(&from), Some(&to)));
+            // Even draws have the mean of their ends, and a quarter of them lies in the lowest quarter.
+            let total: u64 = all.iter().map(|tokens| u64::from(*tokens)).sum();
+            let (mean, wanted) = (hw::real(total) / hw::real(n as u64), f64::from(from + to) / 2.0);
+            assert!((mean / wanted - 1.0).abs() < 0.01, "{mean} of {wanted}");
+            let n_low = all.iter().filter(|tokens| **tokens < from + (to - from + 1) / 4).count();
+            assert!((n_low * 4).abs_diff(n) < n / 25, "{n_low} in the lowest quarter");
+        }
+        // Another seed draws otherwise, and other outputs leave prompts alone.
+        assert_ne!(between(n, ends[0], ends[1], 4), drawn);
+        let other = between(n, ends[0], [9, 9], 3);
+        assert!(other.list.iter().zip(&drawn.list).all(|(one, two)| one.prompt == two.prompt && one.output == 9));
     }
 
     /// Correlation of the ranks of two columns (Spearman), ties by position.

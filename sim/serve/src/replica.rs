@@ -171,6 +171,8 @@ pub struct Replica<'a> {
     /// Decoding sequences that need a block at a step of that remainder.
     phases: Vec<u32>,
     host_blocks_used: u32,
+    /// Blocks that everybody who has some may still take (`replica/promises.rs`).
+    promised: u64,
     handover: Handover,
     flow: Flow,
     /// Only where replicas lend each other blocks.
@@ -285,6 +287,7 @@ impl<'a> Replica<'a> {
             step: 0,
             phases: vec![0; limits.block_tokens as usize],
             host_blocks_used: 0,
+            promised: 0,
             handover: Handover::default(),
             flow: Flow::default(),
             loans: None,
@@ -480,10 +483,13 @@ impl<'a> Replica<'a> {
     fn join(&mut self, id: u32, tokens: u32) {
         self.n_decode += 1;
         self.decode_adapter(id, true);
+        self.keep_no_more(id);
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Decode;
         slot.joined_step = self.step;
         slot.target = tokens;
+        self.keep_for(id);
+        let slot = &self.slots[id as usize];
         if self.engine.table.acceptance().is_some() {
             self.verifying.push(id);
             self.context += u64::from(tokens + self.engine.table.tokens_per_sequence());

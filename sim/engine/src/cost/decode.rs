@@ -4,7 +4,7 @@
 //! form: a `fixed` time and a time per key. Two laws have that form.
 //! - `DecodeLaw`, per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`. Kernels that take a prompt's chunk and
 //!   decoding sequences in one launch tile for the chunk and serve the decoding sequences worse: what each of those then costs beside the
-//!   chunk is `mixed`.
+//!   chunk is `mixed`, or follows from the kernel (`cost/by_head.rs`).
 //! - `DecodeSurfaces`, of an engine's own tables: start and share of the bandwidth each depend on how many key-value heads there are to hand
 //!   out over the device, how many query heads share one, and how many a sequence has.
 //!
@@ -16,6 +16,7 @@ use hw::{BytesPerSecond, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Source;
+use crate::cost::by_head::{self, ByHead};
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
@@ -128,6 +129,8 @@ pub struct ShapedDecode {
     source: Source,
     /// Factor of every time.
     factor: f64,
+    /// What keys cost beside a chunk where nothing was measured there and the kernel takes each query head by itself.
+    by_head: Option<ByHead>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -156,19 +159,32 @@ impl ShapedDecode {
     /// A device's simple law, for a shape of that device.
     pub fn of_law(law: &DecodeLaw, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [law.residuals.low, law.residuals.high];
-        Self { shape, bandwidth, source: law.source(), interval, law: Form::Law(law.clone()), factor: 1.0 }
+        Self {
+            shape,
+            bandwidth,
+            source: law.source(),
+            interval,
+            law: Form::Law(law.clone()),
+            factor: 1.0,
+            by_head: None,
+        }
     }
 
     /// Surfaces, for a shape.
     pub fn of_surfaces(surfaces: &DecodeSurfaces, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [surfaces.residuals.low, surfaces.residuals.high];
         let law = Form::Surfaces(surfaces.clone());
-        Self { shape, bandwidth, source: Source::Measured, interval, law, factor: 1.0 }
+        Self { shape, bandwidth, source: Source::Measured, interval, law, factor: 1.0, by_head: None }
     }
 
     /// The same with every time multiplied.
     pub fn scaled(self, by: f64) -> Self {
         Self { factor: self.factor * by, ..self }
+    }
+
+    /// The same where sequences beside a chunk go through a kernel that takes each query head by itself.
+    pub fn by_head(self, by_head: Option<ByHead>) -> Self {
+        Self { by_head, ..self }
     }
 
     /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
@@ -225,14 +241,22 @@ impl ShapedDecode {
                 per_key_s: self.token_s() / mixed.reached,
             }
             .scaled(self.factor),
-            _ => self.alone(n_sequences),
+            _ => {
+                let alone = self.alone(n_sequences);
+                let by_head = self.by_head.map(|by_head| by_head.per_key_s(n_sequences, alone.per_key_s));
+                DecodeTime { per_key_s: by_head.unwrap_or(alone.per_key_s), ..alone }
+            }
         }
     }
 
     /// Interval of what sequences take beside a chunk.
-    pub const fn interval_beside_chunk(&self) -> [f64; 2] {
+    pub fn interval_beside_chunk(&self) -> [f64; 2] {
         match &self.law {
             Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => [mixed.residuals.low, mixed.residuals.high],
+            _ if self.by_head.is_some() => {
+                let ([low, high], [least, most]) = (self.interval, by_head::INTERVAL);
+                [low.min(least), high.max(most)]
+            }
             _ => self.interval,
         }
     }

@@ -123,6 +123,7 @@ impl<'a> Replica<'a> {
             }
         }
         self.slots[id as usize].blocks += missing;
+        self.promised -= u64::from(missing);
         self.encode(composed, id, slot.computed, encoded);
         composed.chunks.push((id, tokens));
         composed.n_chunk_tokens += tokens;
@@ -239,6 +240,7 @@ impl<'a> Replica<'a> {
             joined_step: 0,
             shift,
         };
+        self.keep_for(id);
         self.take_up(request, id);
         Some(id)
     }

@@ -249,6 +249,7 @@ impl Replica<'_> {
             let slot = &mut self.slots[id as usize];
             (slot.request, slot.phase, slot.generated, slot.target) = (request, Phase::Moving, generated, tokens);
             (slot.computed, slot.blocks, slot.shared, slot.shift) = (tokens, blocks, 0, 0);
+            self.keep_for(id);
             self.take_up(request, id);
             self.handover.receiving.insert(request, id);
             self.handover.reserved.push(request);

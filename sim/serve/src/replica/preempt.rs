@@ -39,6 +39,7 @@ impl Replica<'_> {
         if slot.phase == Phase::Spent {
             return self.vacate(id, blocks);
         }
+        self.keep_no_more(id);
         self.let_adapter_go(id);
         self.leave_rank(id);
         self.pool.give(blocks);

@@ -3,7 +3,7 @@
 //! Source: NVIDIA/TensorRT-LLM, `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp` (Apache-2.0), `GuaranteedNoEvictScheduler`: requests that
 //! run keep the blocks of their prompt and of their whole output limit. Whoever waits longest is admitted where as many are free beside these, and nobody
 //! passes it. Units: blocks. Invariant: blocks that are promised go down as they are taken, so that the difference of free and of promised ones
-//! stays while the batch does. Approximation: memory is that of all ranks of attention together. Blocks that replicas lend each other are not promised.
+//! stays while the batch does. Their sum is kept, and changes only where a sequence takes blocks, joins or leaves. Approximation: memory is that of all ranks of attention together. Blocks that replicas lend each other are not promised.
 
 use super::admission::Claim;
 use super::{Composed, Phase, Replica, Role, Slot};
@@ -41,7 +41,19 @@ impl Replica<'_> {
             Phase::Prefill | Phase::Moving => self.held(slot),
             Phase::Decode | Phase::Spent => self.own_blocks(slot, 0) + slot.shared * self.pool.blocks_per_prefix(),
         };
-        self.whole(slot.request).saturating_sub(held)
+        let whole = self.whole(slot.request);
+        debug_assert!(held <= whole, "{held} blocks held of {whole}");
+        whole.saturating_sub(held)
+    }
+
+    /// A sequence that has blocks from now on may take the rest of its blocks.
+    pub(super) fn keep_for(&mut self, id: u32) {
+        self.promised += u64::from(self.to_come(&self.slots[id as usize]));
+    }
+
+    /// It is about to give its blocks up, or to have others.
+    pub(super) fn keep_no_more(&mut self, id: u32) {
+        self.promised -= u64::from(self.to_come(&self.slots[id as usize]));
     }
 
     /// Blocks that decoding sequences have taken for the first iteration of what is composed.
@@ -52,8 +64,13 @@ impl Replica<'_> {
 
     /// Blocks that everybody who has some may still take. `taken`: those of them that were taken for the iteration that is composed.
     fn promised(&self, taken: u32) -> u32 {
-        let all: u64 = self.slots.iter().map(|slot| u64::from(self.to_come(slot))).sum();
-        u32::try_from(all.saturating_sub(taken.into())).unwrap_or(u32::MAX)
+        debug_assert_eq!(self.promised, self.promised_one_by_one(), "the sum that is kept is that of all sequences");
+        u32::try_from(self.promised.saturating_sub(taken.into())).unwrap_or(u32::MAX)
+    }
+
+    /// The same without what is taken, added up over all sequences.
+    fn promised_one_by_one(&self) -> u64 {
+        self.slots.iter().map(|slot| u64::from(self.to_come(slot))).sum()
     }
 
     /// Blocks that must stay free beside those that a claim takes. `taken`: blocks of the iteration that is composed. An idle replica has to start with

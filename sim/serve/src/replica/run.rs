@@ -307,6 +307,7 @@ impl Replica<'_> {
         }
         let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
+        self.promised -= u64::from(self.phases[self.phase_of(self.step)] + self.grown(k));
         self.step += k;
         self.context += k * u64::from(self.n_decode);
         self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
@@ -457,6 +458,7 @@ impl Replica<'_> {
 
     /// A slot and its blocks come free.
     pub(super) fn vacate(&mut self, id: u32, blocks: u32) {
+        self.keep_no_more(id);
         let slot = self.slots[id as usize];
         self.n_spent -= u32::from(slot.phase == Phase::Spent);
         self.let_adapter_go(id);

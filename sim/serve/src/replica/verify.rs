@@ -30,6 +30,7 @@ impl Replica<'_> {
             let id = self.verifying[index];
             let missing = self.missing(&self.slots[id as usize]);
             self.slots[id as usize].blocks += missing;
+            self.promised -= u64::from(missing);
         }
         composed.decodes = self.n_decode > 0;
     }

@@ -147,6 +147,11 @@ mod tests {
         assert_eq!(of(SGLANG_JOINED, "qwen3.5-397b-a17b", Dtype::Bf16, Format::Bf16), [2, 9]);
         assert_eq!(of(TRTLLM, "llama-3-8b", Dtype::Bf16, Format::Bf16), [-1, -1]);
         assert_eq!(of(NONE, "deepseek-v3", Dtype::Bf16, Format::Bf16), [0, 0]);
+        // Rows of block-scaled products have the kernel that makes activations narrow inside of them (`collect_gemm.py` of SGLang and vLLM).
+        for census in [SGLANG, VLLM] {
+            let narrow = of(census, "qwen3-8b", Dtype::Bf16, Format::Fp8Block);
+            assert_eq!(narrow, of(census, "qwen3-8b", Dtype::Bf16, Format::Bf16));
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@ use hw::{Seconds, Tick};
 
 use super::ReplicaConfig;
 use super::decoding::Decoding;
+use crate::engine_preset::EnginePreset;
+use engine::cost::by_head::ByHead;
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
 pub use engine::memory::kv_bytes_per_token;
@@ -154,7 +156,7 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
         let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), plain, deployment.cluster.gpu.memory_bandwidth);
         // No kernel of compressed vectors was fitted, and those of latent ones start with other work.
         let fitted = if deployment.model.compressed.is_some() { None } else { cost.decode(&plain) };
-        let law = fitted.unwrap_or_else(assumed);
+        let law = fitted.unwrap_or_else(assumed).by_head(by_head(deployment, &plain, cost));
         let read_of = |window| law.keys_in_window(deployment.context_max, window);
         let is_one = |mixer| !taken.contains(&mixer) && shape(deployment, mixer) == plain;
         let layers = Decoding::new(deployment, is_one, plain.token_bytes(), read_of);
@@ -163,6 +165,20 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
         }
     }
     own
+}
+
+/// Whether an engine computes chunks of prompts and decoding sequences of an iteration in one launch: vLLM V1 does (`v1/attention/backends/flash_attn.py`).
+/// `SGLang` has iterations of one kind, and TensorRT-LLM a kernel for each.
+pub fn is_joint(preset: &EnginePreset) -> bool {
+    preset.name == "vllm"
+}
+
+/// What keys of plain attention cost beside a chunk, where an engine has one launch for both. Attention with sinks goes through Triton, which shares reads
+/// (vLLM: `flash_attn_supports_sinks` is of FlashAttention 3).
+fn by_head(deployment: &ReplicaConfig<'_>, plain: &DecodeShape, cost: &dyn CostModel) -> Option<ByHead> {
+    let model = deployment.model;
+    let has_sinks = model.layers.kinds().iter().any(|kind| model.heads(kind.mixer).sinks);
+    if deployment.joint_attention && !has_sinks { ByHead::on(&deployment.cluster.gpu, plain, cost) } else { None }
 }
 
 /// What a layer is whose kernel is no plain attention. Nobody measured an index of pools, nor one over heads.

@@ -92,6 +92,8 @@ pub struct ReplicaConfig<'a> {
     pub fusion: Fusion,
     /// Kernels of a layer beside those that `engine::layer` writes.
     pub census: Census,
+    /// Whether chunks of prompts and decoding sequences of an iteration go through one launch of FlashAttention.
+    pub joint_attention: bool,
     /// Its kernel of all-reduces inside a node.
     pub all_reduce: ReduceKernel,
     /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
@@ -153,6 +155,7 @@ impl<'a> ReplicaConfig<'a> {
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
             census: census::NONE,
+            joint_attention: false,
             all_reduce: ReduceKernel::Own,
             shared_beside: 0,
             shared_among_routed: false,

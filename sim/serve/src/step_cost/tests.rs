@@ -1,5 +1,6 @@
 //! The tabulated iteration against the cost model itself, and against weights over bandwidth.
 
+mod beside_chunk;
 mod compressed;
 mod counted;
 mod exchange;
