@@ -154,7 +154,7 @@ const KEYS: [Key; 31] = [
         "training",
         "gradient_sync",
         |problem| problem.execution.gradient_sync == GradientSync::AtEnd && problem.gradients_cannot_wait(),
-        "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward",
+        "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward, but where PyTorch shards without a pipeline",
     ),
     of_layout(
         "overlap",

@@ -23,7 +23,7 @@ pub use attention::attention;
 pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use streams::outside;
-pub use torch::{ShardedCopies, read_by_backward, sharded_copies};
+pub use torch::{Accumulation, ShardedCopies, read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
 use crate::recompute::{Module, Recompute};

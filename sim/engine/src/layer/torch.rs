@@ -184,6 +184,41 @@ pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
     }
 }
 
+/// What sharded modules do with the gradients of a backward. Gradients that wait for the last micro-batch are added up whole in the format in which they are
+/// reduced (pytorch/pytorch, `FSDPParam.to_accumulated_grad_if_needed`, `accumulate_unsharded_grad_if_needed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accumulation {
+    /// Reduced at once.
+    #[default]
+    Reduced,
+    /// The first that wait: a copy in the wider format, or as they are.
+    Kept,
+    /// Added to those that wait.
+    Added,
+    /// Added to those that wait, which are then reduced.
+    AddedAndReduced,
+}
+
+impl Accumulation {
+    /// Whether gradients wait behind this backward.
+    pub const fn waits(self) -> bool {
+        matches!(self, Self::Kept | Self::Added)
+    }
+
+    /// Bytes that the copies and the additions of a gradient move, which is reduced in so many bytes.
+    fn bytes_moved(self, reduced: f64) -> f64 {
+        let copied = if reduced > GRADIENT_BYTES { GRADIENT_BYTES + reduced } else { 0.0 };
+        // A gradient and the sum are read, the sum is written.
+        let added = GRADIENT_BYTES + 2.0 * reduced;
+        match self {
+            Self::Reduced => GRADIENT_BYTES + reduced,
+            Self::Kept => copied,
+            Self::Added => added,
+            Self::AddedAndReduced => added + 2.0 * reduced,
+        }
+    }
+}
+
 /// What sharded modules exchange in a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardedCopies {
@@ -191,10 +226,12 @@ pub struct ShardedCopies {
     pub gathered: f64,
     /// Bytes of a parameter as a rank holds it, and as it is gathered.
     pub parameter_bytes: [f64; 2],
-    /// Gradients that are reduced.
-    pub reduced: f64,
+    /// Gradients that are made.
+    pub made: f64,
     /// Bytes of a gradient as it is reduced.
     pub reduced_bytes: f64,
+    /// What becomes of them.
+    pub accumulation: Accumulation,
     /// Ranks of the exchange.
     pub n_ranks: u32,
 }
@@ -208,8 +245,8 @@ pub fn sharded_copies(shard: &Shard<'_>, copied: ShardedCopies) -> Ops {
     let [held, whole] = copied.parameter_bytes;
     let cast = (held + whole) / f64::from(copied.n_ranks);
     let alone = if copied.n_ranks == 1 { REDUCED_ALONE_BYTES } else { 0.0 };
-    let reduced = copied.reduced * (GRADIENT_BYTES + copied.reduced_bytes + alone);
-    let bytes = copied.gathered * (cast + 2.0 * whole) + reduced;
+    let made = copied.made * (copied.accumulation.bytes_moved(copied.reduced_bytes) + alone);
+    let bytes = copied.gathered * (cast + 2.0 * whole) + made;
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 

@@ -287,7 +287,7 @@ impl Builder<'_> {
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
                 let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
-                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward));
+                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward, frame.accumulation));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
@@ -455,7 +455,7 @@ impl Builder<'_> {
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
                 let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
-                ops.extend(torch::sharded_copies(problem, piece, kind));
+                ops.extend(torch::sharded_copies(problem, piece, kind, frame.accumulation));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if share.tokens > 0 { n_layers } else { 0 },

@@ -1,5 +1,5 @@
-//! Memory of PyTorch's fully sharded modules over a step without a pipeline: whole parameters of a pass, gradients that come with backward, what
-//! reduces the last ones, and lists of the optimizer.
+//! Memory of PyTorch's fully sharded modules over a step without a pipeline: whole parameters of a pass, gradients that come with backward or wait for the
+//! last one, what reduces the last ones, and lists of the optimizer.
 //!
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/optim/adamw.py`: `zero_grad`, `_multi_tensor_adamw`). Unit: bytes.
 
@@ -9,7 +9,9 @@ use super::{Builder, Frame, stage_index};
 use crate::layout::Zero;
 use crate::memory;
 use crate::problem::Problem;
+use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
+use engine::layer::Accumulation;
 use engine::task::{LabelId, LaneId, Moment, TaskGraph, TaskId};
 
 /// The label of what the allocator reserves beside tensors.
@@ -22,6 +24,7 @@ pub(super) struct Labels {
     reduced: LabelId,
     lists: LabelId,
     reserved: LabelId,
+    waiting: LabelId,
 }
 
 impl Labels {
@@ -32,6 +35,7 @@ impl Labels {
             reduced: graph.label("gradients that are reduced"),
             lists: graph.label("lists of the optimizer"),
             reserved: graph.label(RESERVED),
+            waiting: graph.label("gradients that wait"),
         }
     }
 }
@@ -75,7 +79,7 @@ impl Builder<'_> {
         let held = self.held_by(problem, frame.pp);
         self.effect(end, Moment::End, self.sharded.whole, -self.whole_bytes(frame));
         let made = memory::states(problem, &held).gradients;
-        if made == Bytes::ZERO {
+        if made == Bytes::ZERO || self.added_up(frame, &held, end).waits() {
             return;
         }
         if !std::mem::replace(&mut self.has_gradients[lane.index()], true) {
@@ -84,6 +88,18 @@ impl Builder<'_> {
         let reduced = signed(self.reduced_last(problem, &held));
         self.effect(end, Moment::End, self.sharded.reduced, reduced);
         self.effect(end, Moment::End, self.sharded.reduced, -reduced);
+    }
+
+    /// Whole gradients wait from the end of the first backward to that of the last one, where a layer's go as its shares come.
+    fn added_up(&mut self, frame: &Frame<'_>, held: &[Stage], end: TaskId) -> Accumulation {
+        let bytes = signed(memory::waiting_gradients(self.at(frame.pp), held));
+        let change = match frame.accumulation {
+            Accumulation::Reduced | Accumulation::Added => 0,
+            Accumulation::Kept => bytes,
+            Accumulation::AddedAndReduced => -bytes,
+        };
+        self.effect(end, Moment::End, self.sharded.waiting, change);
+        frame.accumulation
     }
 
     /// What the last gradients are reduced from. Nothing is copied where a rank has its parameters as they lie there, and narrower copies take less.
@@ -103,6 +119,22 @@ impl Builder<'_> {
             self.effect(task, Moment::Start, self.sharded.lists, bytes);
             self.effect(task, Moment::End, self.sharded.lists, -bytes);
         }
+    }
+}
+
+/// What becomes of the gradients of a slot in a rank's order, where they wait.
+pub(super) fn accumulation(problem: &Problem, slots: &[Slot], position: usize) -> Accumulation {
+    let makes = |slot: &Slot| matches!(slot.kind, PassKind::Backward | PassKind::Weight);
+    if !makes(&slots[position]) || !problem.defers_gradients() {
+        return Accumulation::Reduced;
+    }
+    let is_first = !slots[..position].iter().any(makes);
+    let is_last = !slots[position + 1..].iter().any(makes);
+    match (is_first, is_last) {
+        (true, true) => Accumulation::Reduced,
+        (true, false) => Accumulation::Kept,
+        (false, false) => Accumulation::Added,
+        (false, true) => Accumulation::AddedAndReduced,
     }
 }
 
