@@ -29,12 +29,14 @@ pub(super) struct Labels {
 
 impl Labels {
     pub(super) fn of(graph: &mut TaskGraph) -> Self {
+        let reserved = graph.label(RESERVED);
+        graph.spare = Some(reserved);
         Self {
             whole: graph.label("whole parameters"),
             gradients: graph.label("gradients"),
             reduced: graph.label("gradients that are reduced"),
             lists: graph.label("lists of the optimizer"),
-            reserved: graph.label(RESERVED),
+            reserved,
             waiting: graph.label("gradients that wait"),
         }
     }
