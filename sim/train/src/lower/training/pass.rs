@@ -140,7 +140,7 @@ impl Builder<'_> {
                 let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, &frame.stage, share));
-                self.reserved(frame, cp, task, 1);
+                self.reserved(frame, lane, cp, task);
             }
             self.whole_parameters(frame, leads[cp]);
             let in_passing = self.in_passing(frame, cp);
@@ -381,7 +381,7 @@ impl Builder<'_> {
                     self.effect(first, Moment::End, self.logits, left - made);
                 }
                 if frame.stage.last {
-                    self.reserved(frame, cp, first, -1);
+                    self.reserved_no_more(frame, lane, first);
                 }
             }
             let working =

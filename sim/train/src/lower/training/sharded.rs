@@ -3,6 +3,8 @@
 //!
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/optim/adamw.py`: `zero_grad`, `_multi_tensor_adamw`). Unit: bytes.
 
+use std::collections::BTreeMap;
+
 use hw::{Bytes, Dtype};
 
 use super::{Builder, Frame, stage_index};
@@ -25,6 +27,8 @@ pub(super) struct Labels {
     lists: LabelId,
     reserved: LabelId,
     waiting: LabelId,
+    /// What is reserved beside the logits of a lane's micro-batch.
+    beside: BTreeMap<(LaneId, u32), i64>,
 }
 
 impl Labels {
@@ -38,6 +42,7 @@ impl Labels {
             lists: graph.label("lists of the optimizer"),
             reserved,
             waiting: graph.label("gradients that wait"),
+            beside: BTreeMap::new(),
         }
     }
 }
@@ -63,13 +68,20 @@ impl Builder<'_> {
     }
 
     /// What the allocator reserves beside tensors comes and goes with the logits.
-    pub(super) fn reserved(&mut self, frame: &Frame<'_>, cp: usize, task: TaskId, sign: i64) {
+    pub(super) fn reserved(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, task: TaskId) {
         let problem = self.at(frame.pp);
         let (held, tokens) = (self.held_by(problem, frame.pp), frame.content.shares[cp].tokens);
-        let beside = if tokens > 0 { of_other_streams(problem, &held) } else { Bytes::ZERO };
+        let shares = if self.has_gradients[lane.index()] { Shares::Added } else { Shares::Free };
+        let beside = if tokens > 0 { of_other_streams(problem, &held, shares) } else { Bytes::ZERO };
         let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), tokens)) + beside);
-        let moment = if sign > 0 { Moment::Start } else { Moment::End };
-        self.effect(task, moment, self.sharded.reserved, sign * bytes);
+        self.sharded.beside.insert((lane, frame.slot.micro_batch), bytes);
+        self.effect(task, Moment::Start, self.sharded.reserved, bytes);
+    }
+
+    /// They go, and the holes with them.
+    pub(super) fn reserved_no_more(&mut self, frame: &Frame<'_>, lane: LaneId, task: TaskId) {
+        let bytes = self.sharded.beside.remove(&(lane, frame.slot.micro_batch)).unwrap_or(0);
+        self.effect(task, Moment::End, self.sharded.reserved, -bytes);
     }
 
     /// When a backward ends, all gradients are there, beside what the last ones are reduced from. Whole parameters are gone.
@@ -140,19 +152,41 @@ pub(super) fn accumulation(problem: &Problem, slots: &[Slot], position: usize) -
     }
 }
 
+/// A rank's shares of gradients while a loss is computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shares {
+    /// Set to none behind the step before: their memory is free.
+    Free,
+    /// Held since the backward of an earlier micro-batch: those of a layer are made beside them and added.
+    Added,
+}
+
 /// What the allocator keeps for streams of exchanges. A rank's shares of gradients are made on the stream that reduces, so nothing else takes their memory.
-/// The buffer of embedding and head is held while the first layer is gathered (`all_gather_state`); later layers fit into it.
-fn of_other_streams(problem: &Problem, held: &[Stage]) -> Bytes {
-    if !memory::gradients_come_late(problem) {
+/// The buffer of embedding and head is held while the first layer is gathered (`all_gather_state`); later layers fit into it. A rank that uses its
+/// parameters as they lie there exchanges nothing, so it has no such streams.
+fn of_other_streams(problem: &Problem, held: &[Stage], shares: Shares) -> Bytes {
+    if !memory::gradients_come_late(problem) || problem.uses_parameters_in_place() {
         return Bytes::ZERO;
     }
     // Gradients that wait for the end of a step are made beside their passes.
     let is_cut = problem.layout.zero < Zero::Gradients || problem.shards_gradients();
-    let shares = if is_cut { memory::states(problem, held).gradients } else { Bytes::ZERO };
+    let shares = match (is_cut, shares) {
+        (false, _) => Bytes::ZERO,
+        (true, Shares::Free) => memory::states(problem, held).gradients,
+        (true, Shares::Added) => share_of_layer(problem, held),
+    };
     let [layer, tables] = engine::memory::gathered_elements(&problem.shard(), held).map(hw::real);
     let gathered = tables * hw::real(problem.dtype.bytes()) + layer * problem.gathered_bytes();
     let buffers = if problem.layout.n_shards() > 1 { gathered } else { 0.0 };
     shares + Bytes::from_f64(buffers)
+}
+
+/// A rank's share of the gradients of one layer.
+fn share_of_layer(problem: &Problem, held: &[Stage]) -> Bytes {
+    let [layer, _] = engine::memory::gathered_elements(&problem.shard(), held);
+    let is_trained = problem.execution.trains_weights();
+    let bytes = if is_trained { layer * problem.held_gradient_dtype().bytes() } else { 0 };
+    Bytes(bytes.div_ceil(u64::from(problem.layout.n_shards())))
 }
 
 fn signed(bytes: Bytes) -> i64 {
