@@ -177,6 +177,8 @@ pub struct Execution {
     pub loss: Loss,
     /// Where the layers have dropout; `None` leaves it to the model.
     pub dropout: Option<Dropout>,
+    /// Whether PyTorch's modules gather logits over the tensor group before the loss.
+    pub gathers_logits: bool,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
     /// Layers at the end of a hybrid model whose products stay in the format of the activations.
@@ -229,6 +231,7 @@ impl Default for Execution {
             unfused: Unfused::NONE,
             loss: Loss::Unfused,
             dropout: None,
+            gathers_logits: false,
             formats: None,
             wide_layers: 0,
             rotates_apart: false,
@@ -324,6 +327,7 @@ impl Problem {
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,
+            gathers_logits: self.execution.gathers_logits && self.execution.framework.torch().is_some(),
             routed_permille: self.execution.experts.held_permille(&self.model, &self.layout),
         }
     }

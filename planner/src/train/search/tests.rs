@@ -250,7 +250,7 @@ fn equal_sequences_are_searched_without_losing_the_best() {
 
 #[test]
 fn adapters_and_gathers_ahead_are_searched_without_losing_the_best() {
-    let adapters = Some(train::problem::Adapters { rank: 32, beside: train::problem::AdaptedProducts::ALL });
+    let adapters = Some(train::problem::Adapters::new(32, train::problem::AdaptedProducts::ALL));
     check(&problem(vec![1024; 16], Execution { adapters, ..Execution::default() }, 40.0), "megatron");
     let overlap = train::problem::Overlap { parameter_gather: true, ..Execution::default().overlap };
     check(&problem(vec![1024; 16], Execution { overlap, ..Execution::default() }, 40.0), "megatron");

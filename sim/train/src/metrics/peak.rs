@@ -94,5 +94,7 @@ fn words(step: &Played, lane: usize) -> String {
     }
     // Giving back waits for the device (`cudaFree`), and what was given back is asked for again.
     let gib = hw::real(given_back) / hw::GIB;
-    format!("{peak}; the card is full: PyTorch's allocator gives up to {gib:.1} GiB back and tries again, which slows steps and is not counted")
+    format!(
+        "{peak}; the card is full: PyTorch's allocator gives up to {gib:.1} GiB back and tries again, which slows steps and is not counted"
+    )
 }
