@@ -257,6 +257,16 @@ fn adapters_and_gathers_ahead_are_searched_without_losing_the_best() {
 }
 
 #[test]
+fn gradients_of_sharded_modules_that_wait_are_searched_without_losing_the_best() {
+    use train::problem::{Casts, Framework, TorchModules};
+    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
+        let execution = Execution { framework: Framework::Fsdp2(modules), gradient_sync, ..Execution::default() };
+        check(&problem(vec![1024; 16], execution, 40.0), "megatron");
+    }
+}
+
+#[test]
 fn hidden_exchanges_are_searched_without_losing_the_best() {
     for tensor in [0.4, 0.77] {
         for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
