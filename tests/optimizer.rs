@@ -308,6 +308,57 @@ fn a_card_without_bf16_is_told_of_and_a_micro_batch_is_said_in_tokens() {
 }
 
 #[test]
+fn a_card_without_flash_attention_is_told_of_and_computes_scores_where_nothing_is_said() {
+    for (framework, lines, is_unfused, is_told) in [
+        ("megatron-core", "", true, true),
+        ("megatron-core", "attention = \"unfused\"\n", true, false),
+        ("megatron-core", "attention = \"flash\"\n", false, true),
+        // PyTorch has a kernel without a score matrix there, too.
+        ("pytorch", "", false, true),
+    ] {
+        let (scenario, findings) =
+            checked(on_card("v100-sxm-32g", &format!("framework = \"{framework}\"\n{lines}dtype = \"fp16\"\n")));
+        let unfused = train::problem::AttentionKernel::Unfused;
+        let is_found = scenario.is_some_and(|scenario| scenario.problem.execution.attention == unfused);
+        assert_eq!(is_found, is_unfused, "{framework} {lines}: {findings:?}");
+        let told = findings.iter().any(|finding| finding.what.contains("no flash attention"));
+        assert_eq!(told, is_told, "{framework} {lines}: {findings:?}");
+    }
+    let (_, findings) = checked(on_card("a100-sxm-80g", ""));
+    assert!(!findings.iter().any(|finding| finding.what.contains("no flash attention")), "{findings:?}");
+}
+
+#[test]
+fn adam_over_lists_moves_more_and_holds_a_list() {
+    let [fused, lists] = ["fused", "foreach"].map(|word| scenario_of(&of_pytorch(&format!("kernels = \"{word}\""))));
+    assert!(lists.problem.execution.optimizer.foreach && !fused.problem.execution.optimizer.foreach);
+    assert!(step_s(&lists) > step_s(&fused));
+    assert_eq!(figures(&of_pytorch("kernels = \"fused\"")), figures(&of_pytorch("")), "the default");
+    let (_, findings) = checked(text("zero = 1\n", "kernels = \"foreach\""));
+    assert!(findings.iter().any(|finding| finding.code == Code::NoEffect), "{findings:?}");
+}
+
+#[test]
+fn keys_of_pytorchs_modules_are_used_there_and_said_to_be_idle_elsewhere() {
+    let idle = |text: String| {
+        let (scenario, findings) = checked(text);
+        assert!(scenario.is_some(), "{findings:?}");
+        findings.iter().any(|finding| finding.code == Code::NoEffect)
+    };
+    let gathered = |text: String| text.replace("[training]", "[training]\nloss_parallel = false");
+    let waiting = |text: String| text.replace("[training]", "[training]\ngradient_sync = \"at_end\"");
+    let adapters = "trains = \"adapters\"\nadapter_dtype = \"fp32\"\nadapter_dropout = true";
+    assert!(!idle(gathered(of_pytorch(""))) && idle(gathered(text("zero = 1\n", ""))));
+    assert!(!idle(waiting(of_pytorch(""))) && idle(waiting(text("zero = 3\n", ""))));
+    assert!(
+        !idle(of_pytorch(adapters)) && idle(text("zero = 1\n", adapters)) && idle(of_pytorch("adapter_dropout = true"))
+    );
+    // Casts and dropout of inputs, and a whole loss on every rank, take time.
+    assert!(step_s(&scenario_of(&of_pytorch(adapters))) > step_s(&scenario_of(&of_pytorch("trains = \"adapters\""))));
+    assert!(step_s(&scenario_of(&gathered(of_pytorch("")))) > step_s(&scenario_of(&of_pytorch(""))));
+}
+
+#[test]
 fn a_file_that_is_no_scenario_is_answered_with_the_files_that_are_read() {
     let help = |path: &str| {
         let source = Source { path: path.to_owned(), text: "base_model: llama\nadapter: qlora\n".to_owned() };

@@ -247,7 +247,7 @@ pub fn of_sequences(
     cluster::warn_of_collectives(reader, collectives_at, &cluster, cost.profile.as_ref());
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
-    framework::kernels_of_card(reader, &training, &cluster.gpu);
+    framework::kernels_of_card(reader, &mut training, &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
     let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
     let mut problem = Problem {

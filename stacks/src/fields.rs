@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 56] = [
+const ROWS: [(&str, [Judge; 3]); 57] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -100,6 +100,7 @@ const ROWS: [(&str, [Judge; 3]); 56] = [
     ("execution.unfused", [SAID, UNFUSED, UNFUSED]),
     ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
+    ("execution.gathers_logits", [SAID, GATHERS_LOGITS, SAID]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
     ("execution.rotates_apart", [ROTATES_APART, ROTATES_APART, ROTATES_APART]),
     ("execution.wide_layers", [WIDE_LAYERS, WIDE_LAYERS, WIDE_LAYERS]),
@@ -180,6 +181,10 @@ const ROTATES_APART: Judge = Unsaid(
 const WIDE_LAYERS: Judge = Unsaid(|p| p.execution.wide_layers > 0, "layers whose products stay in 16 bits");
 const NARROW_GATHERS: Judge =
     Unsaid(|p| p.execution.gathers_narrow, "parameters that are gathered in the format of the products");
+const GATHERS_LOGITS: Judge = Unsaid(
+    |p| p.execution.gathers_logits && p.layout.tp > 1,
+    "logits that are gathered before the loss (`--parallelism.disable_loss_parallel`)",
+);
 const TENSOR: Judge =
     Unsaid(|p| p.execution.overlap.tensor > 0.0 && p.layout.tp > 1, "exchanges of the tensor group behind products");
 const EXPERT: Judge =
@@ -498,6 +503,7 @@ mod tests {
                 unfused,
                 loss,
                 dropout,
+                gathers_logits,
                 formats,
                 wide_layers,
                 rotates_apart,

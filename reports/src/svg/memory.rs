@@ -67,12 +67,15 @@ pub(crate) fn by_owner(graph: &TaskGraph, timeline: &engine::Timeline, lane: usi
         changes.push((at.as_ns(), effect.delta_bytes, effect.label.0 as usize));
     }
     changes.sort_unstable();
+    let most = whole(timeline.peak_memory_bytes(lane));
     let mut held = vec![Held { at_s: 0.0, bytes: bytes.clone() }];
     for moment in changes.chunk_by(|a, b| a.0 == b.0) {
         for &(_, delta, label) in moment {
             bytes[label] += delta;
         }
-        held.push(Held { at_s: float(moment[0].0) / 1e9, bytes: bytes.clone() });
+        let mut shown = bytes.clone();
+        graph.give_back(&mut shown, most);
+        held.push(Held { at_s: float(moment[0].0) / 1e9, bytes: shown });
     }
     held
 }

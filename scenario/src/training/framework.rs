@@ -49,7 +49,8 @@ fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
 }
 
 /// Refuses formats and kernels that the card does not have.
-pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
+    attention_of_card(reader, training, gpu);
     sixteen_bits_of_card(reader, training, gpu);
     formats_of_card(reader, training, gpu);
     loss_of_card(reader, training.execution.loss, gpu);
@@ -57,6 +58,30 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) 
 
 /// The card of a generation without bf16 (compute capability 7.0; bf16 came with 8.0).
 const BEFORE_BF16: &str = "v100-sxm-16g";
+
+/// Flash attention and cuDNN's fused kernels need compute capability 8.0 (pytorch/pytorch and Dao-AILab/flash-attention, `flash_api.cpp`: "FlashAttention only
+/// supports Ampere GPUs or newer"; NVIDIA/TransformerEngine, `get_attention_backend`). Before it Megatron-LM computes the score matrix. PyTorch has its
+/// memory-efficient kernel, which makes none either (`can_use_mem_efficient_attention`), and is slower.
+fn attention_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
+    let execution = &mut training.execution;
+    if execution.attention != AttentionKernel::Flash || !hw::catalog::same_generation(&gpu.name, BEFORE_BF16) {
+        return;
+    }
+    let given = reader.peek_in("training", "attention").map(|(_, at)| at);
+    let what = format!("`{}` has no flash attention, which needs compute capability 8.0", gpu.name);
+    let at = given.clone().flatten();
+    if execution.framework.torch().is_some() {
+        let help = "PyTorch's memory-efficient kernel makes no score matrix either, so memory is right; its time is that of flash attention here, which is too short";
+        reader.warn(Code::WrongOperation, at, what, help);
+    } else if given.is_some() {
+        let help = "`training.attention = \"unfused\"` is what runs there";
+        reader.warn(Code::WrongOperation, at, what, help);
+    } else {
+        execution.attention = AttentionKernel::Unfused;
+        let help = "the score matrix is computed; `training.attention = \"unfused\"` says so";
+        reader.warn(Code::WrongOperation, at, what, help);
+    }
+}
 
 /// Says that a card without bf16 computes in fp16.
 fn sixteen_bits_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {

@@ -41,7 +41,7 @@ enum HangsOn {
     Layout,
 }
 
-const KEYS: [Key; 31] = [
+const KEYS: [Key; 32] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
@@ -154,13 +154,19 @@ const KEYS: [Key; 31] = [
         "training",
         "gradient_sync",
         |problem| problem.execution.gradient_sync == GradientSync::AtEnd && problem.gradients_cannot_wait(),
-        "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward",
+        "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward, but where PyTorch shards without a pipeline",
     ),
     of_layout(
         "overlap",
         "stage",
         |problem| problem.layout.pp == 1 && !problem.execution.overlap.stage,
         "messages between stages, which `pp = 1` does not have",
+    ),
+    of_layout(
+        "training",
+        "loss_parallel",
+        |problem| problem.layout.tp == 1 && problem.execution.gathers_logits,
+        "a tensor group, which `tp = 1` does not have",
     ),
     of_layout(
         "optimizer",
@@ -203,11 +209,14 @@ const COSTS: [(&str, &[&str]); 6] = [
             "trains",
             "adapter_rank",
             "adapters_beside",
+            "adapter_dtype",
+            "adapter_dropout",
             "offload_ratio",
             "host_memory_gb_per_s",
             "muon_iterations",
             "muon_tensor",
             "muon_qkv",
+            "kernels",
         ],
     ),
     (
@@ -225,7 +234,15 @@ const COSTS: [(&str, &[&str]); 6] = [
     ("experts", &["fused", "dispatcher"]),
     (
         "training",
-        &["gradient_dtype", "gradient_sync", "host_overhead_per_layer_us", "loss", "narrow_gather", "products"],
+        &[
+            "gradient_dtype",
+            "gradient_sync",
+            "host_overhead_per_layer_us",
+            "loss",
+            "loss_parallel",
+            "narrow_gather",
+            "products",
+        ],
     ),
     ("parallel", &["replicate"]),
     ("cost", &["sustained_flops_ratio"]),

@@ -2,7 +2,7 @@
 
 use hw::Dtype;
 use train::muon::{Muon, Qkv, TensorMode};
-use train::optimizer::{OnHost, Optimizer, Rule};
+use train::optimizer::{Kernels, OnHost, Optimizer, Rule};
 use train::problem::{AdaptedProducts, Adapters, Framework};
 
 use super::training::Training;
@@ -19,8 +19,11 @@ const MASTERS: [(&str, Option<Dtype>); 3] = [("fp32", Some(Dtype::Fp32)), ("fp16
 /// What is updated; `true` where adapters alone are.
 const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 
+/// Formats of adapters; `true` where they lie in 32 bits beside activations in 16.
+const ADAPTERS: [(&str, bool); 2] = [("same", false), ("fp32", true)];
+
 /// Keys about the states of the model's own weights.
-const OF_WEIGHTS: [&str; 9] = [
+const OF_WEIGHTS: [&str; 10] = [
     "rule",
     "master",
     "first_moment",
@@ -30,6 +33,7 @@ const OF_WEIGHTS: [&str; 9] = [
     "muon_qkv",
     "offload_ratio",
     "host_memory_gb_per_s",
+    "kernels",
 ];
 
 /// Rank of adapters where a scenario does not say so (Megatron Bridge, `LoRA.dim`).
@@ -58,7 +62,8 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     if trains_adapters {
         section.idle(&OF_WEIGHTS, "`trains = \"all\"`: states of adapters are not counted");
     } else {
-        section.idle(&["adapter_rank", "adapters_beside"], "`trains = \"adapters\"`");
+        section
+            .idle(&["adapter_rank", "adapters_beside", "adapter_dtype", "adapter_dropout"], "`trains = \"adapters\"`");
     }
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
     let master = master(&mut section, training);
@@ -68,15 +73,25 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     if rule != Rule::Muon && !trains_adapters {
         section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
     }
+    if training.execution.framework.torch().is_none() {
+        section.idle(&["kernels"], "`framework = \"pytorch\"`: others update in one kernel");
+    }
+    let kernels = section.one_of("kernels", Kernels::Fused, &Kernels::WORDS);
     let muon = muon(&mut section);
     let second = section.one_of("second_moment", usual[1], &MOMENTS);
     let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
     let beside = beside(&mut section);
     let on_host = on_host(&mut section);
+    if trains_adapters && training.execution.framework.torch().is_none() {
+        section.idle(&["adapter_dtype", "adapter_dropout"], "`framework = \"pytorch\"`, whose adapters are PEFT's");
+    }
+    let is_wide = section.one_of("adapter_dtype", false, &ADAPTERS);
+    let drops = section.flag("adapter_dropout", false);
     section.finish();
-    let adapters = trains_adapters.then_some(Adapters { rank, beside });
+    let adapters = trains_adapters.then_some(Adapters { is_wide, drops, ..Adapters::new(rank, beside) });
     training.execution.adapters = adapters;
-    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, foreach: false };
+    let foreach = kernels == Kernels::Foreach;
+    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, foreach };
 }
 
 /// Products that have an adapter: a word, or a list of modules as `target_modules` of PEFT has them.

@@ -87,6 +87,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         unfused: unfused::read(&mut section),
         loss: section.one_of("loss", usual_loss(framework), &Loss::WORDS),
         dropout: dropout(&mut section),
+        gathers_logits: gathers_logits(&mut section, framework),
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
@@ -110,6 +111,14 @@ fn dropout(section: &mut Section<'_>) -> Option<Dropout> {
     let is_given = section.has("dropout");
     let found = section.one_of("dropout", Dropout::WORDS[0].1, &Dropout::WORDS);
     is_given.then_some(found)
+}
+
+/// Whether logits are gathered before the loss. The modules of other frameworks have no such switch.
+fn gathers_logits(section: &mut Section<'_>, framework: Framework) -> bool {
+    if framework.torch().is_none() {
+        section.idle(&["loss_parallel"], "`framework = \"pytorch\"`: others never gather logits");
+    }
+    !section.flag("loss_parallel", true)
 }
 
 /// Words of frameworks, by their position.

@@ -277,7 +277,7 @@ fn dispatcher(cells: &Cells<'_>, card: Capability) -> Dispatcher {
 }
 
 /// Adapters of the recipes: Llama 3 70B beside queries, keys and values (`lora_target_modules`), of rank 16 (`recipes/llama/h100/llama3.py`).
-const ADAPTERS: Adapters = Adapters { rank: 16, beside: AdaptedProducts::QUERY_KEY_VALUE };
+const ADAPTERS: Adapters = Adapters::new(16, AdaptedProducts::QUERY_KEY_VALUE);
 
 /// Kernels of the loss: all benchmarks take Transformer Engine's, those of Nemotron the compiled ones (`perf_recipes/_common.py`,
 /// `nemotronh/common.py` @ 067f987df03b), as those of DeepSeek-V4 (`gb200/deepseek_v4.py`).

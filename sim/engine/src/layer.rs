@@ -23,7 +23,7 @@ pub use attention::attention;
 pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use streams::outside;
-pub use torch::{ShardedCopies, read_by_backward, sharded_copies};
+pub use torch::{Accumulation, ShardedCopies, read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
 use crate::recompute::{Module, Recompute};
@@ -349,7 +349,8 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {
-        ops.extend(loss(shard, tokens * vocab, kind));
+        let of_loss = if shard.gathers_logits { shard.model.vocab } else { vocab };
+        ops.extend(loss(shard, tokens * of_loss, kind));
     }
     if shard.framework == Framework::MegatronCore
         && shard.loss.makes_logits_again()
@@ -375,9 +376,18 @@ fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
     (bytes > 0).then_some((Op::Elementwise { bytes: logits * bytes }, 1))
 }
 
-/// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence
-/// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
+/// Exchanges of the tensor group in one pass of a stage, with that of the logits where the loss is not cut.
 pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
+    let mut ops = activation_exchange(shard, stage, tokens, kind, shape);
+    if shard.gathers_logits && shard.tp > 1 && stage.last && tokens > 0 && kind == PassKind::Forward {
+        ops.extend(torch::gathered_logits(shard, tokens, shape));
+    }
+    ops
+}
+
+/// Exchanges of activations over the tensor group: per layer two all-gathers and two reduce-scatters with sequence
+/// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
+fn activation_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
     if shard.tp < 2 || tokens == 0 || kind == PassKind::Weight {
         return Vec::new();
     }
@@ -512,7 +522,7 @@ mod tests {
             bytes(Formats::weights(format, Dtype::Bf16)) - bytes(Formats::of(Dtype::Bf16))
         };
         // Adapters that stand beside queries alone have no kernels here.
-        let frozen = Some(crate::shard::Adapters { rank: 8, beside: crate::shard::AdaptedProducts::QUERY_KEY_VALUE });
+        let frozen = Some(crate::shard::Adapters::new(8, crate::shard::AdaptedProducts::QUERY_KEY_VALUE));
         // Ten tokens: inputs are those of the output projection, of gate and up together, and of the last product; gradients are of their results.
         let (inputs, gradients) = (10 * (4096 + 4096 + 14_336), 10 * (4096 + 2 * 14_336 + 4096));
         for (format, both, rows) in [(Format::Fp8, 12, 10), (Format::Mxfp8, 9, 7), (Format::Nvfp4, 10, 9)] {

@@ -51,6 +51,17 @@ pub struct Adapters {
     pub rank: u64,
     /// Beside which products.
     pub beside: AdaptedProducts,
+    /// Whether they lie in 32 bits (PEFT, `autocast_adapter_dtype`): each casts its input to them, and autocast casts it back for the product.
+    pub is_wide: bool,
+    /// Whether each has dropout on its input.
+    pub drops: bool,
+}
+
+impl Adapters {
+    /// In the format of the activations, without dropout.
+    pub const fn new(rank: u64, beside: AdaptedProducts) -> Self {
+        Self { rank, beside, is_wide: false, drops: false }
+    }
 }
 
 /// Products that have an adapter: a set of the projections of a layer, without experts.
@@ -215,6 +226,8 @@ pub struct Shard<'a> {
     pub adapters: Option<Adapters>,
     /// Where the layers have dropout, where that is not left to the model.
     pub given_dropout: Option<Dropout>,
+    /// Whether PyTorch's modules gather logits over the tensor group before the loss (`--parallelism.disable_loss_parallel` of torchtitan).
+    pub gathers_logits: bool,
     /// Tokens that the experts of a rank take from all layers together, over the even share, thousandths.
     pub routed_permille: u64,
 }
@@ -243,8 +256,14 @@ impl<'a> Shard<'a> {
             rotates_apart: false,
             adapters: None,
             given_dropout: None,
+            gathers_logits: false,
             routed_permille: 1000,
         }
+    }
+
+    /// Whether each rank of a tensor group works on its part of the vocabulary in the loss.
+    pub const fn cuts_loss(&self) -> bool {
+        self.tp > 1 && !self.gathers_logits
     }
 
     /// Of bytes of an even share of routed tokens, those that a rank holds.

@@ -401,6 +401,8 @@ pub struct TaskGraph {
     pub effects: Vec<MemoryEffect>,
     /// Names of memory labels.
     pub labels: Vec<String>,
+    /// The label of what a cache holds free: it is given back where something else needs the room.
+    pub spare: Option<LabelId>,
     /// Memory held from before the first task, per lane: (label, bytes).
     pub resident: Vec<Vec<(LabelId, u64)>>,
     /// Predecessors of all tasks, one after another; `pred_ends` delimits them.
@@ -433,6 +435,15 @@ impl TaskGraph {
             self.labels.len() - 1
         });
         LabelId(u16::try_from(index).expect("fewer than 2^16 labels"))
+    }
+
+    /// Cuts what a cache holds free, of bytes by label, so that all of them stay within `room`; returns what it gives back.
+    pub fn give_back(&self, held: &mut [i64], room: i64) -> i64 {
+        let Some(spare) = self.spare else { return 0 };
+        let missing = held.iter().sum::<i64>() - room;
+        let given = missing.clamp(0, held[spare.0 as usize].max(0));
+        held[spare.0 as usize] -= given;
+        given
     }
 
     /// Interns a group of ranks.
@@ -486,6 +497,7 @@ impl TaskGraph {
         }));
         self.ops.extend(other.ops.iter().cloned());
         let labels: Vec<LabelId> = other.labels.iter().map(|name| self.label(name)).collect();
+        self.spare = self.spare.or_else(|| other.spare.map(|spare| labels[spare.0 as usize]));
         let named = |(label, bytes): &(LabelId, u64)| (labels[label.0 as usize], *bytes);
         self.resident.extend(other.resident.iter().map(|held| held.iter().map(named).collect()));
         let shifted = |ranks: &Vec<Rank>| ranks.iter().map(|rank| Rank(rank.0 + first_rank)).collect::<Vec<Rank>>();

@@ -405,7 +405,7 @@ mod tests {
             problem.layout = Layout::data_and_context(8, 1, zero, ContextExchange::Gather);
             problem.execution.recompute = Recompute::Off;
             let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
-            problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::ALL });
+            problem.execution.adapters = Some(Adapters::new(16, AdaptedProducts::ALL));
             let groups = (0..8).map(|sequence| vec![micro_batch(sequence, 8192, Place::Local(0))]).collect();
             let bound_s = Floors::new(&problem, 8192, &cost).of_step(0, &[8192; 8]).step_s();
             let step_s = played_s(&problem, &cost, groups);

@@ -573,7 +573,7 @@ mod tests {
         // Muon has one moment of 32 bits less in the layers.
         problem.execution.optimizer.rule = Rule::Muon;
         close(checkpoint_bytes(&problem), 14.0 * all - 4.0 * (all - tables));
-        problem.execution.adapters = Some(Adapters { rank: 16, beside: AdaptedProducts::ALL });
+        problem.execution.adapters = Some(Adapters::new(16, AdaptedProducts::ALL));
         close(checkpoint_bytes(&problem), 2.0 * all);
     }
 }

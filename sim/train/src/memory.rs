@@ -149,6 +149,17 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     }
 }
 
+/// Whole gradients that wait on a rank for the last micro-batch: in the format in which they are reduced, or as they were made where that is no wider
+/// (pytorch/pytorch, `unsharded_accumulated_grad`).
+pub fn waiting_gradients(problem: &Problem, stages: &[Stage]) -> Bytes {
+    if !problem.defers_gradients() {
+        return Bytes::ZERO;
+    }
+    let of_stages = stages.iter().map(|stage| stage_parameters(&problem.shard(), stage));
+    let parameters: f64 = of_stages.map(|(shared, experts)| shared + experts).sum();
+    Bytes::from_f64(parameters * hw::real(problem.reduced_dtype().bytes()))
+}
+
 /// Whether some parameters have narrow copies that last for the whole step.
 pub fn has_narrow_copies(problem: &Problem) -> bool {
     copied(problem, &stages(problem)).1 > 0.0
@@ -244,11 +255,29 @@ pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
 
 /// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.
 pub fn token_capacity(problem: &Problem) -> u64 {
+    capacity_beside(problem, Bytes::ZERO)
+}
+
+/// The same beside something else that every rank holds.
+fn capacity_beside(problem: &Problem, further: Bytes) -> u64 {
     let room = |need: &Need| {
-        let taken = all_outside(problem) + need.states.total();
+        let taken = all_outside(problem) + need.states.total() + further;
         problem.cluster.gpu.memory.0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
     };
     needs(problem).iter().map(room).min().unwrap_or(0)
+}
+
+/// Tokens of a micro-batch where a step may have several: gradients that wait take room then, and not in a step of one. What leaves none is said where the step
+/// is played.
+fn capacity_of_step(problem: &Problem) -> u64 {
+    let alone = token_capacity(problem);
+    if !problem.defers_gradients() || asked_tokens(problem) <= alone {
+        return alone;
+    }
+    match capacity_beside(problem, waiting_gradients(problem, &stages(problem))) {
+        0 => alone,
+        beside => beside,
+    }
 }
 
 /// Micro-batches for each rank of a pipeline, with which its bubble is small (GPipe, arXiv:1811.06965, section 2.3).
@@ -258,7 +287,7 @@ const PER_RANK: u64 = 4;
 /// sequences that are all alike to a length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A
 /// framework takes one, as its own default is.
 pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
-    let capacity = token_capacity(problem);
+    let capacity = capacity_of_step(problem);
     let lengths = &problem.workload.lengths;
     let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
     let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else {

@@ -32,6 +32,17 @@ hw::words! {
     }
 }
 
+hw::words! {
+    /// How PyTorch's AdamW runs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kernels: word {
+        /// One kernel for everything that a step does to a parameter (`fused`).
+        Fused = "fused",
+        /// A kernel for each operation, over lists of tensors (`foreach`).
+        Foreach = "foreach",
+    }
+}
+
 /// Optimizer states in the memory of the host, and the host's step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OnHost {

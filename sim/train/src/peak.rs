@@ -77,7 +77,10 @@ pub fn least(problem: &Problem, pp: u32, stages: &[Stage], moments: &[Moment], b
         held.map(|(stage, n)| n * kept(&here, stage, batches.tokens)).sum::<u64>()
             + passing(&here, &stages[moment.next], batches.tokens)
     };
-    resident + moments.iter().map(at).max().unwrap_or(0)
+    // The backward of the last of several micro-batches begins beside whole gradients.
+    let waiting = if batches.n > 1 { memory::waiting_gradients(&here, stages).0 } else { 0 };
+    let fullest = moments.iter().map(|moment| at(moment) + waiting).max();
+    resident + fullest.unwrap_or(0)
 }
 
 /// What a micro-batch leaves on a stage from forward to backward.

@@ -70,7 +70,8 @@ pub(crate) fn left_behind(problem: &Problem, stage: &Stage) -> u64 {
         return 0;
     }
     let gradient = if stage.first { 0 } else { row(problem) };
-    let logits = problem.model.vocab.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
+    let cut = if problem.execution.gathers_logits { 1 } else { u64::from(problem.layout.tp) };
+    let logits = problem.model.vocab.div_ceil(cut) * problem.dtype.bytes();
     gradient + if stage.last { logits } else { 0 }
 }
 

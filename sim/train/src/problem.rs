@@ -34,7 +34,7 @@ hw::words! {
         Overlapped = "overlapped",
         /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
         EachMicroBatch = "each_micro_batch",
-        /// After the last backward.
+        /// After the last backward; behind it, bucket by bucket, where PyTorch shards modules (`no_sync`).
         AtEnd = "at_end",
     }
 }
@@ -177,6 +177,8 @@ pub struct Execution {
     pub loss: Loss,
     /// Where the layers have dropout; `None` leaves it to the model.
     pub dropout: Option<Dropout>,
+    /// Whether PyTorch's modules gather logits over the tensor group before the loss.
+    pub gathers_logits: bool,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
     /// Layers at the end of a hybrid model whose products stay in the format of the activations.
@@ -229,6 +231,7 @@ impl Default for Execution {
             unfused: Unfused::NONE,
             loss: Loss::Unfused,
             dropout: None,
+            gathers_logits: false,
             formats: None,
             wide_layers: 0,
             rotates_apart: false,
@@ -324,6 +327,7 @@ impl Problem {
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
             given_dropout: self.execution.dropout,
+            gathers_logits: self.execution.gathers_logits && self.execution.framework.torch().is_some(),
             routed_permille: self.execution.experts.held_permille(&self.model, &self.layout),
         }
     }
@@ -344,17 +348,27 @@ impl Problem {
         self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
     }
 
-    /// When gradients are reduced in fact. Under ZeRO 3 no rank has room for whole ones, so none wait for the end of the step.
+    /// When gradients are reduced in fact. Under ZeRO 3 no rank has room for whole ones, so none wait for the end of the step. Sharded modules of PyTorch
+    /// that wait reduce behind the layers of the last backward.
     pub fn gradient_sync(&self) -> GradientSync {
         match self.execution.gradient_sync {
-            GradientSync::AtEnd if self.gradients_cannot_wait() => GradientSync::Overlapped,
+            GradientSync::AtEnd if self.gradients_cannot_wait() || self.defers_gradients() => GradientSync::Overlapped,
             given => given,
         }
     }
 
     /// Whether a reduction at the end of a step is out of the question: ranks keep shares of parameters, and gradients are as large.
     pub fn gradients_cannot_wait(&self) -> bool {
-        self.layout.zero == Zero::Parameters && self.execution.trains_weights()
+        self.layout.zero == Zero::Parameters && self.execution.trains_weights() && !self.defers_gradients()
+    }
+
+    /// Whether sharded modules of PyTorch add up whole gradients on every rank, and reduce them in the last micro-batch alone (pytorch/pytorch, FSDP2's
+    /// `set_requires_gradient_sync(False)`, `no_sync` of FSDP1; Accelerate and litgpt do so while they accumulate). A pipeline has its own rule.
+    pub fn defers_gradients(&self) -> bool {
+        let execution = &self.execution;
+        let is_sharded = self.layout.zero >= Zero::Gradients && self.layout.n_shards() > 1;
+        let is_asked = execution.gradient_sync == GradientSync::AtEnd && execution.trains_weights();
+        is_asked && is_sharded && self.layout.pp == 1 && execution.framework.torch().is_some()
     }
 
     /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then.
@@ -443,7 +457,8 @@ impl Problem {
 
     /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
     pub fn reduces_each_micro_batch(&self) -> bool {
-        self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
+        let is_each = self.execution.gradient_sync == GradientSync::EachMicroBatch;
+        (self.layout.zero >= Zero::Parameters && !self.defers_gradients()) || is_each
     }
 
     /// Duration of one stage's pass under `UnitTimes`, whole nanoseconds; rounded up, so that stages together take no less than their work.

@@ -58,6 +58,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     pipeline(&mut flags, &mut job, machine);
     memory(&mut flags, &mut job, machine);
     modules(&mut flags, &mut job);
+    optimizer(&mut flags, &mut job);
     job.import(flags, machine)
 }
 
@@ -269,6 +270,19 @@ fn precision(flags: &mut Flags<'_>, job: &mut Job) {
     job.word(("training", "gradient_dtype"), gradients, "--training.mixed_precision_reduce, --training.dtype");
 }
 
+/// How the optimizer runs. A loop over tensors moves the bytes of lists of them, by more launches.
+fn optimizer(flags: &mut Flags<'_>, job: &mut Job) {
+    const KERNELS: &str = "optimizer.implementation";
+    let words = [("fused", "fused"), ("foreach", "foreach"), ("for-loop", "foreach")];
+    let Some(word) = flags.find(KERNELS).is_some().then(|| flags.word(KERNELS, &words)).flatten() else { return };
+    if flags.text(KERNELS).is_some_and(|given| given == "for-loop") {
+        flags.not_modelled(KERNELS, "a loop launches kernels for every tensor: those of lists are counted");
+    }
+    if word == "foreach" {
+        job.word(("optimizer", "kernels"), word, "--optimizer.implementation");
+    }
+}
+
 /// Every how many-th layer is computed again whole, where operations are not chosen inside of layers (`op`).
 fn every_so_many(flags: &mut Flags<'_>) -> Option<u64> {
     let names = ["activation-checkpoint.selective-ac-option", "ac.selective-ac-option"];
@@ -291,6 +305,10 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     let pieces = ["compile", "parallelism", "experimental"].map(|at| format!("{at}.enable-async-tensor-parallel"));
     if job.degrees[0] > 1 && pieces.iter().any(|name| is_on(flags, name)) {
         job.key(("overlap", "tensor"), Overlap::ASYNC_TENSOR, "--parallelism.enable_async_tensor_parallel");
+    }
+    let gathered = ["parallelism", "training"].map(|at| format!("{at}.disable-loss-parallel"));
+    if job.degrees[0] > 1 && gathered.iter().any(|name| is_on(flags, name)) {
+        job.key(("training", "loss_parallel"), false, "--parallelism.disable_loss_parallel");
     }
     let converters: Vec<String> =
         ["model.converters", "model-converters"].into_iter().filter_map(|name| flags.text(name)).collect();
@@ -381,6 +399,9 @@ mod tests {
             ("--model.converters=float8 --float8.recipe_name rowwise", "casts = \"rowwise\""),
             ("--model.converters float8 --float8.enable_fsdp_float8_all_gather", "narrow_gather = true"),
             ("--parallelism.enable_async_tensor_parallel", "tensor = 0.45"),
+            ("--parallelism.disable_loss_parallel", "loss_parallel = false"),
+            ("--optimizer.implementation foreach", "kernels = \"foreach\""),
+            ("--optimizer.implementation for-loop", "kernels = \"foreach\""),
             ("--training.dtype bfloat16", "master = \"none\""),
             ("--training.dtype bfloat16", "gradient_dtype = \"fp32\""),
             ("--training.dtype bfloat16 --training.mixed_precision_reduce bfloat16", "gradient_dtype = \"bf16\""),
@@ -400,6 +421,7 @@ mod tests {
             "--training.mixed_precision_param foo",
             "--float8.recipe_name foo --model.converters float8",
             "--optimizer.name foo",
+            "--optimizer.implementation foo",
         ] {
             let found = found(&format!("{base}{options}\n"));
             let wrong = found.findings.iter().filter(|finding| finding.code == Code::WrongFlag).count();

@@ -344,7 +344,8 @@ impl<'a> Judge<'a> {
             // Layers are gathered one by one; the largest tables with the first of them.
             let gathered = (shared + experts) * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
-            let reduction = if trains { time(Collective::ReduceScatter, reduced) } else { 0.0 };
+            let is_each = trains && problem.reduces_each_micro_batch();
+            let reduction = if is_each { time(Collective::ReduceScatter, reduced) } else { 0.0 };
             let gather = n * time(Collective::AllGather, gathered);
             [gather, 2.0 * gather + reduction]
         };

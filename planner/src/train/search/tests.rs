@@ -250,10 +250,20 @@ fn equal_sequences_are_searched_without_losing_the_best() {
 
 #[test]
 fn adapters_and_gathers_ahead_are_searched_without_losing_the_best() {
-    let adapters = Some(train::problem::Adapters { rank: 32, beside: train::problem::AdaptedProducts::ALL });
+    let adapters = Some(train::problem::Adapters::new(32, train::problem::AdaptedProducts::ALL));
     check(&problem(vec![1024; 16], Execution { adapters, ..Execution::default() }, 40.0), "megatron");
     let overlap = train::problem::Overlap { parameter_gather: true, ..Execution::default().overlap };
     check(&problem(vec![1024; 16], Execution { overlap, ..Execution::default() }, 40.0), "megatron");
+}
+
+#[test]
+fn gradients_of_sharded_modules_that_wait_are_searched_without_losing_the_best() {
+    use train::problem::{Casts, Framework, TorchModules};
+    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
+        let execution = Execution { framework: Framework::Fsdp2(modules), gradient_sync, ..Execution::default() };
+        check(&problem(vec![1024; 16], execution, 40.0), "megatron");
+    }
 }
 
 #[test]

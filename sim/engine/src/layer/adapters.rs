@@ -1,7 +1,8 @@
 //! Kernels of small adapters beside the products of a layer (LoRA, arXiv:2106.09685): two thin products, a scaling of what they give, and a sum.
 //!
 //! Source: NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b, `peft/utils.py` (`ParallelLinearAdapter.forward`). Backward has gradients of both weights and of the
-//! input, which is added to the product's. Thin products are priced by their bytes, as in serving: no table of products has so few columns.
+//! input, which is added to the product's. PyTorch's modules have PEFT's casts and dropout besides (huggingface/peft, `tuners/lora/layer.py`, `Linear.forward`:
+//! `_cast_input_dtype`, `lora_B(lora_A(dropout(x))) * scaling`). Thin products are priced by their bytes, as in serving: no table of products has so few columns.
 
 use super::Writer;
 use crate::model::Mixer;
@@ -11,6 +12,10 @@ use crate::task::{Op, PassKind};
 /// Tensors that the scaling of an adapter's result reads and writes, and those of the sum behind it.
 const SCALED_TENSORS: u64 = 2;
 const SUMMED_TENSORS: u64 = 3;
+
+/// Bytes of an element in 32 bits, and of dropout's mask.
+const WIDE: u64 = 4;
+const MASK: u64 = 1;
 
 /// Beside products of one input, with their columns on all ranks. All of them together have one adapter where they are one product.
 fn of_input(writer: &mut Writer<'_>, products: &[(AdaptedProducts, u64)]) {
@@ -52,11 +57,16 @@ pub(super) fn narrow(writer: &mut Writer<'_>, width: u64) {
 
 /// An adapter of a product with `n` columns and an inner dimension of `k`, where the layer has one.
 fn beside(writer: &mut Writer<'_>, product: AdaptedProducts, n: u64, k: u64) {
-    let Some(Adapters { rank, beside }) = writer.shard.adapters else { return };
+    let Some(adapters) = writer.shard.adapters else { return };
+    let Adapters { rank, beside, .. } = adapters;
     if writer.kind == PassKind::Weight || n == 0 || !beside.has(product) {
         return;
     }
     let (m, element) = (writer.tokens, writer.shard.dtype.bytes());
+    let around = around_input(writer, adapters);
+    if around > 0 {
+        writer.push(Op::Elementwise { bytes: m * k * around });
+    }
     let thin = |m: u64, n: u64, k: u64| Op::Elementwise { bytes: (m * k + n * k + m * n) * element };
     if writer.kind == PassKind::Forward {
         writer.push(thin(m, rank, k));
@@ -68,6 +78,19 @@ fn beside(writer: &mut Writer<'_>, product: AdaptedProducts, n: u64, k: u64) {
         }
         writer.push(Op::Elementwise { bytes: (SCALED_TENSORS * n + SUMMED_TENSORS * k) * m * element });
     }
+}
+
+/// Bytes that kernels around an adapter's input move of each element, the same in forward and in backward, under PyTorch's modules. Single kernels cast it to 32
+/// bits and back, and dropout reads it, writes it and a byte of its mask (backward reads that). A compiler fuses all of them; dropout still makes a
+/// tensor of its own, whose mask is drawn again.
+fn around_input(writer: &Writer<'_>, adapters: Adapters) -> u64 {
+    let Some(modules) = writer.shard.framework.torch() else { return 0 };
+    let narrow = writer.shard.dtype.bytes();
+    if modules.compiled {
+        return if adapters.drops { 2 * narrow } else { 0 };
+    }
+    let (casts, element) = if adapters.is_wide { (2 * (narrow + WIDE), WIDE) } else { (0, narrow) };
+    casts + if adapters.drops { 2 * element + MASK } else { 0 }
 }
 
 #[cfg(test)]
@@ -86,14 +109,17 @@ mod tests {
 
     /// Bytes that adapters of rank 16 beside these products add to the forward of ten tokens in a layer.
     fn added(framework: Framework, beside: AdaptedProducts) -> u64 {
+        added_by(framework, Adapters::new(16, beside), PassKind::Forward)
+    }
+
+    fn added_by(framework: Framework, adapters: Adapters, kind: PassKind) -> u64 {
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let of = |adapters| {
             let shard = Shard { framework, adapters, ..Shard::forward(&model, Dtype::Bf16, 1) };
-            let [before, after] =
-                [before_attention(&shard, 10, PassKind::Forward), after_attention(&shard, 10, PassKind::Forward, None)];
+            let [before, after] = [before_attention(&shard, 10, kind), after_attention(&shard, 10, kind, None)];
             bytes(&before) + bytes(&after)
         };
-        of(Some(Adapters { rank: 16, beside })) - of(None)
+        of(Some(adapters)) - of(None)
     }
 
     /// What an adapter moves by hand: both thin products read two operands and write one, the scaling moves two tensors and the sum three.
@@ -118,5 +144,25 @@ mod tests {
             in_pieces: false,
         };
         assert_eq!(added(Framework::Fsdp2(modules), all), adapter(4096, 4096) + 2 * adapter(1024, 4096));
+    }
+
+    #[test]
+    fn casts_and_dropout_of_an_input_are_kernels_where_nothing_is_compiled() {
+        let framework = |compiled| {
+            let (fused_norms, casts, in_pieces) = (true, crate::shard::Casts::Off, false);
+            Framework::Fsdp2(crate::shard::TorchModules { compiled, fused_norms, casts, in_pieces })
+        };
+        let plain = Adapters::new(16, AdaptedProducts::QUERY);
+        for kind in [PassKind::Forward, PassKind::Input] {
+            let more = |compiled, is_wide, drops| {
+                let of = |adapters| added_by(framework(compiled), adapters, kind);
+                of(Adapters { is_wide, drops, ..plain }) - of(plain)
+            };
+            // Ten tokens of 4096: to 32 bits and back 12 bytes, dropout 9 in 32 bits or 5 in 16.
+            assert_eq!(more(false, true, false), 12 * 40_960);
+            assert_eq!(more(false, true, true), (12 + 9) * 40_960);
+            assert_eq!(more(false, false, true), 5 * 40_960);
+            assert_eq!([more(true, true, false), more(true, true, true)], [0, 4 * 40_960]);
+        }
     }
 }

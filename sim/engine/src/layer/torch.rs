@@ -184,6 +184,41 @@ pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
     }
 }
 
+/// What sharded modules do with the gradients of a backward. Gradients that wait for the last micro-batch are added up whole in the format in which they are
+/// reduced (pytorch/pytorch, `FSDPParam.to_accumulated_grad_if_needed`, `accumulate_unsharded_grad_if_needed`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accumulation {
+    /// Reduced at once.
+    #[default]
+    Reduced,
+    /// The first that wait: a copy in the wider format, or as they are.
+    Kept,
+    /// Added to those that wait.
+    Added,
+    /// Added to those that wait, which are then reduced.
+    AddedAndReduced,
+}
+
+impl Accumulation {
+    /// Whether gradients wait behind this backward.
+    pub const fn waits(self) -> bool {
+        matches!(self, Self::Kept | Self::Added)
+    }
+
+    /// Bytes that the copies and the additions of a gradient move, which is reduced in so many bytes.
+    fn bytes_moved(self, reduced: f64) -> f64 {
+        let copied = if reduced > GRADIENT_BYTES { GRADIENT_BYTES + reduced } else { 0.0 };
+        // A gradient and the sum are read, the sum is written.
+        let added = GRADIENT_BYTES + 2.0 * reduced;
+        match self {
+            Self::Reduced => GRADIENT_BYTES + reduced,
+            Self::Kept => copied,
+            Self::Added => added,
+            Self::AddedAndReduced => added + 2.0 * reduced,
+        }
+    }
+}
+
 /// What sharded modules exchange in a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardedCopies {
@@ -191,10 +226,12 @@ pub struct ShardedCopies {
     pub gathered: f64,
     /// Bytes of a parameter as a rank holds it, and as it is gathered.
     pub parameter_bytes: [f64; 2],
-    /// Gradients that are reduced.
-    pub reduced: f64,
+    /// Gradients that are made.
+    pub made: f64,
     /// Bytes of a gradient as it is reduced.
     pub reduced_bytes: f64,
+    /// What becomes of them.
+    pub accumulation: Accumulation,
     /// Ranks of the exchange.
     pub n_ranks: u32,
 }
@@ -208,8 +245,8 @@ pub fn sharded_copies(shard: &Shard<'_>, copied: ShardedCopies) -> Ops {
     let [held, whole] = copied.parameter_bytes;
     let cast = (held + whole) / f64::from(copied.n_ranks);
     let alone = if copied.n_ranks == 1 { REDUCED_ALONE_BYTES } else { 0.0 };
-    let reduced = copied.reduced * (GRADIENT_BYTES + copied.reduced_bytes + alone);
-    let bytes = copied.gathered * (cast + 2.0 * whole) + reduced;
+    let made = copied.made * (copied.accumulation.bytes_moved(copied.reduced_bytes) + alone);
+    let bytes = copied.gathered * (cast + 2.0 * whole) + made;
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }
 
@@ -224,12 +261,19 @@ pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
 
 /// Bytes per logit that the kernels of the loss move.
 pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
-    let bytes = match (shard.tp > 1, shard.loss) {
+    let bytes = match (shard.cuts_loss(), shard.loss) {
         (true, _) => CUT_LOSS_BYTES,
         (false, Loss::Compiled) => COMPILED_LOSS_BYTES,
         (false, _) => LOSS_BYTES,
     };
     of_pass(bytes, kind)
+}
+
+/// Logits of 16 bits that every rank of a tensor group gathers before its loss, and their copy in the order of the vocabulary (`output_layouts=Replicate()` of
+/// the head; `all_gather_tensor` concatenates what it has of every rank).
+pub(super) fn gathered_logits(shard: &Shard<'_>, tokens: u64, shape: GroupShape) -> Ops {
+    let bytes = tokens * shard.model.vocab * shard.dtype.bytes();
+    vec![(Op::Collective { kind: Collective::AllGather, bytes, shape }, 1), (Op::Elementwise { bytes: 2 * bytes }, 1)]
 }
 
 /// Exchanges of a tensor group over the tokens' dimension, with the copies before and behind. Inputs that were gathered are kept, so backward
@@ -348,5 +392,24 @@ mod tests {
         let moved = |shard: &Shard<'_>| bytes(&after_attention(shard, 100, PassKind::Backward, None));
         assert_eq!(moved(&experts), moved(&Shard { framework: Framework::Fsdp2(COMPILED), ..experts }));
         assert!(moved(&narrow) > moved(&experts));
+    }
+
+    #[test]
+    fn logits_that_are_gathered_come_once_and_give_every_rank_the_whole_loss() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let cut = shard(&model, COMPILED, 2);
+        let gathered = Shard { gathers_logits: true, loss: Loss::Compiled, ..cut };
+        let (tokens, vocab) = (10, 128_256);
+        let stage = Stage { n_dense: 1, last: true, ..Stage::NONE };
+        let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+        let of = |shard: &Shard<'_>, kind| super::super::tensor_exchange(shard, &stage, tokens, kind, shape);
+        let ops = of(&gathered, PassKind::Forward);
+        let logits = Op::Collective { kind: Collective::AllGather, bytes: tokens * vocab * 2, shape };
+        assert!(ops.contains(&(logits, 1)), "{ops:?}");
+        assert_eq!(of(&gathered, PassKind::Backward), of(&cut, PassKind::Backward), "gradients are cut in place");
+        let loss = |shard: &Shard<'_>| bytes(&super::super::head(shard, tokens, PassKind::Forward));
+        let compiled = COMPILED_LOSS_BYTES[0] * vocab;
+        assert_eq!(loss(&gathered) + tokens * CUT_LOSS_BYTES[0] * vocab / 2, loss(&cut) + tokens * compiled);
+        assert_eq!(products(&super::super::head(&gathered, tokens, PassKind::Forward)), [[tokens, vocab / 2, 4096]]);
     }
 }

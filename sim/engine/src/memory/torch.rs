@@ -12,7 +12,7 @@
 //!
 //! - the 16-bit logits, freed before backward makes its first 32-bit tensor;
 //! - what the forward of a layer held beside what it kept, under the tensors that were kept above it;
-//! - the gathered input of the head before it is copied into the order of tokens.
+//! - the gathered input of the head before it is copied into the order of tokens, and gathered logits.
 //!
 //! Other streams have memory of their own (`train`, `lower/training/sharded.rs`).
 
@@ -55,7 +55,7 @@ pub(super) fn dropped(shard: &Shard<'_>, all: u64) -> u64 {
 pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let model = shard.model;
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
-    let logits = tokens * vocab;
+    let logits = tokens * of_loss(shard);
     // The norm's input and output; where the tensor group cuts tokens, the gathered output, as it comes and in their order.
     let norm = 2 * serial(shard, hidden) + if shard.tp > 1 { 2 * hidden } else { 0 };
     let weight_gradient = if shard.adapters.is_some() { 0 } else { HALF * vocab * model.hidden };
@@ -64,8 +64,13 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     tokens * norm + (logits * loss_bytes_per_logit(shard)).max(backward)
 }
 
+/// Logits of a token that the loss of a rank works on.
+fn of_loss(shard: &Shard<'_>) -> u64 {
+    if shard.gathers_logits { shard.model.vocab } else { shard.model.vocab.div_ceil(u64::from(shard.tp)) }
+}
+
 fn loss_bytes_per_logit(shard: &Shard<'_>) -> u64 {
-    match (shard.tp > 1, shard.loss) {
+    match (shard.cuts_loss(), shard.loss) {
         (true, _) => CUT_LOSS_BYTES_PER_LOGIT,
         (false, Loss::Compiled) => COMPILED_LOSS_BYTES_PER_LOGIT,
         (false, _) => LOSS_BYTES_PER_LOGIT,
@@ -82,9 +87,11 @@ pub(super) fn reserved(shard: &Shard<'_>, modules: TorchModules, tokens: u64) ->
     if tokens == 0 {
         return 0;
     }
-    let logits = tokens * shard.model.vocab.div_ceil(u64::from(shard.tp));
-    let hole = if shard.tp == 1 && shard.loss != Loss::Compiled { HALF * logits } else { 0 };
-    hole + tokens * passing(shard, modules)
+    let logits = tokens * of_loss(shard);
+    let hole = if !shard.cuts_loss() && shard.loss != Loss::Compiled { HALF * logits } else { 0 };
+    // Gathered logits lie in the order of ranks before they are copied into that of the vocabulary.
+    let gathered = if shard.tp > 1 && shard.gathers_logits { HALF * logits } else { 0 };
+    hole + gathered + tokens * passing(shard, modules)
 }
 
 /// Most that the forward of a layer holds beside what it keeps: a gathered input and both factors of the gate, or the last product's whole result
@@ -161,6 +168,21 @@ mod tests {
         let compiled = 2 * (4096 + 4096 + 1024 + 4096 + 14_336) + 4 * 32;
         assert_eq!(kept(true), compiled);
         assert_eq!(kept(false), compiled + 2 * 4096);
+    }
+
+    #[test]
+    fn a_loss_over_gathered_logits_holds_the_whole_vocabulary() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let cut = shard(&model, false, 2, Recompute::Full);
+        let gathered = Shard { gathers_logits: true, ..cut };
+        let (tokens, vocab) = (4096, 128_256);
+        // 12 bytes of every logit in place of 18 of every second one; all else is alike.
+        let more = head(&gathered, tokens) - head(&cut, tokens);
+        assert_eq!(more, tokens * (12 * vocab - 18 * vocab / 2));
+        // Beside tensors lie the 16-bit logits, as ranks sent them and as the loss reads them.
+        let Some(modules) = cut.framework.torch() else { unreachable!("PyTorch's") };
+        let free = reserved(&gathered, modules, tokens) - reserved(&cut, modules, tokens);
+        assert_eq!(free, tokens * 2 * 2 * vocab);
     }
 
     #[test]

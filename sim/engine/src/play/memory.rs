@@ -1,6 +1,9 @@
 //! Memory of each device while tasks run; an allocation that does not fit is named.
 //!
 //! Bytes in use never go below zero: freeing what was not allocated is a bug of the lowering.
+//!
+//! What a cache holds free counts as far as there is room. An allocator gives it back before it fails (pytorch/pytorch, `CUDACachingAllocator::malloc`:
+//! `release_available_cached_blocks`, `release_cached_blocks`, then it tries again), so it never makes an allocation fail.
 
 use hw::Time;
 
@@ -25,6 +28,9 @@ pub struct Overflow {
 pub struct Memory {
     capacity: u64,
     used: Vec<u64>,
+    /// What caches hold free, were there room for all of it.
+    spare: Vec<u64>,
+    spare_label: Option<LabelId>,
     marks: Vec<Vec<MemoryMark>>,
 }
 
@@ -35,7 +41,13 @@ impl Memory {
     /// When the resident part alone does not fit.
     pub fn new(graph: &TaskGraph, capacity: u64) -> Result<Self, Overflow> {
         let n_lanes = graph.lanes.len();
-        let mut memory = Self { capacity, used: vec![0; n_lanes], marks: vec![Vec::new(); n_lanes] };
+        let mut memory = Self {
+            capacity,
+            used: vec![0; n_lanes],
+            spare: vec![0; n_lanes],
+            spare_label: graph.spare,
+            marks: vec![Vec::new(); n_lanes],
+        };
         for (lane, resident) in (0..).map(LaneId).zip(&graph.resident) {
             for &(label, bytes) in resident {
                 memory.allocate(lane, label, bytes, Time::ZERO)?;
@@ -49,12 +61,17 @@ impl Memory {
     /// # Errors
     /// When it does not fit.
     pub fn allocate(&mut self, lane: LaneId, label: LabelId, bytes: u64, at: Time) -> Result<(), Overflow> {
-        let used = self.used[lane.index()];
-        let free = self.capacity - used;
+        if self.spare_label == Some(label) {
+            self.spare[lane.index()] += bytes;
+            self.mark(lane, at);
+            return Ok(());
+        }
+        let free = self.capacity - self.used[lane.index()];
         if bytes > free {
             return Err(Overflow { lane, label, needed: bytes, free });
         }
-        self.set(lane, used + bytes, at);
+        self.used[lane.index()] += bytes;
+        self.mark(lane, at);
         Ok(())
     }
 
@@ -62,15 +79,18 @@ impl Memory {
     ///
     /// # Panics
     /// When more is freed than is in use.
-    pub fn free(&mut self, lane: LaneId, bytes: u64, at: Time) {
-        let used = self.used[lane.index()];
-        assert!(bytes <= used, "lane {} frees {bytes} bytes of {used}", lane.0);
-        self.set(lane, used - bytes, at);
+    pub fn free(&mut self, lane: LaneId, label: LabelId, bytes: u64, at: Time) {
+        let held = if self.spare_label == Some(label) { &mut self.spare } else { &mut self.used };
+        let used = &mut held[lane.index()];
+        assert!(bytes <= *used, "lane {} frees {bytes} bytes of {used}", lane.0);
+        *used -= bytes;
+        self.mark(lane, at);
     }
 
     /// Marks of equal time are kept as two at most, the highest and the last, so that peaks survive.
-    fn set(&mut self, lane: LaneId, bytes: u64, at: Time) {
-        self.used[lane.index()] = bytes;
+    fn mark(&mut self, lane: LaneId, at: Time) {
+        let used = self.used[lane.index()];
+        let bytes = used + self.spare[lane.index()].min(self.capacity - used);
         let marks = &mut self.marks[lane.index()];
         match marks.last_mut() {
             Some(last) if last.at == at && bytes >= last.bytes => last.bytes = bytes,

@@ -297,7 +297,7 @@ impl<'a> Player<'a> {
             if effect.delta_bytes > 0 {
                 self.memory.allocate(lane, effect.label, bytes, now).map_err(|overflow| (overflow, task))?;
             } else {
-                self.memory.free(lane, bytes, now);
+                self.memory.free(lane, effect.label, bytes, now);
             }
         }
         Ok(())

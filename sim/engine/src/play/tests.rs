@@ -163,6 +163,27 @@ fn an_allocation_that_does_not_fit_is_named_with_what_was_free() {
 }
 
 #[test]
+fn what_a_cache_holds_free_counts_as_far_as_there_is_room() {
+    // A device of 1000 bytes.
+    let peak = |of_activations: i64| {
+        let mut maker = Maker::new(1);
+        let [activations, free] = ["activations", "free"].map(|name| maker.graph.label(name));
+        maker.graph.spare = Some(free);
+        let task = maker.compute(0, 5, &[]);
+        maker.effect(task, Moment::Start, free, 300);
+        maker.effect(task, Moment::Start, activations, of_activations);
+        maker.effect(task, Moment::End, activations, -of_activations);
+        maker.effect(task, Moment::End, free, -300);
+        match play(&maker.graph, &Fixed::default(), &[]) {
+            Outcome::Done(timeline) => Some(timeline.peak_memory_bytes(0)),
+            _ => None,
+        }
+    };
+    assert_eq!([600, 800, 1000].map(peak), [Some(900), Some(1000), Some(1000)]);
+    assert_eq!(peak(1001), None, "tensors do not fit");
+}
+
+#[test]
 fn a_device_at_half_speed_takes_twice_as_long_from_then_on() {
     // 10 ns at full speed, then 30 ns of work at half speed: 10 + 60.
     let mut maker = Maker::new(1);

@@ -48,8 +48,9 @@ use crate::memory;
 use crate::pipeline_states::Batches;
 use crate::plan::{MicroBatch, Place, Plan};
 use crate::problem::Problem;
-use crate::schedule::{Order, PassKind, Pipeline, Slot};
+use crate::schedule::{Order, Pipeline, Slot};
 use crate::stage::{Stage, stages};
+use engine::layer::Accumulation;
 use engine::stop;
 use engine::task::Ops;
 use engine::task::{
@@ -304,6 +305,8 @@ struct Frame<'a> {
     content: &'a Content,
     /// Number of the content among the distinct ones.
     content_id: u32,
+    /// What becomes of its gradients.
+    accumulation: Accumulation,
 }
 
 /// Identity of a meeting that several lanes join at different times of lowering.
@@ -547,9 +550,10 @@ impl<'a> Builder<'a> {
                             stage: self.stages[stage],
                             content: &contents[slot.micro_batch as usize],
                             content_id: self.content_ids[dp][slot.micro_batch as usize],
+                            accumulation: sharded::accumulation(self.at(pp), slots, cursor[rank]),
                         };
                         let is_last = lasts[rank][slot.chunk as usize] == Some(frame.position);
-                        let next = next_rank(&pipeline, slot, stage);
+                        let next = messages::next_rank(&pipeline, slot, stage);
                         self.slot(&frame, is_last, stage, next, &mut done);
                         cursor[rank] += 1;
                         moved = true;
@@ -560,18 +564,6 @@ impl<'a> Builder<'a> {
             assert!(all, "the order of a plan can be played");
         }
     }
-}
-
-/// Pipeline rank that a slot's result goes to, if it leaves its rank.
-fn next_rank(pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u32> {
-    let micro_batch = slot.micro_batch as usize;
-    let next = match slot.kind {
-        PassKind::Forward => (stage + 1 < pipeline.n_stages()).then(|| stage + 1),
-        PassKind::Backward | PassKind::Input => stage.checked_sub(1),
-        PassKind::Weight => None,
-    }?;
-    let (from, to) = (pipeline.place(stage, micro_batch).0, pipeline.place(next, micro_batch).0);
-    (from != to).then(|| u32::try_from(to).expect("ranks fit u32"))
 }
 
 /// Micro-batches of the longest group, and tokens of the fullest rank in the largest one, for which graphs are captured.

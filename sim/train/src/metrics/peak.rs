@@ -32,9 +32,18 @@ pub(super) fn of_steps(steps: &[Played]) -> Peaks {
     peaks
 }
 
-/// Live memory at a lane's peak by label, largest first, as the engine applied it: by time, ends before starts.
-fn live(step: &Played, lane: usize) -> Vec<(String, u64)> {
+/// What a lane holds at its peak.
+struct Live {
+    /// By label, largest first.
+    labels: Vec<(String, u64)>,
+    /// The most that its cache gives back in the step.
+    given_back: u64,
+}
+
+/// Live memory at a lane's peak, as the engine applied it: by time, ends before starts.
+fn live(step: &Played, lane: usize) -> Live {
     let graph = &step.graph;
+    let peak = i64::try_from(step.timeline.peak_memory_bytes(lane)).unwrap_or(i64::MAX);
     let mut held = vec![0_i64; graph.labels.len()];
     for &(label, bytes) in &graph.resident[lane] {
         held[label.0 as usize] += i64::try_from(bytes).expect("memory stays below 2^63 bytes");
@@ -53,21 +62,23 @@ fn live(step: &Played, lane: usize) -> Vec<(String, u64)> {
         .collect();
     effects.sort_by_key(|(at, moment, effect)| (*at, *moment, effect.task));
     let total = |held: &[i64]| held.iter().sum::<i64>();
-    let mut best = held.clone();
+    let (mut best, mut given_back) = (held.clone(), 0);
     for (_, _, effect) in effects {
         held[effect.label.0 as usize] += effect.delta_bytes;
-        if total(&held) > total(&best) {
-            best.clone_from(&held);
+        let mut shown = held.clone();
+        given_back = given_back.max(graph.give_back(&mut shown, peak));
+        if total(&shown) > total(&best) {
+            best = shown;
         }
     }
-    let mut live: Vec<(String, u64)> =
+    let mut labels: Vec<(String, u64)> =
         graph.labels.iter().cloned().zip(best.iter().map(|bytes| bytes.unsigned_abs())).collect();
-    live.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    live
+    labels.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    Live { labels, given_back: given_back.unsigned_abs() }
 }
 
 fn words(step: &Played, lane: usize) -> String {
-    let live = live(step, lane);
+    let Live { labels: live, given_back } = live(step, lane);
     let total: u64 = live.iter().map(|(_, bytes)| bytes).sum();
     let (large, small): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, bytes)| *bytes * 20 >= total);
     let others = ("others".to_owned(), small.iter().map(|(_, bytes)| bytes).sum());
@@ -77,5 +88,13 @@ fn words(step: &Played, lane: usize) -> String {
         .filter(|(_, bytes)| *bytes > 0)
         .map(|(label, bytes)| format!("{label} {:.1}", hw::real(bytes) / hw::GIB))
         .collect();
-    format!("memory peaks on rank {} with {} GiB", step.graph.lanes[lane].rank.0, shown.join(", "))
+    let peak = format!("memory peaks on rank {} with {} GiB", step.graph.lanes[lane].rank.0, shown.join(", "));
+    if given_back == 0 {
+        return peak;
+    }
+    // Giving back waits for the device (`cudaFree`), and what was given back is asked for again.
+    let gib = hw::real(given_back) / hw::GIB;
+    format!(
+        "{peak}; the card is full: PyTorch's allocator gives up to {gib:.1} GiB back and tries again, which slows steps and is not counted"
+    )
 }

@@ -3,6 +3,7 @@
 use super::{Builder, Frame};
 use crate::schedule::PassKind;
 use crate::stage::Stage;
+use engine::layer::Accumulation;
 use engine::task::Ops;
 use engine::task::{GroupId, LaneId, Op, OpId, Role};
 
@@ -30,12 +31,15 @@ pub(super) struct OpKey {
     degree: u32,
     content: u32,
     cp: u32,
+    accumulation: Accumulation,
 }
 
 impl OpKey {
     pub(super) fn new(part: Part, kind: PassKind, stage: &Stage, frame: &Frame<'_>, cp: usize) -> Self {
         let cp = u32::try_from(cp).expect("ranks fit u32");
-        Self { part, kind, stage: *stage, degree: frame.degree, content: frame.content_id, cp }
+        // What becomes of gradients is nothing to a forward.
+        let accumulation = if kind == PassKind::Forward { Accumulation::Reduced } else { frame.accumulation };
+        Self { part, kind, stage: *stage, degree: frame.degree, content: frame.content_id, cp, accumulation }
     }
 }
 

@@ -140,7 +140,7 @@ impl Builder<'_> {
                 let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, &frame.stage, share));
-                self.reserved(frame, cp, task, 1);
+                self.reserved(frame, lane, cp, task);
             }
             self.whole_parameters(frame, leads[cp]);
             let in_passing = self.in_passing(frame, cp);
@@ -287,7 +287,7 @@ impl Builder<'_> {
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
                 let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
-                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward));
+                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward, frame.accumulation));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
@@ -381,7 +381,7 @@ impl Builder<'_> {
                     self.effect(first, Moment::End, self.logits, left - made);
                 }
                 if frame.stage.last {
-                    self.reserved(frame, cp, first, -1);
+                    self.reserved_no_more(frame, lane, first);
                 }
             }
             let working =
@@ -455,7 +455,7 @@ impl Builder<'_> {
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
                 let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
-                ops.extend(torch::sharded_copies(problem, piece, kind));
+                ops.extend(torch::sharded_copies(problem, piece, kind, frame.accumulation));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if share.tokens > 0 { n_layers } else { 0 },

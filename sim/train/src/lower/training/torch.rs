@@ -12,7 +12,7 @@ use crate::layout::Zero;
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
-use engine::layer::{self, ShardedCopies};
+use engine::layer::{self, Accumulation, ShardedCopies};
 use engine::task::{Collective, Op, Ops, Pass, TaskId};
 
 /// Bytes of a 32-bit gradient over those of its 16-bit value.
@@ -64,7 +64,7 @@ fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
 
 /// Copies that sharded modules make around their exchanges. A pipeline gathers and reduces once in a step, not in every pass; a forward that
 /// runs again has its parameters from the backward around it.
-pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -> Ops {
+pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind, accumulation: Accumulation) -> Ops {
     if !copies_shards(problem, stage, kind) {
         return Vec::new();
     }
@@ -80,12 +80,13 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -
     let again = parameters(&layers) * f64::from(n_again) / f64::from(stage.n_layers().max(1));
     let (gathered, made) = if kind == PassKind::Forward { (all, 0.0) } else { (again, all) };
     // Frozen weights have no gradients.
-    let reduced = if problem.execution.trains_weights() { made } else { 0.0 };
+    let made = if problem.execution.trains_weights() { made } else { 0.0 };
     let copied = ShardedCopies {
         gathered,
         parameter_bytes: [hw::real(problem.parameter_dtype().bytes()), problem.gathered_bytes()],
-        reduced,
+        made,
         reduced_bytes: hw::real(problem.reduced_dtype().bytes()),
+        accumulation,
         n_ranks: layout.n_shards(),
     };
     layer::sharded_copies(&shard, copied)

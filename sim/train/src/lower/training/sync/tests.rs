@@ -3,7 +3,9 @@
 use crate::bound::Floors;
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
-use crate::problem::{AdaptedProducts, Adapters, Execution, GradientSync, Problem, Recompute};
+use crate::problem::{
+    AdaptedProducts, Adapters, Casts, Execution, Framework, GradientSync, Problem, Recompute, TorchModules,
+};
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::Timeline;
@@ -197,7 +199,7 @@ fn multiplied(graph: &TaskGraph) -> [f64; 2] {
 #[test]
 fn beside_adapters_no_schedule_makes_gradients_of_weights_and_no_step_is_below_its_bound() {
     for (schedule, zero) in [("1f1b", Zero::Off), ("1f1b", Zero::Parameters), ("zb-1p", Zero::OptimizerStates)] {
-        for adapters in [None, Some(Adapters { rank: 32, beside: AdaptedProducts::ALL })] {
+        for adapters in [None, Some(Adapters::new(32, AdaptedProducts::ALL))] {
             let mut problem = problem(zero);
             problem.schedule = crate::schedule::named(schedule).expect("listed");
             (problem.layout.pp, problem.layout.cp) = (2, 2);
@@ -233,4 +235,130 @@ fn a_split_backward_keeps_the_launches_of_a_whole_one() {
     let [whole, split] = ["1f1b", "zb-1p"].map(busy_s);
     // The weights of the layer that leads a whole backward wait beside no launches.
     assert!((0.98..1.1).contains(&(split / whole)), "{split} s instead of {whole} s");
+}
+
+/// A problem of PyTorch's sharded modules whose gradients of 16 bits are reduced in 32.
+fn of_torch(sync: GradientSync) -> Problem {
+    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let mut problem = problem(Zero::Parameters);
+    problem.execution.framework = Framework::Fsdp2(modules);
+    problem.execution.optimizer.master = None;
+    problem.execution.gradient_dtype = hw::Dtype::Fp32;
+    problem.execution.gradient_sync = sync;
+    problem
+}
+
+fn elementwise(graph: &TaskGraph) -> u64 {
+    let of_part = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+    let of = |op: &Op| if let Op::Sequence(parts) = op { parts.iter().map(of_part).sum() } else { 0 };
+    let tasks = graph.tasks.iter().filter(|task| task.lane.index() == 0 && task.role != Role::Optimizer);
+    tasks.map(|task| of(&graph.ops[task.op.0 as usize])).sum()
+}
+
+#[test]
+fn gradients_of_sharded_modules_that_wait_are_whole_and_reduced_once() {
+    let [each, waiting] = [GradientSync::Overlapped, GradientSync::AtEnd].map(of_torch);
+    let graphs = [&each, &waiting].map(|problem| graph(problem, Place::Sharded));
+    let parameters = each.model.n_parameters();
+    let [reduced, once] = graphs.each_ref().map(|graph| moved(graph, Role::GradientSync, Collective::ReduceScatter));
+    // Three micro-batches, four pieces each; or the last one's alone.
+    assert_eq!([reduced.0, once.0], [12, 4]);
+    assert_eq!(reduced.1, 3 * once.1);
+    let gathered = graphs.each_ref().map(|graph| moved(graph, Role::ParameterGather, Collective::AllGather));
+    assert_eq!(gathered[0], gathered[1], "parameters are gathered in every micro-batch");
+    // A gradient is copied to 32 bits, added once (read twice and written), then added and copied into the buffer: 6 + 10 + 10 + 8 bytes
+    // in place of three copies of 6.
+    let more = elementwise(&graphs[1]) - elementwise(&graphs[0]);
+    assert!(more.abs_diff(16 * parameters) < parameters / 100, "{more} for {parameters} parameters");
+}
+
+#[test]
+fn whole_gradients_wait_from_the_first_backward_to_the_last() {
+    let held = |problem: &Problem| -> Vec<i64> {
+        let graph = graph(problem, Place::Sharded);
+        let waits = |label: &str| label == "gradients that wait";
+        let effects = graph.effects.iter().filter(|effect| graph.tasks[effect.task.0 as usize].lane.index() == 0);
+        effects
+            .filter(|effect| waits(&graph.labels[effect.label.0 as usize]))
+            .map(|effect| effect.delta_bytes)
+            .collect()
+    };
+    let mut problem = of_torch(GradientSync::AtEnd);
+    let bytes = |width: u64| i64::try_from(width * problem.model.n_parameters()).expect("fits");
+    let [wide, narrow] = [4, 2].map(bytes);
+    assert_eq!(held(&problem), [wide, -wide]);
+    problem.execution.gradient_dtype = hw::Dtype::Bf16;
+    assert_eq!(held(&problem), [narrow, -narrow], "in the format in which they are reduced");
+    problem.workload.lengths.truncate(1);
+    problem.workload.batch_size = 1;
+    assert!(held(&problem).is_empty(), "a single micro-batch is the last one");
+    assert!(held(&of_torch(GradientSync::Overlapped)).is_empty());
+}
+
+#[test]
+fn bounds_stay_below_steps_whose_gradients_wait() {
+    for sync in [GradientSync::Overlapped, GradientSync::AtEnd] {
+        let problem = of_torch(sync);
+        let cost = Roofline::new(&problem.cluster);
+        let bound = Floors::new(&problem, TOKENS, &cost).of_step(0, &[TOKENS; 3]).step_s();
+        let graph = graph(&problem, Place::Sharded);
+        let step_s = step_s(&problem, &graph);
+        assert!(bound > 0.0 && bound <= step_s, "{sync:?}: {bound} above {step_s}");
+    }
+}
+
+/// What the allocator holds free beside the logits of each micro-batch.
+fn free_in_the_allocator(problem: &Problem) -> Vec<i64> {
+    let graph = graph(problem, Place::Local(0));
+    let label = |label: engine::task::LabelId| graph.labels[label.0 as usize] == super::super::RESERVED;
+    let effects = graph.effects.iter().filter(|effect| graph.tasks[effect.task.0 as usize].lane.index() == 0);
+    effects.filter(|effect| label(effect.label) && effect.delta_bytes > 0).map(|effect| effect.delta_bytes).collect()
+}
+
+#[test]
+fn shares_of_gradients_are_free_in_the_first_micro_batch_alone() {
+    let problem = of_torch(GradientSync::Overlapped);
+    let free = free_in_the_allocator(&problem);
+    assert_eq!((free.len(), free[1]), (3, free[2]));
+    // All shares of 16 bits, or those of one layer, which are made before they are added.
+    let all = problem.model.n_parameters() * 2 / u64::from(N_RANKS);
+    let layer = (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14_336) * 2 / u64::from(N_RANKS);
+    let found = u64::try_from(free[0] - free[1]).expect("less is free later");
+    assert!(found.abs_diff(all - layer) < all / 1000, "{found} of {all}");
+}
+
+#[test]
+fn a_rank_that_exchanges_nothing_has_no_memory_of_other_streams() {
+    let mut problem = of_torch(GradientSync::Overlapped);
+    problem.layout = Layout::data_and_context(1, 1, Zero::Parameters, ContextExchange::Ring);
+    problem.cluster = hw::catalog::cluster(&problem.cluster.gpu, 1, 1);
+    let beside = engine::memory::reserved_bytes(&problem.shard(), TOKENS);
+    let beside = i64::try_from(beside).expect("fits");
+    assert_eq!(free_in_the_allocator(&problem), [beside; 3]);
+    // With a copy in 32 bits its gradients are reduced on a stream of their own, though nobody else takes part.
+    problem.execution.optimizer.master = Some(hw::Dtype::Fp32);
+    assert!(free_in_the_allocator(&problem)[0] > beside);
+}
+
+/// The head's backward has ended before the first layer is computed again: what is held then is the higher of both.
+#[test]
+fn a_loss_and_a_layer_that_is_computed_again_are_not_held_together() {
+    for model in ["llama-3-8b", "llama-2-7b"] {
+        let mut problem = of_torch(GradientSync::Overlapped);
+        problem.model = engine::model::embedded(model).expect("embedded");
+        problem.execution.recompute = Recompute::Full;
+        let graph = graph(&problem, Place::Local(0));
+        let most = |name: &str| {
+            let of = |effect: &&engine::task::MemoryEffect| graph.labels[effect.label.0 as usize] == name;
+            graph.effects.iter().filter(of).map(|effect| effect.delta_bytes).max().unwrap_or(0)
+        };
+        let (vocab, intermediate) = (problem.model.vocab, problem.model.intermediate);
+        let tokens = i64::try_from(TOKENS).expect("fits");
+        // 16 bytes of hidden size and 12 of a logit, over what a layer holds.
+        let loss = i64::try_from(TOKENS * (4 * 4096 + 4 * vocab)).expect("fits");
+        let held = most("logits") + most("recomputed layer");
+        assert!(held >= loss && most("recomputed layer") > tokens * 2 * i64::try_from(intermediate).expect("fits"));
+        let head = engine::memory::head_bytes(&problem.shard(), &crate::stage::stages(&problem)[0], TOKENS);
+        assert_eq!(most("logits"), i64::try_from(head).expect("fits"), "less what a layer holds");
+    }
 }
