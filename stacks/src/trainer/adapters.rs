@@ -61,7 +61,20 @@ pub(super) fn trained(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) ->
     let list: Vec<String> = beside.iter().map(|name| format!("\"{name}\"")).collect();
     let value = if list.len() == 7 { "\"all\"".to_owned() } else { format!("[{}]", list.join(", ")) };
     job.key(("optimizer", "adapters_beside"), value, "lora_target, lora_target_modules, lora_target_linear");
+    if dialect != Dialect::Torchtune {
+        of_peft(flags, job, dialect);
+    }
     Trained::Adapters
+}
+
+/// PEFT makes adapters in 32 bits (`autocast_adapter_dtype`), and has dropout where it is asked for: TRL asks for it by itself (`ModelConfig.lora_dropout`).
+fn of_peft(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
+    job.word(("optimizer", "adapter_dtype"), "fp32", "PEFT makes adapters in 32 bits");
+    let given = word_of(flags, "optimizer.adapter_dropout").and_then(|name| flags.text(&name));
+    let ratio = given.map(|word| word.parse::<f64>().unwrap_or(0.0));
+    if ratio.map_or(dialect == Dialect::Trl, |ratio| ratio > 0.0) {
+        job.key(("optimizer", "adapter_dropout"), true, "lora_dropout");
+    }
 }
 
 fn has_adapters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {

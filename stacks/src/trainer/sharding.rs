@@ -186,11 +186,25 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
         job.word(("optimizer", "master"), "none", "parameters in 16 bits are updated themselves");
     }
     job.word(("training", "gradient_dtype"), if is_narrow { "bf16" } else { "fp32" }, "of the parameters");
-    if stage > 0 && step::accumulates(job) && asked.dialect != Dialect::Torchtune {
-        let why = "whole gradients that accelerate keeps between micro-batches (`no_sync`) are not counted: they are reduced behind each one";
-        flags.not_modelled("gradient_accumulation_steps", why);
+    let is_several = job.n_gpus(asked.machine).is_none_or(|n| n > 1);
+    if is_several && step::accumulates(job) && asked.dialect != Dialect::Torchtune {
+        job.word(
+            ("training", "gradient_sync"),
+            "at_end",
+            "accelerate reduces gradients in the last micro-batch (`no_sync`)",
+        );
     }
+    kernels(flags, job);
     on_host(flags, job);
+}
+
+/// How AdamW runs, where the job says it: PyTorch's own goes over lists of tensors unless it is asked for its fused kernel.
+fn kernels(flags: &mut Flags<'_>, job: &mut Job) {
+    let named = word_of(flags, "optimizer.first_moment").and_then(|name| flags.text(&name));
+    let is_listed = named.is_some_and(|word| ["adamw_torch", "torch.optim.AdamW"].contains(&word.as_str()));
+    if is_listed && !is_on(flags, "optimizer.fused") {
+        job.word(("optimizer", "kernels"), "foreach", "AdamW without `fused` goes over lists of tensors");
+    }
 }
 
 /// Groups of ranks that hold everything together.
@@ -318,7 +332,8 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job) {
 
 /// Leaves out what adapters alone have not: keys about states and gradients of the model's own weights.
 fn without_states(job: &mut Job) {
-    const OF_WEIGHTS: [&str; 7] = [
+    const OF_WEIGHTS: [&str; 8] = [
+        "kernels",
         "master",
         "first_moment",
         "second_moment",

@@ -125,10 +125,21 @@ fn words_of_the_trainer_give_keys() {
         ("--lora_r 64 --lora_target_modules query_key_value", "adapters_beside = [\"q_proj\", \"k_proj\", \"v_proj\"]"),
         ("--use_peft --lora_target_modules all-linear", "adapters_beside = \"all\""),
         ("--zero_stage 2", "zero = 2"),
+        ("--optim adamw_torch", "kernels = \"foreach\""),
+        ("--use_peft --lora_dropout 0.1", "adapter_dropout = true"),
+        ("--use_peft", "adapter_dtype = \"fp32\""),
     ] {
         let found = check(&format!("{SCRIPT}{options}\n"), &[], &[line, "batch_size = 32", "bucket_tokens = 8192"]);
         assert_eq!(errors(&found), [""; 0], "{options}");
     }
+}
+
+#[test]
+fn accelerate_reduces_gradients_in_the_last_micro_batch() {
+    let text = format!("{SCRIPT}--fsdp full_shard --gradient_accumulation_steps 4\n");
+    check(&text, &[], &["gradient_sync = \"at_end\"", "batch_size = 128"]);
+    let one = found(&format!("{SCRIPT}--fsdp full_shard\n"), &machine(&[]));
+    assert!(!one.scenario.contains("gradient_sync"), "one micro-batch is the last: {}", one.scenario);
 }
 
 #[test]
@@ -137,7 +148,6 @@ fn nothing_is_ignored_in_silence() {
         ("--use_liger_kernel", "`--use_liger_kernel true` is not modelled"),
         ("--optim lion_32bit", "`--optim lion_32bit` is not modelled"),
         ("--load_in_4bit", "`--load_in_4bit true` is not modelled"),
-        ("--fsdp full_shard --gradient_accumulation_steps 4", "`--gradient_accumulation_steps 4` is not modelled"),
         ("--use_peft --lora_target_modules lm_head", "`--lora_target_modules lm_head` is not modelled"),
         ("--made_up 3", "`--made_up` is not in the table of flags"),
     ] {
