@@ -362,8 +362,8 @@ impl Problem {
         self.layout.zero == Zero::Parameters && self.execution.trains_weights() && !self.defers_gradients()
     }
 
-    /// Whether sharded modules of PyTorch add up whole gradients on every rank, and reduce them in the last micro-batch alone (pytorch/pytorch, FSDP2's
-    /// `set_requires_gradient_sync(False)`, `no_sync` of FSDP1; Accelerate and litgpt do so while they accumulate). A pipeline has its own rule.
+    /// Whether sharded modules of PyTorch add up whole gradients on every rank, and reduce them in the last micro-batch alone. That is FSDP2's
+    /// `set_requires_gradient_sync(False)` and FSDP1's `no_sync`; Accelerate and litgpt do so while they accumulate. A pipeline has its own rule.
     pub fn defers_gradients(&self) -> bool {
         let execution = &self.execution;
         let is_sharded = self.layout.zero >= Zero::Gradients && self.layout.n_shards() > 1;

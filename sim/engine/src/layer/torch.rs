@@ -269,8 +269,8 @@ pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
     of_pass(bytes, kind)
 }
 
-/// Logits of 16 bits that every rank of a tensor group gathers before its loss, and their copy in the order of the vocabulary (`output_layouts=Replicate()` of
-/// the head; `all_gather_tensor` concatenates what it has of every rank).
+/// Logits of 16 bits that every rank of a tensor group gathers before its loss (`output_layouts=Replicate()` of the head). They are copied into the order of
+/// the vocabulary (`all_gather_tensor` concatenates what it has of every rank).
 pub(super) fn gathered_logits(shard: &Shard<'_>, tokens: u64, shape: GroupShape) -> Ops {
     let bytes = tokens * shard.model.vocab * shard.dtype.bytes();
     vec![(Op::Collective { kind: Collective::AllGather, bytes, shape }, 1), (Op::Elementwise { bytes: 2 * bytes }, 1)]

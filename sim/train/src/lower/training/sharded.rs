@@ -1,5 +1,5 @@
-//! Memory of PyTorch's fully sharded modules over a step without a pipeline: whole parameters of a pass, gradients that come with backward or wait for the
-//! last one, what reduces the last ones, and lists of the optimizer.
+//! Memory of PyTorch's fully sharded modules over a step without a pipeline: whole parameters of a pass, gradients, what reduces the last ones, and lists
+//! of the optimizer. Gradients come with backward, or wait for the last one.
 //!
 //! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/optim/adamw.py`: `zero_grad`, `_multi_tensor_adamw`). Unit: bytes.
 
