@@ -58,20 +58,21 @@ fn keys_of_weights_are_idle_beside_adapters() {
     check(&["optimizer.trains=adapters", "parallel.zero=3"], "parallel.replicate=2", false);
 }
 
-/// Under ZeRO 3 no rank has room for whole gradients, so none wait for the end of a step. Under ZeRO 2 they can, and take that room.
+/// Under ZeRO 3 no rank has room for whole gradients, so none wait for the end of a step, but those of PyTorch's modules. Under ZeRO 2 they can, and take that
+/// room.
 #[test]
 fn gradients_that_cannot_wait_are_reduced_in_each_backward() {
-    for framework in ["formulas", "pytorch"] {
+    // Eight ranks hold an eighth each, or all. Formulas: 7/8 of 8 billion in 16 bits are 14 GB, less two layers and the head. PyTorch: in 32 bits 28 to 32 GB.
+    for (framework, is_idle, room) in [("formulas", true, 9e9..20e9), ("pytorch", false, 26e9..33e9)] {
         let framework = format!("training.framework={framework}");
-        check(&[&framework, "parallel.zero=3"], "training.gradient_sync=at_end", true);
+        check(&[&framework, "parallel.zero=3"], "training.gradient_sync=at_end", is_idle);
         check(&[&framework, "parallel.zero=2"], "training.gradient_sync=at_end", false);
         let peak = |sync: &str| {
             let (_, rows, _) = told(&[&framework, "parallel.zero=2", &format!("training.gradient_sync={sync}")]);
             rows[0].metrics["peak_memory_bytes"]
         };
-        // Eight ranks hold an eighth each, or all: 7/8 of 8 billion in 16 bits are 14 GB, less two layers and the head.
         let more = peak("at_end") - peak("overlapped");
-        assert!((9e9..20e9).contains(&more), "{framework}: {more}");
+        assert!(room.contains(&more), "{framework}: {more}");
     }
     // Gradients of adapters are whole on every rank.
     check(&["optimizer.trains=adapters", "parallel.zero=3"], "training.gradient_sync=at_end", false);

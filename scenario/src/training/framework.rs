@@ -67,7 +67,7 @@ fn attention_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu
     if execution.attention != AttentionKernel::Flash || !hw::catalog::same_generation(&gpu.name, BEFORE_BF16) {
         return;
     }
-    let given = reader.peek_in("training", "attention").map(|(_, at)| at);
+    let given = training.attention_at.clone();
     let what = format!("`{}` has no flash attention, which needs compute capability 8.0", gpu.name);
     let at = given.clone().flatten();
     if execution.framework.torch().is_some() {

@@ -33,6 +33,8 @@ pub struct Training {
     pub predicting_layers: Option<u64>,
     /// Where the formats of products stand.
     pub products_at: Place,
+    /// Where the kernel of attention stands, if anywhere.
+    pub attention_at: Option<Place>,
     /// Number format of parameters and activations.
     pub dtype: Dtype,
     /// How a step is executed.
@@ -69,6 +71,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
     let products_at = section.place("products").unwrap_or_else(|| section.at());
+    let attention_at = section.place("attention");
     let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
     let products = formats::products(&mut section, Formats::of(dtype));
     let framework = framework(&mut section, &products);
@@ -97,7 +100,18 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     };
     section.finish();
     let predicting_layers = has_predicting.then_some(predicting_layers);
-    Training { batch_size, steps, bucket_tokens, host_us, graphs, predicting_layers, products_at, dtype, execution }
+    Training {
+        batch_size,
+        steps,
+        bucket_tokens,
+        host_us,
+        graphs,
+        predicting_layers,
+        products_at,
+        attention_at,
+        dtype,
+        execution,
+    }
 }
 
 /// The loss without the key. Where torchtitan compiles its modules it compiles its loss with them (`compile.components`).
