@@ -165,6 +165,7 @@ fn every_key_of_an_execution_is_changed() {
         "training.narrow_gather",
         "training.compile",
         "training.casts",
+        "training.loss_parallel",
         // Products of experts are fused on Blackwell: by a test of its own.
         "experts.fused",
         // Merging is of policies that merge.

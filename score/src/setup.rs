@@ -286,8 +286,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     let longest = asked.prompt + run.output;
     // Without chunks a prompt has to fit an iteration, beside all who decode.
     let least = if batcher.cut() == Cut::Never { asked.prompt + sequences_max } else { 1 };
-    let tokens = published.and_then(|side| side.tokens);
-    let tokens = tokens.unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
+    let tokens = published.and_then(|side| side.tokens).unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let (graph_sizes, batch_max) = captured(asked, tensor, (places, tokens));
     let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);

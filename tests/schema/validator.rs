@@ -80,6 +80,7 @@ fn is_kept(schema: &Value, word: &str, rule: &Value, value: &Value) -> bool {
         "minimum" => value.as_f64().is_none_or(|found| found >= rule.as_f64().expect("a number")),
         "maximum" => value.as_f64().is_none_or(|found| found <= rule.as_f64().expect("a number")),
         "minItems" => value.as_array().is_none_or(|all| all.len() as u64 >= rule.as_u64().expect("a count")),
+        "maxItems" => value.as_array().is_none_or(|all| all.len() as u64 <= rule.as_u64().expect("a count")),
         "required" => {
             items(rule).iter().all(|key| !value.is_object() || value.get(key.as_str().expect("a key")).is_some())
         }

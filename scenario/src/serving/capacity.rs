@@ -104,7 +104,7 @@ pub fn question(
         reader.refuse(code, at.clone(), what, help);
         None
     };
-    if !serving.choices.iter().any(|choice| choice.name == policy) {
+    if serving.best.iter().any(|best| best.name == policy) {
         let what = format!("`{policy}` is the best of several ways, and `[capacity]` serves one way");
         return find(
             Code::ExclusiveKeys,

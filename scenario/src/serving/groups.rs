@@ -1,8 +1,17 @@
 //! Groups of a fleet: which serve under a choice, with how many replicas, and by which profiles.
 
+use serve::fleet::dynamics::Failures;
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
+
+impl ServingGroup {
+    /// The same with failures of another seed.
+    pub(super) fn reseeded(&self, seed: u64) -> Self {
+        let failures = self.failures.map(|failures| Failures { seed, ..failures });
+        Self { failures, ..self.clone() }
+    }
+}
 
 impl Serving {
     /// Groups that serve under a choice.

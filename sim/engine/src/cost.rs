@@ -1,7 +1,6 @@
 //! The cost seam: how long an operation takes, with an interval and where the figure comes from.
 
 pub mod between;
-pub mod by_head;
 pub mod calibrated;
 pub mod collective;
 pub mod curve;

@@ -261,3 +261,18 @@ fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
         shares.rank_imbalance
     )
 }
+
+/// Figures that are as long as a step, and those that are as fast.
+const AS_LONG: [&str; 2] = ["iteration_time_s", "cost_usd_per_step"];
+const AS_FAST: [&str; 4] = ["tokens_per_s", "tokens_per_s_per_gpu", "mfu_ratio", "hfu_ratio"];
+
+/// Intervals of a step's time and of what follows from it.
+pub fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String, f64>) -> BTreeMap<String, [f64; 2]> {
+    let as_long = AS_LONG.iter().map(|key| (*key, [low / step_s, high / step_s]));
+    let as_fast = AS_FAST.iter().map(|key| (*key, [step_s / high, step_s / low]));
+    let of = |(key, factors): (&str, [f64; 2])| {
+        let value = *metrics.get(key)?;
+        Some((key.to_owned(), factors.map(|factor| value * factor)))
+    };
+    as_long.chain(as_fast).filter_map(of).collect()
+}

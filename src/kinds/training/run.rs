@@ -2,7 +2,6 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::provenance::Provenance;
@@ -210,21 +209,6 @@ fn judged(
         result.why = format!("{}; {}", result.why, lasted.why);
     }
     result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
-    result.interval.extend(follow_from(metrics.step_s(), interval, &result.metrics));
+    result.interval.extend(metrics::follow_from(metrics.step_s(), interval, &result.metrics));
     Row { result, pictures: drawn(&problem, steps), source: metrics.source, provenance: metrics.provenance }
-}
-
-/// Figures that are as long as a step, and those that are as fast.
-const AS_LONG: [&str; 2] = ["iteration_time_s", "cost_usd_per_step"];
-const AS_FAST: [&str; 4] = ["tokens_per_s", "tokens_per_s_per_gpu", "mfu_ratio", "hfu_ratio"];
-
-/// Intervals of a step's time and of what follows from it.
-fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String, f64>) -> BTreeMap<String, [f64; 2]> {
-    let as_long = AS_LONG.iter().map(|key| (*key, [low / step_s, high / step_s]));
-    let as_fast = AS_FAST.iter().map(|key| (*key, [step_s / high, step_s / low]));
-    let of = |(key, factors): (&str, [f64; 2])| {
-        let value = *metrics.get(key)?;
-        Some((key.to_owned(), factors.map(|factor| value * factor)))
-    };
-    as_long.chain(as_fast).filter_map(of).collect()
 }

@@ -4,7 +4,7 @@
 //! form: a `fixed` time and a time per key. Two laws have that form.
 //! - `DecodeLaw`, per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`. Kernels that take a prompt's chunk and
 //!   decoding sequences in one launch tile for the chunk and serve the decoding sequences worse: what each of those then costs beside the
-//!   chunk is `mixed`, or follows from the kernel (`cost/by_head.rs`).
+//!   chunk is `mixed`, or follows from the kernel (`cost/decode/by_head.rs`).
 //! - `DecodeSurfaces`, of an engine's own tables: start and share of the bandwidth each depend on how many key-value heads there are to hand
 //!   out over the device, how many query heads share one, and how many a sequence has.
 //!
@@ -12,15 +12,17 @@
 //! kernels of their own where tables time them: a sequence with a state has one key, which is that state.
 //! Units: seconds; `reached` is a share of the datasheet's memory bandwidth.
 
+pub mod by_head;
+
 use hw::{BytesPerSecond, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Source;
-use crate::cost::by_head::{self, ByHead};
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
+use by_head::ByHead;
 
 /// What a decoding sequence reads in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

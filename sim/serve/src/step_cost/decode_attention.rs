@@ -8,7 +8,7 @@ use hw::{Seconds, Tick};
 use super::ReplicaConfig;
 use super::decoding::Decoding;
 use crate::engine_preset::EnginePreset;
-use engine::cost::by_head::ByHead;
+use engine::cost::decode::by_head::ByHead;
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
 pub use engine::memory::kv_bytes_per_token;

@@ -1,11 +1,11 @@
 //! Decoding sequences beside a prompt's chunk on cards that run FlashAttention 2, against tables of that launch.
 //!
-//! Tables: casys-kaist/LLMServingSim @ 5daddb21a545, profiler/perf (MIT), vLLM 0.19. The law (`engine::cost::by_head`) was not fitted to them; the
+//! Tables: casys-kaist/LLMServingSim @ 5daddb21a545, profiler/perf (MIT), vLLM 0.19. The law (`engine::cost::decode::by_head`) was not fitted to them; the
 //! shipped profiles have a curve of their own for it (`decode_attention.mixed`), which is taken out here.
 
 use std::collections::BTreeMap;
 
-use engine::cost::by_head::{ByHead, INTERVAL};
+use engine::cost::decode::by_head::{ByHead, INTERVAL};
 use engine::cost::decode::{DecodeShape, Reads, ShapedDecode};
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
