@@ -235,6 +235,7 @@ fn rows_of_torchtune_are_read() {
         files: &[
             "model:\n  _component_: torchtune.models.qwen3.qwen3_8b\noptimizer:\n  a: b\ntokenizer:\n  max_seq_len: 512\nnproc_per_node: 8",
             "model:\n  _component_: torchtune.models.qwen3.lora_qwen3_8b\noptimizer:\n  a: b\ntokenizer:\n  max_seq_len: 512\nnproc_per_node: 8",
+            "model:\n  _component_: torchtune.models.qwen3.qwen3_8b\noptimizer:\n  _component_: torch.optim.AdamW\ntokenizer:\n  max_seq_len: 512\nnproc_per_node: 8",
         ],
         with: yaml,
     });
