@@ -47,6 +47,7 @@ use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
+use serve::engine_preset::EnginePreset;
 use serve::engine_reduces;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
@@ -54,7 +55,6 @@ use serve::replica::{Limits, Role};
 use serve::request::Requests;
 use serve::router::RouterKind;
 use serve::step_cost::census;
-use serve::step_cost::decode_attention;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
@@ -380,7 +380,7 @@ impl Serving {
                 .is_some_and(|preset| preset.shared_among_routed(&group.model, gpu, operation.expert_degree > 1)),
             fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
             census: preset.map_or(census::NONE, |preset| preset.census),
-            joint_attention: preset.is_some_and(decode_attention::is_joint),
+            joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),

@@ -21,7 +21,6 @@ use serve::replica::batcher::Cut;
 use serve::replica::{FirstToken, Limits, Role};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
-use serve::step_cost::decode_attention;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::host::EngineLoop;
 use serve::step_cost::prompt_exchange::PromptExchange;
@@ -320,7 +319,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: engine_reduces::fusion(all_reduce, preset.fusion),
         census: preset.census,
-        joint_attention: decode_attention::is_joint(preset),
+        joint_attention: preset.has_joint_attention(),
         all_reduce,
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),

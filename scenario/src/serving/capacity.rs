@@ -104,13 +104,13 @@ pub fn question(
         reader.refuse(code, at.clone(), what, help);
         None
     };
-    if serving.best.iter().any(|best| best.name == policy) {
-        let what = format!("`{policy}` is the best of several ways, and `[capacity]` serves one way");
+    if !serving.best.is_empty() && serving.plain().next().is_none() {
+        let what = "`[capacity]` serves one way, and `policies.run` has the best of several alone".to_owned();
         return find(
             Code::ExclusiveKeys,
             what,
             &at,
-            "name a policy of one way in `policy`; `skrull-sim tune` looks for the best way",
+            "put a policy of one way into `policies.run`; `skrull-sim tune` looks for the best way",
         );
     }
     let question = if groups.is_empty() {

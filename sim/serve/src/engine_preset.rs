@@ -3,6 +3,7 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+mod kernels;
 pub mod split;
 
 use std::num::NonZeroU32;
@@ -481,12 +482,6 @@ impl EnginePreset {
     pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
         let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
         self.name == "sglang" && is_deepseek && gpu.capability() != Capability::Ten && !spreads
-    }
-
-    /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
-    /// TensorRT-LLM).
-    pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {
-        self.name == "trtllm" && format == Format::Mxfp4 && gpu.capability() != Capability::Ten
     }
 
     /// Sizes on a device.

@@ -7,7 +7,6 @@ use hw::{Seconds, Tick};
 
 use super::ReplicaConfig;
 use super::decoding::Decoding;
-use crate::engine_preset::EnginePreset;
 use engine::cost::decode::by_head::ByHead;
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
@@ -165,12 +164,6 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
         }
     }
     own
-}
-
-/// Whether an engine computes chunks of prompts and decoding sequences of an iteration in one launch: vLLM V1 does (`v1/attention/backends/flash_attn.py`).
-/// `SGLang` has iterations of one kind, and TensorRT-LLM a kernel for each.
-pub fn is_joint(preset: &EnginePreset) -> bool {
-    preset.name == "vllm"
 }
 
 /// What keys of plain attention cost beside a chunk, where an engine has one launch for both. Attention with sinks goes through Triton, which shares reads
