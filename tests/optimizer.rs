@@ -1,6 +1,7 @@
 //! Keys of `[optimizer]` and of sharding through a scenario: each changes memory and time as its closed form says.
 
 use std::collections::BTreeMap;
+use train::optimizer::UpdateKernels;
 
 use input::diagnostic::{Code, Finding, Source};
 use scenario::Overrides;
@@ -331,7 +332,8 @@ fn a_card_without_flash_attention_is_told_of_and_computes_scores_where_nothing_i
 #[test]
 fn adam_over_lists_moves_more_and_holds_a_list() {
     let [fused, lists] = ["fused", "foreach"].map(|word| scenario_of(&of_pytorch(&format!("kernels = \"{word}\""))));
-    assert!(lists.problem.execution.optimizer.foreach && !fused.problem.execution.optimizer.foreach);
+    let kernels = [&lists, &fused].map(|scenario| scenario.problem.execution.optimizer.kernels);
+    assert_eq!(kernels, [UpdateKernels::Foreach, UpdateKernels::Fused]);
     assert!(step_s(&lists) > step_s(&fused));
     assert_eq!(figures(&of_pytorch("kernels = \"fused\"")), figures(&of_pytorch("")), "the default");
     let (_, findings) = checked(text("zero = 1\n", "kernels = \"foreach\""));

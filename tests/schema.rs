@@ -112,3 +112,19 @@ fn the_schema_refuses_nothing_that_a_reader_takes() {
     assert!(n_changed > 1000, "{n_changed} changes");
     assert_eq!(wrong, Vec::<String>::new());
 }
+
+/// Lengths of requests are a number, or two ends.
+#[test]
+fn a_key_of_two_forms_may_have_either() {
+    let schema = schema();
+    let path = "/trace/prompt_tokens";
+    let mut scenarios = EMBEDDED.iter().filter_map(|(_, text)| json_of(text));
+    let mut scenario =
+        scenarios.find(|scenario| scenario.pointer(path).is_some() && !is_wrong(scenario)).expect("one has it");
+    for (tokens, is_taken) in [("100", true), ("[1, 1000]", true), ("[1]", false), ("\"many\"", false)] {
+        *scenario.pointer_mut(path).expect("it has it") = serde_json::from_str(tokens).expect("JSON");
+        let faults = validator::faults(&schema, &scenario);
+        assert_eq!(faults.is_empty(), is_taken, "{tokens}: {faults:?}");
+        assert_eq!(is_wrong(&scenario), !is_taken, "{tokens}");
+    }
+}

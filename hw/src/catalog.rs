@@ -90,6 +90,11 @@ pub fn same_generation(one: &str, other: &str) -> bool {
     generation(one).is_some() && generation(one) == generation(other)
 }
 
+/// Whether a GPU of the catalogue is older than compute capability 8.0, with which bf16, flash attention and cuDNN's fused attention came.
+pub fn is_before_ampere(name: &str) -> bool {
+    same_generation(name, "v100-sxm-16g")
+}
+
 /// A GPU by name.
 pub fn gpu(name: &str) -> Option<Gpu> {
     let entry = ENTRIES.get(name)?;

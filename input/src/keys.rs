@@ -113,10 +113,11 @@ type ByKind = BTreeMap<String, Key>;
 #[derive(Default)]
 pub struct Keys(pub(crate) BTreeMap<String, ByKind>, BTreeSet<&'static str>);
 
-/// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards.
+/// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards. A name that goes on where the other ends says what
+/// may stand there besides.
 fn more_exact(one: &'static str, other: &'static str) -> &'static str {
     let rank = |what: &str| ["", EITHER, "value", "text"].iter().position(|known| *known == what).unwrap_or(4);
-    if rank(other) > rank(one) { other } else { one }
+    if rank(other) > rank(one) || (rank(other) == rank(one) && other.starts_with(one)) { other } else { one }
 }
 
 impl Keys {

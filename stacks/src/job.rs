@@ -8,6 +8,7 @@ use input::diagnostic::Code;
 use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::Flags;
+use crate::megatron::HOST_GB_PER_S;
 use crate::{Imported, Machine};
 
 /// What a job's files say. Remarks name the keys that gave them.
@@ -50,6 +51,15 @@ impl Job {
     /// A key with a word.
     pub(crate) fn word(&mut self, at: (&'static str, &'static str), word: &str, remark: &'static str) {
         self.keys.push((at.0, at.1, crate::document::quoted(word), remark));
+    }
+
+    /// A share of the optimizer's states in the memory of the host.
+    pub(crate) fn states_on_host(&mut self, share: f64, remark: &'static str) {
+        self.key(("optimizer", "offload_ratio"), share, remark);
+        if share > 0.0 {
+            let assumed = "assumed: what the host's memory moves for each GPU";
+            self.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, assumed);
+        }
     }
 
     /// The stage of ZeRO, where a key says it: the last one counts.

@@ -51,6 +51,7 @@ impl Interval {
         self.load * self.seconds
     }
 
+    #[cfg(test)]
     fn met(&self, n: u32) -> f64 {
         if self.load > 0.0 { self.requests * (f64::from(n) / self.load).min(1.0) } else { self.requests }
     }
@@ -99,6 +100,7 @@ impl Demand {
     }
 
     /// Share of the requests that a schedule serves within the limits.
+    #[cfg(test)]
     pub fn met_ratio(&self, replicas: &[u32]) -> f64 {
         let all: f64 = self.intervals.iter().map(|interval| interval.requests).sum();
         self.intervals.iter().zip(replicas).map(|(interval, &n)| interval.met(n)).sum::<f64>() / all

@@ -56,15 +56,12 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &G
     loss_of_card(reader, training.execution.loss, gpu);
 }
 
-/// The card of a generation without bf16 (compute capability 7.0; bf16 came with 8.0).
-const BEFORE_BF16: &str = "v100-sxm-16g";
-
 /// Flash attention and cuDNN's fused kernels need compute capability 8.0 (pytorch/pytorch and Dao-AILab/flash-attention, `flash_api.cpp`: "FlashAttention only
 /// supports Ampere GPUs or newer"; NVIDIA/TransformerEngine, `get_attention_backend`). Before it Megatron-LM computes the score matrix. PyTorch has its
 /// memory-efficient kernel, which makes none either (`can_use_mem_efficient_attention`), and is slower.
 fn attention_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
     let execution = &mut training.execution;
-    if execution.attention != AttentionKernel::Flash || !hw::catalog::same_generation(&gpu.name, BEFORE_BF16) {
+    if execution.attention != AttentionKernel::Flash || !hw::catalog::is_before_ampere(&gpu.name) {
         return;
     }
     let given = training.attention_at.clone();
@@ -85,7 +82,7 @@ fn attention_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu
 
 /// Says that a card without bf16 computes in fp16.
 fn sixteen_bits_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
-    if training.dtype != Dtype::Bf16 || !hw::catalog::same_generation(&gpu.name, BEFORE_BF16) {
+    if training.dtype != Dtype::Bf16 || !hw::catalog::is_before_ampere(&gpu.name) {
         return;
     }
     let at = reader.peek_in("training", "dtype").and_then(|(_, at)| at);

@@ -2,7 +2,7 @@
 
 use hw::Dtype;
 use train::muon::{Muon, Qkv, TensorMode};
-use train::optimizer::{Kernels, OnHost, Optimizer, Rule};
+use train::optimizer::{OnHost, Optimizer, Rule, UpdateKernels};
 use train::problem::{AdaptedProducts, Adapters, Framework};
 
 use super::training::Training;
@@ -76,7 +76,7 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     if training.execution.framework.torch().is_none() {
         section.idle(&["kernels"], "`framework = \"pytorch\"`: others update in one kernel");
     }
-    let kernels = section.one_of("kernels", Kernels::Fused, &Kernels::WORDS);
+    let kernels = section.one_of("kernels", UpdateKernels::Fused, &UpdateKernels::WORDS);
     let muon = muon(&mut section);
     let second = section.one_of("second_moment", usual[1], &MOMENTS);
     let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
@@ -90,8 +90,7 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     section.finish();
     let adapters = trains_adapters.then_some(Adapters { is_wide, drops, ..Adapters::new(rank, beside) });
     training.execution.adapters = adapters;
-    let foreach = kernels == Kernels::Foreach;
-    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, foreach };
+    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, kernels };
 }
 
 /// Products that have an adapter: a word, or a list of modules as `target_modules` of PEFT has them.

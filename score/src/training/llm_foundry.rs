@@ -9,7 +9,7 @@ use engine::formats::Formats;
 use hw::Format;
 use train::layout::Zero;
 use train::metrics::unexplained::Kernels;
-use train::optimizer::Optimizer;
+use train::optimizer::{Optimizer, UpdateKernels};
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
 use super::reason::Reason;
@@ -125,7 +125,7 @@ fn asked(
     let execution = Execution {
         recompute,
         loss: Loss::Compiled,
-        optimizer: Optimizer { foreach: true, ..Optimizer::ADAM },
+        optimizer: Optimizer { kernels: UpdateKernels::Foreach, ..Optimizer::ADAM },
         framework: Framework::Fsdp2(modules),
         formats: Some(Formats::weights(format, hw::Dtype::Bf16)),
         gradient_sync: GradientSync::Overlapped,

@@ -8,7 +8,7 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::Format;
 use train::layout::Zero;
-use train::optimizer::Optimizer;
+use train::optimizer::{Optimizer, UpdateKernels};
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
 use super::models;
@@ -95,7 +95,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let is_own = cells.has("static_gib");
     let modules = TorchModules { compiled, fused_norms: is_own, casts, in_pieces: cells.flag("async_tp") };
     let loss = if compiled && is_own { Loss::Compiled } else { Loss::Unfused };
-    let optimizer = Optimizer { foreach: is_foreach(cells.word("optimizer"))?, ..Optimizer::ADAM };
+    let optimizer = Optimizer { kernels: update_kernels(cells.word("optimizer"))?, ..Optimizer::ADAM };
     let execution = Execution {
         recompute,
         recompute_layers,
@@ -149,11 +149,11 @@ fn is_host_bound(cells: &mut Cells<'_>) -> bool {
     cells.flag("host_bound") || matches!(times, [Some(fast), Some(slow)] if slow > UNEVEN * fast)
 }
 
-/// Whether AdamW runs as kernels over lists of tensors; empty for PyTorch's fused one.
-fn is_foreach(word: &str) -> Result<bool, Reason> {
+/// How AdamW runs; empty for PyTorch's fused kernel.
+fn update_kernels(word: &str) -> Result<UpdateKernels, Reason> {
     match word {
-        "" | "fused" => Ok(false),
-        "foreach" => Ok(true),
+        "" | "fused" => Ok(UpdateKernels::Fused),
+        "foreach" => Ok(UpdateKernels::Foreach),
         _ => Err(Reason::Option { what: format!("optimizer `{word}`; allowed are `fused` and `foreach`") }),
     }
 }

@@ -35,7 +35,7 @@ hw::words! {
 hw::words! {
     /// How PyTorch's AdamW runs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Kernels: word {
+    pub enum UpdateKernels: word {
         /// One kernel for everything that a step does to a parameter (`fused`).
         Fused = "fused",
         /// A kernel for each operation, over lists of tensors (`foreach`).
@@ -65,8 +65,8 @@ pub struct Optimizer {
     pub moments: [Dtype; 2],
     /// What the host keeps and updates.
     pub on_host: Option<OnHost>,
-    /// Whether PyTorch's AdamW runs as a kernel per operation over lists of tensors (`foreach`), not as one kernel (`fused`).
-    pub foreach: bool,
+    /// How it runs where it is PyTorch's AdamW.
+    pub kernels: UpdateKernels,
 }
 
 impl Optimizer {
@@ -77,7 +77,7 @@ impl Optimizer {
         master: Some(Dtype::Fp32),
         moments: [Dtype::Fp32; 2],
         on_host: None,
-        foreach: false,
+        kernels: UpdateKernels::Fused,
     };
 
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
@@ -116,7 +116,7 @@ impl Optimizer {
             Some(_) => layer::sharded_step(stepped * self.on_device(), narrow, states),
             None => layer::optimizer_step(framework, held, stepped * self.on_device(), states),
         };
-        if self.foreach && framework.torch().is_some() {
+        if self.kernels == UpdateKernels::Foreach && framework.torch().is_some() {
             ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES * narrow) }, 1));
         }
         if let Some(host) = self.on_host.filter(|host| host.share > 0.0) {

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
-use crate::megatron::HOST_GB_PER_S;
 use crate::shell::UNKNOWN;
 use crate::{Imported, Machine};
 
@@ -298,11 +297,7 @@ fn offload(flags: &mut Flags<'_>, job: &mut Job) {
         return;
     }
     let share = if flags.find(RATIO).is_some() { flags.number(RATIO).unwrap_or(1.0) } else { 1.0 };
-    job.key(("optimizer", "offload_ratio"), share, if is_older { OLDER } else { DEVICE });
-    if share > 0.0 {
-        let remark = "assumed: what the host's memory moves for each GPU";
-        job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, remark);
-    }
+    job.states_on_host(share, if is_older { OLDER } else { DEVICE });
 }
 
 /// bf16 has as many bytes as fp16, and is no word for masters.

@@ -2,8 +2,6 @@
 
 use super::{Flags, Machine};
 
-/// A card of the generation that flash attention and Transformer Engine's fused kernels leave out: both need compute capability 8.0.
-const BEFORE_FLASH: &str = "v100-sxm-32g";
 /// A flag that Megatron-LM dropped in 2023. Before, its own modules (`local`) ran without flash attention but for a switch.
 const OF_2023: &str = "data-impl";
 /// A switch that matters to a score matrix alone.
@@ -36,7 +34,7 @@ fn of_flags(flags: &mut Flags<'_>) -> Option<&'static str> {
 
 fn of_card(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
     let card = machine.gpu.as_deref()?;
-    if !hw::catalog::same_generation(card, BEFORE_FLASH) {
+    if !hw::catalog::is_before_ampere(card) {
         return None;
     }
     if flags.is(SWITCH) {

@@ -335,7 +335,7 @@ const fn word(dtype: Dtype) -> &'static str {
 /// The optimizer, where it is not Adam in 32 bits on the device.
 fn optimizer(execution: &Execution, given: &mut Given) {
     // PyTorch's optimizer has no flag here.
-    let Optimizer { rule, muon, master, moments, on_host, foreach: _ } = execution.optimizer;
+    let Optimizer { rule, muon, master, moments, on_host, kernels: _ } = execution.optimizer;
     if rule == Rule::Muon {
         // Beside `--use-distributed-optimizer` each rank has whole matrices; `dist_muon` is the older word for both.
         given.push(n("optimizer", "muon"));

@@ -8,7 +8,6 @@ use crate::Machine;
 use crate::deepspeed::import as engine;
 use crate::flags::{Flags, words};
 use crate::job::Job;
-use crate::megatron::HOST_GB_PER_S;
 
 /// What decides how a job shares its states.
 #[derive(Clone, Copy)]
@@ -225,8 +224,7 @@ fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
     let named =
         ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
     let Some(name) = named.or(lists.then_some("fsdp")) else { return };
-    job.key(("optimizer", "offload_ratio"), 1, "fsdp_offload_params, fsdp_cpu_offload");
-    job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, "assumed: what the host's memory moves for each GPU");
+    job.states_on_host(1.0, "fsdp_offload_params, fsdp_cpu_offload");
     flags
         .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
 }
@@ -301,12 +299,7 @@ fn stage_of_engine(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Opti
 /// States on the host by accelerate's own words.
 fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job) {
     if flags.text("offload_optimizer_device").is_some_and(|word| word == "cpu") {
-        job.key(("optimizer", "offload_ratio"), 1, "offload_optimizer_device");
-        job.key(
-            ("optimizer", "host_memory_gb_per_s"),
-            HOST_GB_PER_S,
-            "assumed: what the host's memory moves for each GPU",
-        );
+        job.states_on_host(1.0, "offload_optimizer_device");
     }
 }
 

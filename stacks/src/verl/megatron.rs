@@ -15,7 +15,6 @@ use crate::again::{Again, Names};
 use crate::bridge::adapters::beside;
 use crate::flags::Flags;
 use crate::job::Job;
-use crate::megatron::HOST_GB_PER_S;
 
 /// Where adapters are.
 const ADAPTERS: &str = "actor_rollout_ref.model.lora.";
@@ -257,9 +256,7 @@ fn optimizer(flags: &mut Flags<'_>, job: &mut Job) {
         return flags.wrong(&fraction, what, "allowed are numbers from 0 to 1".to_owned());
     }
     if share > 0.0 {
-        job.key(("optimizer", "offload_ratio"), share, "override_optimizer_config.optimizer_offload_fraction");
-        let remark = "assumed: what the host's memory moves for each GPU";
-        job.key(("optimizer", "host_memory_gb_per_s"), HOST_GB_PER_S, remark);
+        job.states_on_host(share, "override_optimizer_config.optimizer_offload_fraction");
     }
 }
 

@@ -3,7 +3,8 @@
 //! Source: NVIDIA/TensorRT-LLM, `cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp` (Apache-2.0), `GuaranteedNoEvictScheduler`: requests that
 //! run keep the blocks of their prompt and of their whole output limit. Whoever waits longest is admitted where as many are free beside these, and nobody
 //! passes it. Units: blocks. Invariant: blocks that are promised go down as they are taken, so that the difference of free and of promised ones
-//! stays while the batch does. Their sum is kept, and changes only where a sequence takes blocks, joins or leaves. Approximation: memory is that of all ranks of attention together. Blocks that replicas lend each other are not promised.
+//! stays while the batch does. Their sum is kept, and changes only where a sequence takes blocks, joins or leaves. Approximation: memory is that of all
+//! ranks of attention together. Blocks that replicas lend each other are not promised.
 
 use super::admission::Claim;
 use super::{Composed, Phase, Replica, Role, Slot};

@@ -7,9 +7,11 @@
 //! - the reads: blocks that run at once share what they read in step, and the others read again. Heads follow each other in the grid behind all sequences, so
 //!   of `g` query heads of a key head `1 + (g - 1) · min(1, sequences / blocks at once)` read memory.
 //!
-//! Tables of this launch on RTX 4090 and RTX PRO 6000 under vLLM 0.19 hold both (`sim/serve/src/step_cost/tests/beside_chunk.rs`): their time per key doubles from four to eight query heads of a
-//! key head, and reaches all heads' reads once sequences fill the card. Nothing was fitted. Approximations: the L2 cache holds nothing between blocks that do not
-//! run at once, so many short sequences are charged too much; and one sequence that fills no card is charged too little.
+//! Tables of this launch on RTX 4090 and RTX PRO 6000 under vLLM 0.19 hold both (`sim/serve/src/step_cost/tests/beside_chunk.rs`). Their time per key doubles
+//! from four to eight query heads of a key head. It reaches all heads' reads once sequences fill the card. Nothing was fitted.
+//!
+//! Approximations: the L2 cache holds nothing between blocks that do not run at once, so many short sequences are charged too much. One sequence that fills no
+//! card is charged too little.
 //! Units: seconds, elements.
 
 use hw::Gpu;

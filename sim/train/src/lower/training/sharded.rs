@@ -10,6 +10,7 @@ use hw::{Bytes, Dtype};
 use super::{Builder, Frame, stage_index};
 use crate::layout::Zero;
 use crate::memory;
+use crate::optimizer::UpdateKernels;
 use crate::problem::Problem;
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
@@ -128,7 +129,9 @@ impl Builder<'_> {
     /// An optimizer of single kernels makes a list of tensors as large as the parameters, in their format.
     pub(super) fn lists(&mut self, task: TaskId, stepped: f64) {
         let problem = self.problem;
-        if problem.execution.framework.torch().is_some() && problem.execution.optimizer.foreach {
+        if problem.execution.framework.torch().is_some()
+            && problem.execution.optimizer.kernels == UpdateKernels::Foreach
+        {
             let bytes = signed(Bytes::from_f64(stepped * hw::real(problem.parameter_dtype().bytes())));
             self.effect(task, Moment::Start, self.sharded.lists, bytes);
             self.effect(task, Moment::End, self.sharded.lists, -bytes);
