@@ -2,6 +2,7 @@
 
 mod candidates;
 mod gpus;
+mod starter;
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -14,6 +15,7 @@ use crate::yaml;
 pub(crate) use candidates::is_showing;
 use candidates::{Candidate, is_left};
 pub use gpus::{gpus, unknown_gpus};
+use starter::Starter;
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +113,9 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
     let of_its_own =
         |flag: &str, word: &Word| (judge.is_switch)(&named(flag)) || candidates::is_list(text, word.at().start);
     let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), &of_its_own);
-    launch.launcher = gpus::launcher(&best.words[..best.start.unwrap_or(0)], gpus::batch_options(text));
+    let before = &best.words[..best.start.unwrap_or(0)];
+    launch.launcher = gpus::launcher(before, gpus::batch_options(text));
+    launch.findings.extend(Starter::of(before).into_iter().flat_map(|(starter, words)| starter.unknown(words)));
     launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
     let is_said = |finding: &Finding| finding.at.as_ref().is_some_and(|at| is_left(text, at.start, &best.left));
     launch.findings.retain(|finding| !is_said(finding));
@@ -292,6 +296,24 @@ mod tests {
         assert_eq!(of("srun --nodes 4 --ntasks-per-node 8 python -u a.py --x"), (Some(32), Some(8)));
         assert_eq!(of("srun --ntasks-per-node=8 -N4 bash -c \"python a.py --x 1\""), (Some(32), Some(8)));
         assert_eq!(of("mpirun -x PATH -np 32 python a.py --x"), (Some(32), None));
+    }
+
+    #[test]
+    fn a_flag_that_the_starter_does_not_have_is_said_with_the_nearest() {
+        // A beginning is enough for `torchrun` and `deepspeed`, and not for `accelerate`.
+        for (script, said) in [
+            ("torchrun --nproc_per_nod 8 --master-adr h a.py --x 1", "master-adr"),
+            ("python -m torch.distributed.launch --use_env --nproc 8 --nodes 2 a.py --x 1", "nodes"),
+            ("srun --foo 1 deepspeed --num_gpu 8 --inclde h:0 a.py --x 1", "inclde"),
+            ("accelerate launch --num_process 8 --mixed_precision bf16 a.py --x 1", "num-process"),
+            ("accelerate launch --use_fsdp --fsdp_actvation_checkpointing true a.py --x 1", "fsdp-actvation"),
+        ] {
+            let found = findings(script);
+            assert!(matches!(&found[..], [one] if one.starts_with(&format!("`--{said}"))), "{script}: {found:?}");
+        }
+        let begins: Begins = |words| words.iter().position(|word| word.ends_with(".py"));
+        let of = |script: &str| gpus(&of_script(script, begins, &|_| false).unwrap().launcher);
+        assert_eq!(of("torchrun --nnode 2 --nproc 8 a.py --x"), (Some(16), Some(8)));
     }
 
     fn findings(script: &str) -> Vec<String> {

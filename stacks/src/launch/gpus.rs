@@ -2,6 +2,7 @@
 
 use input::diagnostic::{Code, Finding};
 
+use super::starter::Starter;
 use crate::Machine;
 use crate::flags::{Flag, named, of_words};
 use crate::shell::{UNKNOWN, Word};
@@ -18,17 +19,16 @@ const ALL: [&str; 6] = ["ntasks", "n", "np", "num-processes", "gpus", "G"];
 const NODES: [&str; 5] = ["nnodes", "nodes", "N", "num-nodes", "num-machines"];
 /// Names of one letter that have a number right behind them: `-N4`.
 const OF_ONE_LETTER: [&str; 3] = ["N", "n", "G"];
-/// Programs that start the processes of a node, one for each GPU.
-const STARTERS: [&str; 4] = ["torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"];
 
 /// Flags of the words in front of a program. Where one of them starts the processes, tasks of the batch system are nodes, and left out.
 pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
+    let starter = Starter::of(before).map(|(starter, _)| starter);
     let own = of_words(before).into_iter().map(|flag| {
         let (name, glued) = apart(&flag.name);
-        Flag { name, values: glued.into_iter().chain(flag.values).collect(), at: flag.at }
+        let whole = starter.and_then(|starter| starter.whole(&name)).map(str::to_owned);
+        Flag { name: whole.unwrap_or(name), values: glued.into_iter().chain(flag.values).collect(), at: flag.at }
     });
-    let is_starter = |word: &Word| STARTERS.iter().any(|starter| word.text().rsplit('/').next() == Some(starter));
-    let starts = before.iter().any(is_starter);
+    let starts = starter.is_some_and(Starter::fills_a_node);
     let is_kept = |flag: &Flag| !starts || !is_one(flag, &TASKS) && !is_one(flag, &["ntasks", "n", "np"]);
     // What the command says counts before what the batch system gives.
     batch.into_iter().chain(own).filter(is_kept).collect()
