@@ -50,7 +50,7 @@ pub fn intervals(
 }
 
 /// Figures that have an interval over the ends of the costs.
-pub const WITH_INTERVAL: [&str; 18] = [
+pub const WITH_INTERVAL: [&str; 20] = [
     "ttft_s.mean",
     "ttft_s.p50",
     "ttft_s.p90",
@@ -65,7 +65,9 @@ pub const WITH_INTERVAL: [&str; 18] = [
     "e2e_s.p99",
     "requests_per_s",
     "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
     "slo_attainment_ratio",
+    "cost_usd",
     "cost_usd_per_mtok",
     "tool_hit_ratio",
     "tool_ttft_s.mean",
