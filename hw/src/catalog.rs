@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::cluster::{Cluster, Fabric};
+use crate::generation::Generation;
 use crate::gpu::{Gpu, Price};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -20,6 +21,7 @@ const INTER_NODE_LATENCY_S: f64 = 5e-6;
 #[serde(deny_unknown_fields)]
 struct Entry {
     generation: String,
+    multiprocessors: Option<u32>,
     memory_gib: f64,
     memory_gb_per_s: f64,
     peak_bf16_tflops: f64,
@@ -84,15 +86,24 @@ static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
     toml::from_str(include_str!("../catalog/gpus.toml")).expect("the embedded catalogue is held by a test")
 });
 
+/// The generation of a GPU of the catalogue.
+pub fn generation(name: &str) -> Option<Generation> {
+    Generation::named(&ENTRIES.get(name)?.generation)
+}
+
 /// Whether two GPUs of the catalogue run the same kernels.
 pub fn same_generation(one: &str, other: &str) -> bool {
-    let generation = |name: &str| ENTRIES.get(name).map(|entry| entry.generation.as_str());
     generation(one).is_some() && generation(one) == generation(other)
 }
 
 /// Whether a GPU of the catalogue is older than compute capability 8.0, with which bf16, flash attention and cuDNN's fused attention came.
 pub fn is_before_ampere(name: &str) -> bool {
-    same_generation(name, "v100-sxm-16g")
+    matches!(generation(name), Some(Generation::Volta | Generation::Turing))
+}
+
+/// Multiprocessors of a GPU of the catalogue.
+pub fn multiprocessors(name: &str) -> Option<u32> {
+    ENTRIES.get(name)?.multiprocessors
 }
 
 /// A GPU by name.
@@ -210,6 +221,7 @@ mod tests {
         for name in gpu_names() {
             let gpu = gpu(name).expect("a listed GPU");
             assert!(!gpu.source.is_empty(), "{name}");
+            assert!(generation(name).is_some(), "{name}: generation");
             if name == "cpu" {
                 continue;
             }
