@@ -241,6 +241,32 @@ mod tests {
     }
 
     #[test]
+    fn cards_of_nvidia_have_multiprocessors_and_the_peak_of_their_units() {
+        for name in gpu_names().into_iter().filter(|name| *name != "cpu") {
+            assert!(multiprocessors(name).is_some_and(|n| (40..=200).contains(&n)), "{name}");
+        }
+        // Products of 16 bits that a multiprocessor adds in a cycle, and the boost clock in GHz, of NVIDIA's white papers. Two operations each.
+        for (name, products, ghz) in [
+            ("v100-sxm-16g", 512.0, 1.53),
+            ("t4", 512.0, 1.59),
+            ("a100-sxm-80g", 1024.0, 1.41),
+            ("a30", 1024.0, 1.44),
+            ("a10", 512.0, 1.695),
+            ("a40", 512.0, 1.74),
+            ("rtx-3090", 256.0, 1.695),
+            ("l4", 512.0, 2.04),
+            ("rtx-4090", 256.0, 2.52),
+            ("rtx-6000-ada", 512.0, 2.505),
+            ("h100-sxm", 2048.0, 1.83),
+        ] {
+            let n = f64::from(multiprocessors(name).expect("listed"));
+            let peak = gpu(name).expect("listed").peak_bf16.get();
+            assert!((2.0 * n * products * ghz * 1e9 / peak - 1.0).abs() < 0.01, "{name}");
+        }
+        assert_eq!((multiprocessors("cpu"), multiprocessors("mine")), (None, None));
+    }
+
+    #[test]
     fn nvlink_joins_the_hosts_of_a_rack_in_equal_blocks() {
         // Hosts of four in a rack of 18: 16 fill one rack, 32 two blocks of 16, 36 two racks. 19 have no equal blocks, so one rack is full.
         for (nodes, island) in [(1, 4), (2, 8), (16, 64), (18, 72), (32, 64), (36, 72), (256, 64), (19, 72)] {
