@@ -260,3 +260,14 @@ fn a_limit_from_below_is_no_limit_of_time_and_a_metric_that_nothing_has_ends_the
     let unknown = found.unknown.expect("no result has it");
     assert!(unknown.metric == "ttft_s.p9" && unknown.known.contains(&"ttft_s.p99".to_owned()), "{unknown:?}");
 }
+
+#[test]
+fn a_time_per_further_token_of_requests_with_one_token_is_known_and_missing() {
+    let (mut source, folder) = scenario::find("serving/tune").expect("shipped");
+    source.text = source.text.replace("lengths = \"azure-conv\"", "prompt_tokens = 100\noutput_tokens = 1");
+    let set = SPACE.iter().chain(&["tune.within={ 'tpot_s.p99' = { max = 0.1 } }"]).map(|text| (*text).to_owned());
+    let checked = kinds::check(source, &folder, &Overrides { set: set.collect(), ..Overrides::default() });
+    let found = checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`");
+    let unknown = found.unknown.expect("no request has it");
+    assert!(unknown.metric == "tpot_s.p99" && unknown.why.contains("more than one output token"), "{unknown:?}");
+}

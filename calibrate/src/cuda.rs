@@ -258,26 +258,31 @@ fn catalogue_name(name: &str, memory: Bytes) -> Option<String> {
     let words: Vec<&str> = name.split([' ', '-']).collect();
     let has = |word: &str| words.contains(&word);
     // Other boards of a chip, parts of one, and those of laptops have other rates.
-    if ["NVL", "Laptop", "D", "Ti", "MIG"].into_iter().any(has) {
+    if ["Laptop", "D", "Ti", "MIG"].into_iter().any(has) {
         return None;
     }
     let is_card = has("PCIe") || has("PCIE");
     let entry = words.iter().find_map(|word| match *word {
         "GB200" => Some("gb200"),
         "B200" => Some("b200"),
-        "H200" => Some("h200-sxm"),
+        "GH200" => Some(if memory.as_f64() > 120e9 { "gh200-144g" } else { "gh200-96g" }),
+        "H200" => (!has("NVL")).then_some("h200-sxm"),
+        "H100" if has("NVL") => Some("h100-nvl"),
         "H100" => Some(if is_card { "h100-pcie" } else { "h100-sxm" }),
         "H20" => Some("h20"),
         "A100" if is_card => large.then_some("a100-pcie-80g"),
         "A100" => Some(if large { "a100-sxm-80g" } else { "a100-sxm-40g" }),
         "L40S" => Some("l40s"),
+        "L20" => Some("l20"),
         "L4" => Some("l4"),
+        "T4" => Some("t4"),
         "A6000" => Some("a6000"),
         "A40" => Some("a40"),
         "A30" => Some("a30"),
         "A10G" => Some("a10g"),
         "A10" => Some("a10"),
         "6000" if has("PRO") => Some("rtx-pro-6000"),
+        "6000" if has("Ada") => Some("rtx-6000-ada"),
         "5090" => Some("rtx-5090"),
         "4090" => Some("rtx-4090"),
         "3090" => Some("rtx-3090"),
@@ -409,7 +414,9 @@ mod tests {
         for (name, gb, entry) in [
             ("NVIDIA H200", 141, Some("h200-sxm")),
             ("NVIDIA H200 NVL", 141, None),
-            ("NVIDIA GH200 480GB", 96, None),
+            ("NVIDIA GH200 480GB", 102, Some("gh200-96g")),
+            ("NVIDIA GH200 144G HBM3e", 153, Some("gh200-144g")),
+            ("NVIDIA H100 NVL", 100, Some("h100-nvl")),
             ("NVIDIA H100 80GB HBM3", 80, Some("h100-sxm")),
             ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, None),
             ("NVIDIA H100 PCIe", 80, Some("h100-pcie")),
@@ -417,6 +424,9 @@ mod tests {
             ("NVIDIA A100 80GB PCIe", 80, Some("a100-pcie-80g")),
             ("NVIDIA A100-PCIE-40GB", 40, None),
             ("NVIDIA L40", 48, None),
+            ("NVIDIA L20", 48, Some("l20")),
+            ("Tesla T4", 16, Some("t4")),
+            ("NVIDIA RTX 6000 Ada Generation", 48, Some("rtx-6000-ada")),
             ("NVIDIA L40S", 48, Some("l40s")),
             ("NVIDIA L4", 24, Some("l4")),
             ("NVIDIA GeForce RTX 4090", 24, Some("rtx-4090")),

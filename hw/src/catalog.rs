@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::cluster::{Cluster, Fabric};
+use crate::generation::Generation;
 use crate::gpu::{Gpu, Price};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -20,6 +21,7 @@ const INTER_NODE_LATENCY_S: f64 = 5e-6;
 #[serde(deny_unknown_fields)]
 struct Entry {
     generation: String,
+    multiprocessors: Option<u32>,
     memory_gib: f64,
     memory_gb_per_s: f64,
     peak_bf16_tflops: f64,
@@ -84,15 +86,24 @@ static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
     toml::from_str(include_str!("../catalog/gpus.toml")).expect("the embedded catalogue is held by a test")
 });
 
+/// The generation of a GPU of the catalogue.
+pub fn generation(name: &str) -> Option<Generation> {
+    Generation::named(&ENTRIES.get(name)?.generation)
+}
+
 /// Whether two GPUs of the catalogue run the same kernels.
 pub fn same_generation(one: &str, other: &str) -> bool {
-    let generation = |name: &str| ENTRIES.get(name).map(|entry| entry.generation.as_str());
     generation(one).is_some() && generation(one) == generation(other)
 }
 
 /// Whether a GPU of the catalogue is older than compute capability 8.0, with which bf16, flash attention and cuDNN's fused attention came.
 pub fn is_before_ampere(name: &str) -> bool {
-    same_generation(name, "v100-sxm-16g")
+    matches!(generation(name), Some(Generation::Volta | Generation::Turing))
+}
+
+/// Multiprocessors of a GPU of the catalogue.
+pub fn multiprocessors(name: &str) -> Option<u32> {
+    ENTRIES.get(name)?.multiprocessors
 }
 
 /// A GPU by name.
@@ -210,6 +221,7 @@ mod tests {
         for name in gpu_names() {
             let gpu = gpu(name).expect("a listed GPU");
             assert!(!gpu.source.is_empty(), "{name}");
+            assert!(generation(name).is_some(), "{name}: generation");
             if name == "cpu" {
                 continue;
             }
@@ -226,6 +238,32 @@ mod tests {
         assert!(!same_generation("b200", "rtx-5090"), "10.0 and 12.0");
         assert!(!same_generation("a100-sxm-80g", "a40"), "8.0 and 8.6");
         assert!(!same_generation("mine", "mine"), "nothing is known of a card of the user's own");
+    }
+
+    #[test]
+    fn cards_of_nvidia_have_multiprocessors_and_the_peak_of_their_units() {
+        for name in gpu_names().into_iter().filter(|name| *name != "cpu") {
+            assert!(multiprocessors(name).is_some_and(|n| (40..=200).contains(&n)), "{name}");
+        }
+        // Products of 16 bits that a multiprocessor adds in a cycle, and the boost clock in GHz, of NVIDIA's white papers. Two operations each.
+        for (name, products, ghz) in [
+            ("v100-sxm-16g", 512.0, 1.53),
+            ("t4", 512.0, 1.59),
+            ("a100-sxm-80g", 1024.0, 1.41),
+            ("a30", 1024.0, 1.44),
+            ("a10", 512.0, 1.695),
+            ("a40", 512.0, 1.74),
+            ("rtx-3090", 256.0, 1.695),
+            ("l4", 512.0, 2.04),
+            ("rtx-4090", 256.0, 2.52),
+            ("rtx-6000-ada", 512.0, 2.505),
+            ("h100-sxm", 2048.0, 1.83),
+        ] {
+            let n = f64::from(multiprocessors(name).expect("listed"));
+            let peak = gpu(name).expect("listed").peak_bf16.get();
+            assert!((2.0 * n * products * ghz * 1e9 / peak - 1.0).abs() < 0.01, "{name}");
+        }
+        assert_eq!((multiprocessors("cpu"), multiprocessors("mine")), (None, None));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Hardware as a description: units, virtual time, GPUs, links, clusters and the topology between ranks.
 //!
-//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `tick.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
+//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `tick.rs`, `generation.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
 //! Nothing here opens a file, reads a clock or knows that a simulator exists.
 
 pub mod catalog;
 pub mod cluster;
 pub mod count;
 pub mod format;
+pub mod generation;
 mod gpu;
 pub mod tick;
 pub mod time;
@@ -17,6 +18,7 @@ mod words;
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Rank};
 pub use count::{GIB, real, whole};
 pub use format::{Dtype, Format};
+pub use generation::Generation;
 pub use gpu::{Capability, Gpu};
 pub use tick::{Tick, TickSum};
 pub use time::{Span, Time};

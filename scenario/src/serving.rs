@@ -34,6 +34,7 @@ pub mod start;
 mod streams;
 mod users;
 mod way;
+mod whole_prompts;
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -93,6 +94,8 @@ pub struct ServingChoice {
     pub router: &'static RouterKind,
     /// Limits of a replica but for its memory, see `Serving::limits`.
     pub limits: Limits,
+    /// Tokens of an iteration before its longest prompt raises them.
+    pub tokens_asked: u32,
     /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
     pub is_usual: [bool; 2],
     /// How the engine works besides.

@@ -78,7 +78,12 @@ impl Steady {
             ("output_tokens_per_s_per_user", 1.0 / self.tpot.mean),
             ("sequences_held", f64::from(self.sequences_held)),
         ];
-        let intervals = [("ttft_s.mean", self.ttft.interval), ("tpot_s.mean", self.tpot.interval)];
+        let [fast, slow] = self.tpot.interval;
+        let intervals = [
+            ("ttft_s.mean", self.ttft.interval),
+            ("tpot_s.mean", self.tpot.interval),
+            ("output_tokens_per_s_per_user", [1.0 / slow, 1.0 / fast]),
+        ];
         (
             figures.map(|(key, value)| (key.to_owned(), value)).into(),
             intervals.map(|(key, ends)| (key.to_owned(), ends)).into(),

@@ -17,14 +17,12 @@ use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::memory_rule::MemoryRule;
-use serve::replica::batcher::Cut;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
-use serve::request::Requests;
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, activations, silent};
+use super::{Serving, ServingChoice, ServingGroup, activations, silent, whole_prompts};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -468,14 +466,6 @@ impl Serving {
         given.into_iter().filter(|(_, value)| *value > 0.0).map(|(key, value)| assumed(key, value))
     }
 
-    /// Whether iterations of a choice are made to hold its longest prompt: prompts are not cut, and the engine does not start with fewer tokens (vLLM V0:
-    /// `max_num_batched_tokens` below `max_model_len`), or neither the scenario nor the engine says how many an iteration has.
-    fn raises_tokens(&self, choice: &ServingChoice) -> bool {
-        let is_own = |preset: &EnginePreset| preset.batcher == choice.batcher.name();
-        let is_unsaid = choice.is_usual[1] && !self.engine.preset.is_some_and(is_own);
-        choice.batcher.cut() == Cut::Never && (is_unsaid || !choice.batcher.keeps_budget())
-    }
-
     /// Sequences and tokens of a group's iterations, at most. What nobody wrote is what the engine takes on the group's GPU, and no more sequences than an
     /// iteration has tokens for (vLLM: `_set_default_max_num_seqs_and_batched_tokens_args`).
     pub fn sizes_max(&self, choice: &ServingChoice, group: &ServingGroup) -> (u32, u32) {
@@ -527,7 +517,7 @@ fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
 
 /// Weights leave room on every group, and what follows from the model is filled in.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
-    fill_in(serving);
+    whole_prompts::fill_in(serving);
     let mut found: Vec<String> = Vec::new();
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
@@ -559,27 +549,4 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         });
     }
     beyond_memory(reader, serving);
-}
-
-/// What nobody wrote of contexts and of iterations that hold whole prompts.
-fn fill_in(serving: &mut Serving) {
-    let given = serving.engine.limits.context_max;
-    // Hundreds of ways that are tried serve the same requests.
-    let of_all = longest(&serving.requests);
-    for index in 0..serving.choices.len() {
-        let choice = &serving.choices[index];
-        let positions = serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
-        let positions = u32::try_from(positions.unwrap_or(0)).unwrap_or(u32::MAX);
-        let context = if given > 0 { given } else { positions };
-        let prompt = if choice.streams.is_empty() { of_all } else { longest(&serving.requests_of(choice)) };
-        let raised = if serving.raises_tokens(choice) { prompt.min(context) } else { 0 };
-        let limits = &mut serving.choices[index].limits;
-        limits.context_max = context;
-        limits.tokens_max = limits.tokens_max.max(raised);
-    }
-}
-
-/// Tokens of the longest prompt.
-fn longest(requests: &Requests) -> u32 {
-    requests.list.iter().map(|request| request.prompt).max().unwrap_or(0)
 }

@@ -44,6 +44,7 @@ pub fn policies(
         batcher,
         router,
         limits: engine.limits,
+        tokens_asked: engine.limits.tokens_max,
         is_usual: engine.is_usual,
         operation: engine.operation.clone(),
         kv: kv.clone(),

@@ -55,6 +55,7 @@ pub fn way(
         name: String::new(),
         batcher: batcher?,
         router,
+        tokens_asked: limits.tokens_max,
         limits,
         is_usual,
         operation,

@@ -16,8 +16,6 @@ hw::words! {
     }
 }
 
-/// Multiprocessors of Hopper, of Blackwell, and of Ampere.
-const UNITS: [f64; 3] = [132.0, 148.0, 108.0];
 /// Multiprocessors that DeepEP takes (`moe_deepep_num_sms`), and HybridEP in Megatron Bridge's recipes (`moe_hybridep_num_sms`, `scripts/performance/utils/overrides.py`
 /// at v0.3.1).
 const DEEP_EP: f64 = 20.0;
@@ -39,19 +37,24 @@ impl Dispatcher {
 
     /// Share of a card's multiprocessors that send tokens. Other kernels lose them for as long as tokens travel. What NCCL's all-to-all takes no source says, and
     /// nothing is taken.
-    pub const fn sending_share(self, card: Capability) -> f64 {
-        let [hopper, blackwell, ampere] = UNITS;
-        let units = match card {
-            Capability::Nine => hopper,
-            Capability::Ten => blackwell,
-            Capability::Other => ampere,
-        };
-        match self {
+    pub fn sending_share(self, card: Capability) -> f64 {
+        let sending = match self {
             Self::AllToAll => 0.0,
-            Self::DeepEp => DEEP_EP / units,
-            Self::HybridEp => HYBRID_EP / units,
-        }
+            Self::DeepEp => DEEP_EP,
+            Self::HybridEp => HYBRID_EP,
+        };
+        sending / f64::from(multiprocessors(card))
     }
+}
+
+/// Multiprocessors of the usual card of a capability.
+fn multiprocessors(card: Capability) -> u32 {
+    let usual = match card {
+        Capability::Nine => "h100-sxm",
+        Capability::Ten => "b200",
+        Capability::Other => "a100-sxm-80g",
+    };
+    hw::catalog::multiprocessors(usual).expect("the catalogue has it, which a test holds")
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ use crate::reference::Reference;
 use crate::rollouts::Rollouts;
 use crate::weights;
 
+/// Figures that are an amount over the time of a step.
+const RATES: [&str; 3] = ["answers_per_s", "tokens_per_s", "tokens_per_s_per_gpu"];
+
 /// How a step is made of its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
@@ -273,16 +276,20 @@ impl Step {
         rows.map(|(key, value)| (key.to_owned(), value)).into()
     }
 
-    /// Low and high ends of the step and of its larger parts.
-    pub fn interval(&self) -> BTreeMap<String, [f64; 2]> {
-        let ([low, _, high], [low_s, _, high_s]) = (&self.parts, self.step_s);
-        [
+    /// Low and high ends of the step, of its larger parts, and of the rates among its figures.
+    pub fn interval(&self, figures: &BTreeMap<String, f64>) -> BTreeMap<String, [f64; 2]> {
+        let ([low, _, high], [low_s, step_s, high_s]) = (&self.parts, self.step_s);
+        let rates = RATES.iter().filter_map(|key| {
+            let amount = figures.get(*key)? * step_s;
+            Some(((*key).to_owned(), [amount / high_s, amount / low_s]))
+        });
+        let times = [
             ("step_s".to_owned(), [low_s, high_s]),
             ("generation_s".to_owned(), [low.generation, high.generation]),
             ("log_probability_s".to_owned(), [low.log_probabilities, high.log_probabilities]),
             ("training_s".to_owned(), [low.training, high.training]),
-        ]
-        .into()
+        ];
+        times.into_iter().chain(rates).collect()
     }
 
     /// Where the time goes, in words.

@@ -1,9 +1,9 @@
 //! Figures of a served workload, as the contract defines them.
 //!
 //! TTFT: arrival to first token. TPOT: (last token − first token) / (output tokens − 1), requests with one token left out. Quantiles
-//! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token, or to the last arrival of a request
-//! that is refused, if that is later: a fleet that is lost serves nobody any more. Latencies are of requests that arrive in it, rates count what ends in
-//! it. A refused request meets no SLO, nor does one whose client gave up; one whose client
+//! interpolate linearly between order statistics. A run lasts from time zero until the last request ends or is refused: a fleet that is lost serves nobody
+//! any more. Replicas are paid as long. The window of rates is the same without the warm-up. Latencies are of requests that arrive in it, rates count what
+//! ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client
 //! had enough before the end is nobody's any more and counts neither way. Units: seconds, requests, tokens.
 
 pub mod adapters;
@@ -50,7 +50,7 @@ pub fn intervals(
 }
 
 /// Figures that have an interval over the ends of the costs.
-pub const WITH_INTERVAL: [&str; 18] = [
+pub const WITH_INTERVAL: [&str; 20] = [
     "ttft_s.mean",
     "ttft_s.p50",
     "ttft_s.p90",
@@ -65,7 +65,9 @@ pub const WITH_INTERVAL: [&str; 18] = [
     "e2e_s.p99",
     "requests_per_s",
     "output_tokens_per_s",
+    "output_tokens_per_s_per_gpu",
     "slo_attainment_ratio",
+    "cost_usd",
     "cost_usd_per_mtok",
     "tool_hit_ratio",
     "tool_ttft_s.mean",
@@ -161,8 +163,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let start = Time::ZERO + hw::Span::from_seconds(warm_up);
-    let last = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(start);
-    let end = last.max(last_refused(requests, served).unwrap_or(last));
+    let end = served.records.end_ticks().time();
     let window_s = if end > start { (end - start).to_seconds().get() } else { 0.0 };
     let (mut ttft, mut tpot, mut e2e, mut queue) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut n_arrived, mut n_met) = (0_u64, 0_u64);
@@ -204,7 +205,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     let computed = sum(&|counts| counts.prefill_tokens);
     let cached = sum(&|counts| counts.cached_tokens);
-    add("makespan_s", (last - Time::ZERO).to_seconds().get());
+    add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", real(requests.len() as u64));
     add("n_refused", real(served.n_refused));
     if served.n_unserved > 0 {
@@ -227,15 +228,6 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         ways(&mut figures, requests, served);
     }
     figures
-}
-
-/// When the last request arrived that nobody served; `None` where all were.
-fn last_refused(requests: &Requests, served: &Served) -> Option<Time> {
-    if served.n_refused + served.n_unserved == 0 {
-        return None;
-    }
-    let both = requests.list.iter().zip(&served.records.list);
-    both.filter(|(_, record)| record.ended().is_none()).map(|(request, _)| request.arrival).max()
 }
 
 /// Adds the shares of so many prompt tokens that came from below the device, and from a store of the fleet.

@@ -84,6 +84,7 @@ pub struct Records {
     cancels: Vec<bool>,
     n_ended: u64,
     n_refused: u64,
+    last_refusal: Tick,
     /// Requests that ended or were refused since somebody looked, and how much later their clients know; `None` where nobody looks.
     ended: Option<Vec<(u32, Tick)>>,
 }
@@ -99,6 +100,7 @@ impl Records {
             cancels: (0..cancels).map(|index| requests.is_cancelled(index)).collect(),
             n_ended: 0,
             n_refused: 0,
+            last_refusal: Tick::ZERO,
             ended: None,
         }
     }
@@ -169,17 +171,19 @@ impl Records {
         self.ended = None;
     }
 
-    /// Notes that nobody can hold a request.
-    pub fn refuse(&mut self, request: u32) {
+    /// Notes at a tick that nobody can hold a request.
+    pub fn refuse(&mut self, request: u32, tick: Tick) {
         self.n_refused += 1;
+        self.last_refusal = self.last_refusal.max(tick);
         // It is answered at once.
         self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [Tick::NEVER; 2]);
         self.ended.iter_mut().for_each(|ended| ended.push((request, Tick::ZERO)));
     }
 
-    /// Tick at which the last request of all ended; 0 where nothing was served.
+    /// Tick at which the last request of all ended or was refused; 0 where there was none. What is paid and what is counted ends there.
     pub fn end_ticks(&self) -> Tick {
-        self.list.iter().map(|record| record.ended).filter(|ended| *ended != Tick::NEVER).max().unwrap_or_default()
+        let ended = self.list.iter().map(|record| record.ended).filter(|ended| *ended != Tick::NEVER);
+        ended.fold(self.last_refusal, Tick::max)
     }
 
     /// Notes the replica that takes a request.

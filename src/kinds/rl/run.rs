@@ -111,14 +111,15 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let (step, source) = sides.step(way, n_nodes)?;
     let (trained, measured) = sides.trainer(way.policy, n_nodes)?;
     let Decided { problem, decision, found } = &trained.decided;
+    let metrics = step.figures(&sides.scenario.rollouts, &sides.scenario.answers);
     let words = split.iter().map(|split| split.limit.clone()).chain(found.iter().map(layout_words));
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,
         why: words.map(|words| words + "; ").chain([step.why()]).collect(),
         chosen: fields(problem, found.as_ref()),
-        metrics: step.figures(&sides.scenario.rollouts, &sides.scenario.answers),
-        interval: step.interval(),
+        interval: step.interval(&metrics),
+        metrics,
         planner: Some(split.as_ref().map_or_else(|| kinds::facts(decision), kinds::facts)),
         measured: Measured {
             planner_wall_s: measured.planner_wall_s + searched_s,

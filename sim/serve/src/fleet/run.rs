@@ -264,7 +264,7 @@ impl<'a, 'r> Run<'a, 'r> {
             if self.may_come(request, 0) {
                 self.control.backlog.push_back(waiter);
             } else {
-                self.records.refuse(request);
+                self.records.refuse(request, now);
             }
             return;
         };

@@ -1,6 +1,7 @@
 //! What a fleet costs, and what each of its groups did.
 //!
-//! A replica is paid while it exists; cost per hour is the mean over the run. Keys of groups are `group_<figure>.<group>`. Units: dollars,
+//! A replica is paid while it exists; cost per hour is the mean over the run. A run lasts from time zero until the last request ends or is refused, as
+//! in `metrics.rs`. Keys of groups are `group_<figure>.<group>`. Units: dollars,
 //! hours, replicas.
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ const NS_PER_HOUR: f64 = 3600.0 * 1e9;
 pub struct GroupFigures {
     /// Nanoseconds for which its replicas are paid, together.
     pub paid_ns: f64,
-    /// Replicas that are paid on average, until the last request ends.
+    /// Replicas that are paid on average, until the last request ends or is refused.
     pub paid_mean: f64,
     /// Nanoseconds with an iteration under way.
     pub busy_ns: f64,

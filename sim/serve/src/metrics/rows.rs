@@ -201,13 +201,13 @@ impl Sample {
     }
 }
 
-/// Samples at equal distances from the start to the last token, `n` of them.
+/// Samples at equal distances from the start to the end of the run, `n` of them.
 ///
 /// # Panics
 /// When no sample is asked for.
 pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
     assert!(n > 0, "a series has a sample");
-    let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(Time::ZERO);
+    let end = served.records.end_ticks().time();
     let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
     let mut tally = Tally::new(n, step);
     for (request, record) in requests.list.iter().zip(&served.records.list) {

@@ -25,11 +25,11 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
             [0, 1].map(|end| first * TTFT[end] + (at(key) - first) * TPOT[end])
         }
         // A fleet that always has work gives tokens as fast as it makes them.
-        ("requests_per_s" | "output_tokens_per_s", RateSetBy::Fleet) => {
+        ("requests_per_s" | "output_tokens_per_s" | "output_tokens_per_s_per_gpu", RateSetBy::Fleet) => {
             let [fast, slow] = TPOT;
             [at(key) / slow, at(key) / fast]
         }
-        ("cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
+        ("cost_usd" | "cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
         _ => [low, high],
     };
     [low.min(least[0]), high.max(least[1])]
@@ -71,5 +71,25 @@ mod tests {
         // A fleet that sets the rate gives 5 / 1.35 to 5 / 0.85 requests.
         let [low, high] = around("requests_per_s", &expected, [4.9, 5.1], RateSetBy::Fleet);
         assert!((low - 5.0 / 1.35).abs() < 1e-12 && (high - 5.0 / 0.85).abs() < 1e-12, "{low} {high}");
+    }
+
+    #[test]
+    fn figures_that_are_multiples_of_each_other_have_intervals_of_one_width() {
+        let of = [
+            ("output_tokens_per_s", 400.0),
+            ("output_tokens_per_s_per_gpu", 50.0),
+            ("cost_usd", 8.0),
+            ("cost_usd_per_mtok", 2.0),
+        ];
+        let expected: BTreeMap<_, _> = of.map(|(key, value)| (key.to_owned(), value)).into();
+        for rate_set_by in [RateSetBy::Arrivals, RateSetBy::Fleet] {
+            for (one, other, times) in
+                [("output_tokens_per_s", "output_tokens_per_s_per_gpu", 8.0), ("cost_usd", "cost_usd_per_mtok", 4.0)]
+            {
+                let narrow = |key: &str| around(key, &expected, [expected[key]; 2], rate_set_by);
+                let [wide, small] = [narrow(one), narrow(other)];
+                assert!((0..2).all(|end| (wide[end] / small[end] - times).abs() < 1e-12), "{wide:?} {small:?}");
+            }
+        }
     }
 }

@@ -18,6 +18,8 @@ pub struct Census {
     pub heads: i32,
     /// Norms of queries and keys of every head.
     pub query_key_norm: i32,
+    /// All launches of these norms where no graph holds them and nothing is compiled into one kernel.
+    pub launched_norms: u32,
     /// A gate on what attention gives.
     pub output_gate: i32,
     /// Latent attention whose row is its kernel.
@@ -40,6 +42,7 @@ pub struct Census {
 pub const NONE: Census = Census {
     heads: 0,
     query_key_norm: 0,
+    launched_norms: 0,
     output_gate: 0,
     latent: 0,
     latent_of_8_bits: 0,
@@ -53,6 +56,7 @@ pub const NONE: Census = Census {
 /// vLLM 0.19.0. Rows of latent attention with 8 bits are those of the whole block.
 pub const VLLM: Census = Census {
     query_key_norm: 1,
+    launched_norms: 2,
     output_gate: 1,
     latent: 3,
     latent_of_8_bits: 0,
@@ -66,6 +70,7 @@ pub const VLLM: Census = Census {
 /// `SGLang` 0.5.9.
 pub const SGLANG: Census = Census {
     query_key_norm: 1,
+    launched_norms: 2,
     output_gate: 4,
     latent: 2,
     latent_of_8_bits: 2,
@@ -81,7 +86,7 @@ pub const SGLANG: Census = Census {
 pub const SGLANG_JOINED: Census = Census { delta: -2, ..SGLANG };
 
 /// TensorRT-LLM 1.2.
-pub const TRTLLM: Census = Census { heads: -1, query_key_norm: 1, selected: -1, shared: 1, ..NONE };
+pub const TRTLLM: Census = Census { heads: -1, query_key_norm: 1, launched_norms: 1, selected: -1, shared: 1, ..NONE };
 
 impl Census {
     /// Kernels of a layer beside those that are written, with shared experts beside the routed ones or not.

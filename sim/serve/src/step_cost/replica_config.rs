@@ -20,7 +20,7 @@ use engine::cost::experts::{Routing, Tactic};
 use engine::cost::reduce::ReduceKernel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
-use engine::model::{Experts, Layer, Mixer, Model};
+use engine::model::{Experts, Layer, Mixer, Model, QueryKeyNorm};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
 const HOST_LINK_REACHED: f64 = 0.75;
@@ -193,7 +193,9 @@ impl<'a> ReplicaConfig<'a> {
         let kinds = self.model.kinds(0, self.model.n_layers);
         let n_intricate: u64 =
             kinds.iter().filter(|(layer, _)| layer.has_experts() || self.is_intricate(*layer)).map(|(_, n)| n).sum();
-        let decode = host::decode_launches([self.model.n_layers - n_intricate, n_intricate]);
+        let n_plain = self.model.n_layers - n_intricate;
+        let norms = if self.model.qk_norm == QueryKeyNorm::Off { 0 } else { self.census.launched_norms };
+        let decode = host::decode_launches([n_plain, n_intricate], n_plain * u64::from(norms));
         let of_kind = |(layer, n): (Layer, u64)| {
             let plain = if layer.has_experts() { self.host_per_expert_layer } else { self.host_per_layer };
             let least = if self.is_intricate(layer) { self.host_per_intricate_layer } else { Seconds::ZERO };

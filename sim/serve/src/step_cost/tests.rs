@@ -11,6 +11,7 @@ mod terms;
 
 use hw::{Cluster, Tick};
 
+use super::census;
 use super::prefill::{knot, past_position, position};
 use super::*;
 use engine::cost::roofline::{KERNEL_START_S, Roofline};
@@ -304,6 +305,27 @@ fn batches_beyond_the_largest_graph_take_at_least_their_launches() {
     assert_eq!(eager.step(&load, std::iter::once(chunk)), all.step(&load, std::iter::once(chunk)));
     let latent = table("deepseek-v2-lite", 0).law(1).least;
     assert_eq!(latent, Tick::from_seconds(Seconds::new(4.0 * 6.22e-3)));
+}
+
+#[test]
+fn norms_of_queries_and_keys_are_launched_where_no_graph_holds_them() {
+    // 28 layers of ten kernels, of which 32 take 8.23 ms. vLLM and SGLang launch two norms besides, TensorRT-LLM one kernel for both.
+    let kernel_s = 8.23e-3 / 320.0;
+    let cluster = a100();
+    for (model, census, launches) in [
+        ("qwen3-0.6b", census::VLLM, 12.0),
+        ("qwen3-0.6b", census::SGLANG, 12.0),
+        ("qwen3-0.6b", census::TRTLLM, 11.0),
+        ("qwen3-0.6b", census::NONE, 10.0),
+        ("qwen2.5-1.5b", census::VLLM, 10.0),
+    ] {
+        let model = engine::model::embedded(model).expect("listed");
+        let config = ReplicaConfig { graph_max: 0, census, ..ReplicaConfig::new(&model, &cluster, 1) };
+        let table = StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected);
+        let expected = Tick::from_seconds(Seconds::new(28.0 * launches * kernel_s));
+        let off = table.law(1).least.saturating_sub(expected).max(expected.saturating_sub(table.law(1).least));
+        assert!(off <= Tick::new(1), "{launches} launches: {:?}", table.law(1).least);
+    }
 }
 
 /// A draft model's passes come one after another and before the pass that verifies them, so launches add up.

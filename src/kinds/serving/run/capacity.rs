@@ -16,8 +16,7 @@ use scenario::serving::played::fleet;
 use scenario::serving::{CostLaw, Serving};
 
 /// What the price of a token counts.
-const PER_TOKEN: &str =
-    "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
+const PER_TOKEN: &str = "dollars per million output tokens, with every replica paid from time zero until the last request ends or is refused";
 
 /// Why a fleet was not tried.
 fn late() -> Refused {

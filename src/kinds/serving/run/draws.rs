@@ -16,7 +16,10 @@ const BUSY: &str = "busy_ratio";
 
 /// What all draws give together with the first; none where the scenario draws once.
 pub fn spread(scenario: &Serving, choice: &ServingChoice, first: &Figures) -> Option<Draws> {
-    let values = |n: usize| figures(&scenario.drawn(n), choice, Case::Expected).values;
+    let values = |n: usize| {
+        let drawn = scenario.drawn(n);
+        figures(&drawn, &drawn.for_draw(choice), Case::Expected).values
+    };
     let mut all: Vec<Figures> = (0..scenario.draws.len()).into_par_iter().map(values).collect();
     all.push(first.clone());
     let keys = serve::metrics::WITH_INTERVAL.iter().chain([&BUSY]);

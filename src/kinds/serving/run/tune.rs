@@ -180,6 +180,11 @@ impl Settings<'_> {
         let is_of = |names: &[&str]| names.contains(&metric);
         let why = if metric.starts_with("cost_usd") && !values.contains_key("cost_usd") {
             "dollars need `usd_per_gpu_hour` in `[fleet]`".to_owned()
+        } else if metric.starts_with("tpot_s")
+            && metrics::WITH_INTERVAL.contains(&metric)
+            && values.contains_key("ttft_s.mean")
+        {
+            "no request that counts has more than one output token, so none has a time per further token".to_owned()
         } else if is_of(&["slo_attainment_ratio", "goodput_requests_per_s"]) && !slo.is_given() {
             "it needs limits in `[slo]`".to_owned()
         } else if warm_up_s > 0.0 && !values.contains_key("ttft_s.mean") {

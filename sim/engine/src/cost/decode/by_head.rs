@@ -14,7 +14,7 @@
 //! card is charged too little.
 //! Units: seconds, elements.
 
-use hw::Gpu;
+use hw::{Generation, Gpu, catalog};
 
 use crate::cost::CostModel;
 use crate::cost::decode::{DecodeShape, Reads};
@@ -33,28 +33,6 @@ pub const INTERVAL: [f64; 2] = [0.7, 1.35];
 /// Shared memory that CUDA keeps of every block, bytes (CUDA C++ Programming Guide, compute capabilities).
 const KEPT_BYTES: u64 = 1024;
 
-/// Cards of capabilities 8 and 12 with their multiprocessors and the shared memory of each, KiB. vLLM takes FlashAttention 3 on 9 and FlashInfer on 10
-/// (`fa_utils.py`, `platforms/cuda.py`). Sources: NVIDIA's white papers of GA100, GA102, AD102 and GB202, datasheets of A10, L4 and L40S; CUDA C++
-/// Programming Guide, technical specifications per compute capability.
-const CARDS: [(&str, u64, u64); 16] = [
-    ("a100-sxm-80g", 108, 164),
-    ("a100-sxm-40g", 108, 164),
-    ("a100-pcie-80g", 108, 164),
-    ("a100-pcie-40g", 108, 164),
-    ("a800", 108, 164),
-    ("a30", 56, 164),
-    ("a10", 72, 100),
-    ("a10g", 72, 100),
-    ("a40", 84, 100),
-    ("a6000", 84, 100),
-    ("rtx-3090", 82, 100),
-    ("rtx-4090", 128, 100),
-    ("l4", 58, 100),
-    ("l40s", 142, 100),
-    ("rtx-pro-6000", 188, 100),
-    ("rtx-5090", 170, 100),
-];
-
 /// What a sequence's keys cost beside a chunk, on one card and for one shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ByHead {
@@ -69,7 +47,7 @@ pub struct ByHead {
 impl ByHead {
     /// On a card that runs FlashAttention 2, for a shape that it serves; `None` otherwise.
     pub fn on(gpu: &Gpu, shape: &DecodeShape, cost: &dyn CostModel) -> Option<Self> {
-        let (_, n_multiprocessors, shared_kib) = CARDS.into_iter().find(|(name, ..)| *name == gpu.name)?;
+        let (n_multiprocessors, shared_kib) = card(gpu)?;
         // Narrow keys and values, latent vectors and wider heads go through other kernels.
         let is_served = shape.reads == Reads::Heads && shape.kv.bytes() == 2 && shape.head_dim <= HEAD_DIM_MAX;
         if !is_served {
@@ -100,6 +78,17 @@ impl ByHead {
         let reads = 1.0 + (self.group - 1.0) * apart;
         (alone_s * reads).max(self.tiles_s)
     }
+}
+
+/// Multiprocessors of a card of capability 8 or 12, and the shared memory of each, KiB. vLLM takes FlashAttention 3 on 9 and FlashInfer on 10
+/// (`fa_utils.py`, `platforms/cuda.py`).
+fn card(gpu: &Gpu) -> Option<(u64, u64)> {
+    let generation = catalog::generation(&gpu.name)?;
+    let is_served = match generation {
+        Generation::Ampere | Generation::AmpereOfDesks | Generation::Ada | Generation::BlackwellOfDesks => true,
+        Generation::Host | Generation::Volta | Generation::Turing | Generation::Hopper | Generation::Blackwell => false,
+    };
+    is_served.then_some((catalog::multiprocessors(&gpu.name)?.into(), generation.shared_kib()?))
 }
 
 /// Blocks that a multiprocessor's shared memory holds: a tile of queries, and one of keys and one of values, in 16 bits

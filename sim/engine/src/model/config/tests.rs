@@ -506,6 +506,24 @@ fn models_have_the_parameters_that_their_authors_state() {
 }
 
 #[test]
+fn small_models_have_the_parameters_of_their_checkpoints() {
+    // Of the model cards' safetensors, and of keras-team/keras-hub (`gemma3_presets.py`, `phi3_presets.py`), whose Gemma 3 has 64 rows of its vocabulary less.
+    for (name, expected) in [
+        ("gemma-3-4b", 3_880_099_328 + 64 * 2560),
+        ("gemma-3-12b", 11_765_788_416 + 64 * 3840),
+        ("mistral-small-3.2-24b", 23_572_403_200),
+        ("phi-3-mini-4k", 3_821_079_552),
+        ("smollm3-3b", 3_075_098_624),
+        ("deepseek-r1-distill-qwen-1.5b", 1_777_088_000_u64),
+    ] {
+        let found = crate::model::embedded(name).expect(name).n_parameters();
+        assert!(found.abs_diff(expected) < expected / 20_000, "{name}: {found}");
+    }
+    assert_eq!(mixers("gemma-3-4b"), [(Mixer::Window(1024), 29), (Mixer::Full, 5)]);
+    assert_eq!(mixers("phi-3-mini-4k"), [(Mixer::Window(2047), 32)]);
+}
+
+#[test]
 fn layers_that_a_search_chose_have_the_parameters_of_their_blocks() {
     let model = crate::model::embedded("llama-3.3-nemotron-super-49b").expect("embedded");
     let (hidden, kv) = (8192, 1024);

@@ -165,7 +165,7 @@ impl Run<'_, '_> {
             if self.may_come(request, 1) {
                 self.split.held.push((moving, from));
             } else {
-                self.records.refuse(request);
+                self.records.refuse(request, now);
                 self.leave_prefill(request, from, now);
             }
             return;

@@ -287,3 +287,30 @@ fn lost_spot_machines_are_replaced_and_nobody_is_lost() {
     assert_eq!(served.changes.n_outages, 3);
     assert!(served.changes.n_started >= 3, "{:?}", served.changes);
 }
+
+#[test]
+fn what_is_paid_and_what_is_counted_end_with_the_last_refusal() {
+    // 80 tokens by 1 s; at 100 s one comes that nobody holds. Two GPUs' worth of dollars an hour for 100 s.
+    let mut engine = engine(8);
+    engine.limits.context_max = 1000;
+    let fleet = Fleet::of(Group { usd_per_gpu_hour: Some(2.0), ..Group::new("all", engine, 1) });
+    let requests = Requests::of(vec![Request::new(seconds(0.0), 5, 80), Request::new(seconds(100.0), 100_000, 1)]);
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    assert_eq!((served.n_refused, served.records.n_ended()), (1, 1));
+    let mut figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    metrics::fleet::add(&mut figures, &fleet, &served);
+    for (key, expected) in [
+        ("makespan_s", 100.0),
+        ("output_tokens_per_s", 0.8),
+        ("output_tokens_per_s_per_gpu", 0.8),
+        ("replica_hours", 100.0 / 3600.0),
+        ("cost_usd", 200.0 / 3600.0),
+        ("cost_usd_per_hour", 2.0),
+        ("cost_usd_per_mtok", 200.0 / 3600.0 / 80.0 * 1e6),
+    ] {
+        close(figures[key], expected, 1e-9, key);
+    }
+    // Ten samples, each at the start of its tenth.
+    let samples = metrics::rows::series(&requests, &served, 10);
+    close(samples[9].at_s, 90.0, 1e-9, "the last sample");
+}
