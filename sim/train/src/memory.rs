@@ -373,4 +373,6 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
 }
 
 #[cfg(test)]
+mod published;
+#[cfg(test)]
 mod tests;

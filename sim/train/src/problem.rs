@@ -405,9 +405,10 @@ impl Problem {
         if is_narrow { self.dtype } else { Dtype::Fp32 }
     }
 
-    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast.
+    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast. Frozen weights are cut by ZeRO 3 alone.
     pub fn uses_parameters_in_place(&self) -> bool {
-        self.layout.n_shards() == 1 && self.parameter_dtype() == self.dtype
+        let is_whole = !self.execution.trains_weights() && self.layout.zero < Zero::Parameters;
+        (is_whole || self.layout.n_shards() == 1) && self.parameter_dtype() == self.dtype
     }
 
     /// Bytes of a parameter as it is gathered.
