@@ -154,8 +154,8 @@ fn frozen_weights_have_sixteen_bits_in_every_framework() {
     };
     for framework in ["formulas", "megatron-core", "pytorch"] {
         let text = |parallel: &str| text(parallel, lora).replace("megatron-core", framework);
-        // Two bytes of each, or an eighth of them.
-        assert!((of(&text("zero = 0\n")) - 2.0).abs() < 1e-3, "{framework}");
+        // Two bytes of each, or an eighth of them; PyTorch's adapters are a quarter of a per cent besides.
+        assert!((of(&text("zero = 0\n")) - 2.0).abs() < 6e-3, "{framework}");
         assert!((of(&text("zero = 3\n")) - 0.25).abs() < 1e-3, "{framework}");
     }
     // 8.03 billion parameters in 16 bits are 15.0 GiB: one card of 40 GiB holds them beside a sequence (litgpt on an A100: 21.3 GB for Llama 2 7B).
@@ -165,6 +165,86 @@ fn frozen_weights_have_sixteen_bits_in_every_framework() {
                  recompute = \"none\"\n[workload]\ntokens = 1304\n[policies]\nrun = [\"megatron\"]\n";
     let peak = played(&scenario_of(alone))["peak_memory_bytes"] / 21.3e9;
     assert!((0.85..1.2).contains(&peak), "{peak} of what was measured");
+}
+
+/// Llama 2 7B on one card with adapters and keys of `[optimizer]`.
+fn on_one_card(keys: &str) -> String {
+    format!(
+        "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-2-7b\"\n[cluster]\ngpu = \"a100-sxm-80g\"\nnodes = 1\ngpus_per_node = 1\n\
+         [parallel]\nzero = 0\n[optimizer]\ntrains = \"adapters\"\nadapter_rank = 8\n{keys}\n[training]\nbatch_size = 1\nbucket_tokens = 1024\n\
+         framework = \"pytorch\"\nrecompute = \"full\"\n[workload]\ntokens = 1024\n[policies]\nrun = [\"megatron\"]\n"
+    )
+}
+
+#[test]
+fn packed_weights_take_fewer_bytes_and_more_time() {
+    let of = |keys: &str| {
+        let figures = played(&scenario_of(&on_one_card(keys)));
+        [figures["peak_memory_bytes"], figures["iteration_time_s"]]
+    };
+    let words = ["nf4-double", "nf4", "int8", "same"];
+    let [double, nf4, int8, same] = words.map(|word| of(&format!("frozen = \"{word}\"")));
+    assert_eq!(of(""), same, "the default");
+    // Seven matrices of 32 layers: 6.476 billion weights of 4.127, 4.5, 8 and 16 bits, and one matrix of 4096 by 11,008 that is wide.
+    let (weights, matrix) = (32.0 * (4.0 * 4096.0 * 4096.0 + 3.0 * 4096.0 * 11_008.0), 2.0 * 4096.0 * 11_008.0);
+    for (found, bits) in [(double, 4.127), (nf4, 4.5), (int8, 8.0)] {
+        let fewer = (same[0] - found[0] + matrix) / (weights * (16.0 - bits) / 8.0);
+        assert!((fewer - 1.0).abs() < 1e-4, "{bits}: {fewer}");
+    }
+    // Each weight is read packed and written in 16 bits in three passes of a step.
+    let more = nf4[1] - same[1];
+    let least =
+        3.0 * weights * (4.5 + 16.0) / 8.0 / hw::catalog::gpu("a100-sxm-80g").expect("listed").memory_bandwidth.get();
+    assert!(more > 0.9 * least && more < 2.5 * least, "{more} s more, {least} at least");
+}
+
+#[test]
+fn packed_weights_are_refused_beside_what_nobody_packs_or_cuts() {
+    let packed = on_one_card("frozen = \"nf4\"");
+    let two = packed.replace("gpus_per_node = 1", "gpus_per_node = 2");
+    for (text, help) in [
+        (packed.replace("\"pytorch\"", "\"formulas\""), "bitsandbytes and torchao pack modules of PyTorch"),
+        (packed.replace("llama-2-7b", "mixtral-8x7b"), "experts lie in one tensor"),
+        (two.replace("zero = 0", "zero = 0\ntp = 2"), "over a tensor group"),
+        (two.replace("zero = 0", "zero = 3").replace("nf4", "int8"), "FSDP cuts weights of 4 bits alone"),
+        (
+            packed.replace("a100-sxm-80g", "h100-sxm").replace("[training]", "[training]\nproducts = \"fp8\""),
+            "widened to 16 bits",
+        ),
+    ] {
+        let (scenario, findings) = checked(text);
+        let is_said = |finding: &Finding| finding.help.as_deref().is_some_and(|words| words.contains(help));
+        assert!(scenario.is_none() && findings.iter().any(is_said), "{help}: {findings:?}");
+    }
+    let (scenario, findings) = checked(packed.replace("nf4", "int8"));
+    let is_told = findings.iter().any(|finding| finding.code == Code::NotModelled);
+    assert!(scenario.is_some() && is_told, "{findings:?}");
+    let (_, findings) = checked(packed.replace("nf4", "nf5"));
+    assert!(findings.iter().any(|finding| finding.code == Code::UnknownWord), "{findings:?}");
+    // Two ranks gather packed weights: a quarter of the bytes and more.
+    let gathered = |word: &str| {
+        let text = two.replace("zero = 0", "zero = 3").replace("batch_size = 1", "batch_size = 2").replace("nf4", word);
+        played(&scenario_of(&text))["peak_memory_bytes"]
+    };
+    assert!(gathered("nf4") < 0.6 * gathered("same"));
+}
+
+#[test]
+fn moments_in_integers_are_refused_where_no_optimizer_has_them() {
+    let keys = "first_moment = \"int8\"\nsecond_moment = \"int8\"";
+    for (text, help) in [
+        (text("zero = 1\n", keys), "Megatron-Core keeps moments"),
+        (of_pytorch(&format!("{keys}\nkernels = \"foreach\"")), "PyTorch's own AdamW"),
+    ] {
+        let (scenario, findings) = checked(text);
+        let is_said = |finding: &Finding| finding.help.as_deref().is_some_and(|words| words.contains(help));
+        assert!(scenario.is_none() && findings.iter().any(is_said), "{help}: {findings:?}");
+    }
+    let [wide, narrow] = ["", keys].map(|keys| scenario_of(&of_pytorch(keys)));
+    let fewer = (state_bytes(&wide) - state_bytes(&narrow)) / (parameters(&wide) / 8.0);
+    // Two moments of four bytes, or of one with a scale of four bytes for 256.
+    assert!((fewer - (8.0 - 2.0 * (1.0 + 4.0 / 256.0))).abs() < 1e-2, "{fewer}");
+    assert!(step_s(&narrow) < step_s(&wide));
 }
 
 #[test]

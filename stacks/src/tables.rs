@@ -191,6 +191,7 @@ fn rows_of_the_trainer_are_read() {
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nmax_length: 512\nper_device_train_batch_size: 1",
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nfsdp: full_shard",
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_peft: true",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_peft: true\nload_in_4bit: true",
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_deepspeed: true",
         ],
         with: yaml,
@@ -205,6 +206,7 @@ fn rows_of_axolotl_are_read() {
         files: &[
             "base_model: Qwen/Qwen3-8B\nsequence_len: 512\nnum_processes: 8",
             "base_model: Qwen/Qwen3-8B\nadapter: lora\nnum_processes: 8\nbf16: false",
+            "base_model: Qwen/Qwen3-8B\nadapter: qlora\nnum_processes: 8",
             "base_model: Qwen/Qwen3-8B\nnum_processes: 8\nmicro_batch_size: 1\nfsdp: full_shard",
             "base_model: Qwen/Qwen3-8B\nnum_processes: 8\nmicro_batch_size: 1\nuse_deepspeed: true",
         ],
@@ -220,6 +222,7 @@ fn rows_of_llama_factory_are_read() {
         files: &[
             "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8",
             "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\nnum_processes: 8",
+            "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: lora\nnum_processes: 8\nquantization_bit: 4",
             "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8\nfsdp: full_shard",
             "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8\nuse_deepspeed: true",
         ],

@@ -4,6 +4,7 @@
 //! scenario that a word gives, and what holds where nothing is said. Files that a script or a YAML names are read where they lie beside it.
 
 mod adapters;
+mod frozen;
 mod given;
 mod sharding;
 mod step;
@@ -118,6 +119,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     step::degrees(&mut flags, &mut job);
     step::kernels(&mut flags, &mut job, dialect);
     let trained = adapters::trained(&mut flags, &mut job, dialect);
+    frozen::frozen(&mut flags, &mut job, (dialect, trained));
     sharding::sharding(&mut flags, &mut job, sharding::Asked { dialect, machine, trained, text });
     job.import(flags, machine)
 }

@@ -2,7 +2,7 @@
 
 use engine::model::Mixer;
 use train::layout::{ContextExchange, Zero};
-use train::problem::Framework;
+use train::problem::{Framework, Frozen};
 use train::{Problem, memory};
 
 use super::PolicyChoice;
@@ -25,6 +25,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     divisions(reader, problem, policies, at);
     copies(reader, problem, at);
     experts(reader, problem, at);
+    frozen(reader, problem);
     states(reader, problem, at);
     stages(reader, problem, at);
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
@@ -39,6 +40,40 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     }
     if reader.n_errors() == before {
         memory_and_lengths(reader, problem, policies.iter().all(|choice| choice.policy == PADS));
+    }
+}
+
+/// Packed weights beside what no library packs, cuts or multiplies.
+fn frozen(reader: &mut Reader<'_>, problem: &Problem) {
+    let (layout, frozen) = (&problem.layout, problem.shard().frozen());
+    if !frozen.is_packed() {
+        return;
+    }
+    let is_sharded = layout.zero >= Zero::Parameters && layout.n_shards() > 1;
+    let narrow = problem.execution.formats.is_some_and(|formats| formats.products().iter().any(|one| !one.is_whole()));
+    let misfits = [
+        (
+            problem.model.experts.is_some(),
+            "experts lie in one tensor of all, which bitsandbytes does not pack: a model without experts",
+        ),
+        (layout.tp > 1, "no library cuts packed weights over a tensor group: `parallel.tp = 1`"),
+        (layout.pp > 1, "no pipeline here holds packed weights: `parallel.pp = 1`"),
+        (narrow, "packed weights are widened to 16 bits and multiplied so: leave `training.products` out"),
+        (
+            is_sharded && frozen == Frozen::Int8,
+            "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"` or `\"nf4-double\"`, or `parallel.zero = 0`",
+        ),
+    ];
+    let at = reader.peek_in("optimizer", "frozen").and_then(|(_, at)| at);
+    let what = format!("`optimizer.frozen = \"{}\"` does not fit the rest", frozen.word());
+    for (_, help) in misfits.into_iter().filter(|(misfits, _)| *misfits) {
+        reader.refuse(Code::WrongOperation, at.clone(), what.clone(), help);
+    }
+    if frozen == Frozen::Int8 {
+        let what = "products beside `optimizer.frozen = \"int8\"` are counted in 16 bits";
+        let help =
+            "LLM.int8 multiplies in 8 bits and columns of outliers apart in 16; here a kernel widens each matrix first";
+        reader.warn(Code::NotModelled, at, what, help);
     }
 }
 

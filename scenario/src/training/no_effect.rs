@@ -211,6 +211,7 @@ const COSTS: [(&str, &[&str]); 6] = [
             "adapters_beside",
             "adapter_dtype",
             "adapter_dropout",
+            "frozen",
             "offload_ratio",
             "host_memory_gb_per_s",
             "muon_iterations",

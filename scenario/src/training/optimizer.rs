@@ -3,16 +3,16 @@
 use hw::Dtype;
 use train::muon::{Muon, Qkv, TensorMode};
 use train::optimizer::{OnHost, Optimizer, Rule, UpdateKernels};
-use train::problem::{AdaptedProducts, Adapters, Framework};
+use train::problem::{AdaptedProducts, Adapters, Framework, Frozen};
 
 use super::training::Training;
 use input::diagnostic::Code;
-use input::reader::{Section, place_of, unknown};
+use input::reader::{Place, Section, place_of, unknown};
 use toml_span::value::ValueInner;
 
-/// Formats that Megatron-LM keeps states in (`--exp-avg-dtype` and its like).
-const MOMENTS: [(&str, Dtype); 4] =
-    [("fp32", Dtype::Fp32), ("bf16", Dtype::Bf16), ("fp16", Dtype::Fp16), ("fp8", Dtype::Fp8)];
+/// Formats that Megatron-LM keeps states in (`--exp-avg-dtype` and its like), and that of bitsandbytes and torchao.
+const MOMENTS: [(&str, Dtype); 5] =
+    [("fp32", Dtype::Fp32), ("bf16", Dtype::Bf16), ("fp16", Dtype::Fp16), ("fp8", Dtype::Fp8), ("int8", Dtype::Int8)];
 /// Formats of the master copy (`--main-params-dtype`), or none: parameters in 16 bits are updated themselves (torchtune `dtype: bf16`, torchtitan
 /// `training.dtype = "bfloat16"`).
 const MASTERS: [(&str, Option<Dtype>); 3] = [("fp32", Some(Dtype::Fp32)), ("fp16", Some(Dtype::Fp16)), ("none", None)];
@@ -22,12 +22,14 @@ const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 /// Formats of adapters; `true` where they lie in 32 bits beside activations in 16.
 const ADAPTERS: [(&str, bool); 2] = [("same", false), ("fp32", true)];
 
+/// Keys about the states of adapters as well, where those are PyTorch's.
+const MOMENT_KEYS: [&str; 2] = ["first_moment", "second_moment"];
+/// Keys about adapters.
+const OF_ADAPTERS: [&str; 5] = ["adapter_rank", "adapters_beside", "adapter_dtype", "adapter_dropout", "frozen"];
 /// Keys about the states of the model's own weights.
-const OF_WEIGHTS: [&str; 10] = [
+const OF_WEIGHTS: [&str; 8] = [
     "rule",
     "master",
-    "first_moment",
-    "second_moment",
     "muon_iterations",
     "muon_tensor",
     "muon_qkv",
@@ -59,38 +61,77 @@ fn master(section: &mut Section<'_>, training: &Training) -> Option<Dtype> {
 pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     let base = Optimizer::ADAM;
     let trains_adapters = section.one_of("trains", false, &TRAINED);
-    if trains_adapters {
-        section.idle(&OF_WEIGHTS, "`trains = \"all\"`: states of adapters are not counted");
+    let is_torch = training.execution.framework.torch().is_some();
+    if !trains_adapters {
+        section.idle(&OF_ADAPTERS, "`trains = \"adapters\"`");
     } else {
-        section
-            .idle(&["adapter_rank", "adapters_beside", "adapter_dtype", "adapter_dropout"], "`trains = \"adapters\"`");
+        section.idle(&OF_WEIGHTS, "`trains = \"all\"`: the model's own weights have no states");
+        if !is_torch {
+            section.idle(
+                &MOMENT_KEYS,
+                "`trains = \"all\"`: states of adapters are counted with `framework = \"pytorch\"`",
+            );
+        }
     }
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);
     let master = master(&mut section, training);
-    // Moments have the format of the parameter that is updated (`torch.zeros_like`).
-    let usual = master.map_or([training.dtype; 2], |_| base.moments);
-    let first = section.one_of("first_moment", usual[0], &MOMENTS);
     if rule != Rule::Muon && !trains_adapters {
         section.idle(&["muon_iterations", "muon_tensor", "muon_qkv"], "`rule = \"muon\"`");
     }
-    if training.execution.framework.torch().is_none() {
+    if !is_torch {
         section.idle(&["kernels"], "`framework = \"pytorch\"`: others update in one kernel");
     }
     let kernels = section.one_of("kernels", UpdateKernels::Fused, &UpdateKernels::WORDS);
     let muon = muon(&mut section);
-    let second = section.one_of("second_moment", usual[1], &MOMENTS);
-    let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
-    let beside = beside(&mut section);
+    let adapters = adapters(&mut section, training, trains_adapters);
+    // Moments have the format of the parameter that is updated (`torch.zeros_like`).
+    let usual = match adapters.filter(|_| is_torch) {
+        Some(adapters) if adapters.is_wide => base.moments,
+        Some(_) => [training.dtype; 2],
+        None => master.map_or([training.dtype; 2], |_| base.moments),
+    };
+    let places = MOMENT_KEYS.map(|key| section.place(key).flatten());
+    let moments = [0, 1].map(|index| section.one_of(MOMENT_KEYS[index], usual[index], &MOMENTS));
+    if let Some(index) = moments.iter().position(|moment| *moment == Dtype::Int8) {
+        integers(&mut section, training, kernels, (MOMENT_KEYS[index], places[index].clone()));
+    }
     let on_host = on_host(&mut section);
-    if trains_adapters && training.execution.framework.torch().is_none() {
+    section.finish();
+    training.execution.adapters = adapters;
+    training.execution.optimizer = Optimizer { rule, muon, master, moments, on_host, kernels };
+}
+
+/// Refuses moments in integers where no optimizer has them.
+fn integers(section: &mut Section<'_>, training: &Training, kernels: UpdateKernels, (key, at): (&str, Place)) {
+    let help = if training.execution.framework == Framework::MegatronCore {
+        "Megatron-Core keeps moments in fp32, bf16, fp16 or fp8; those in 8 bits with scales are bitsandbytes' and torchao's"
+    } else if kernels == UpdateKernels::Foreach {
+        "`kernels = \"foreach\"` is PyTorch's own AdamW, which has no such moments: leave `kernels` out"
+    } else {
+        return;
+    };
+    let what = format!("`optimizer.{key} = \"int8\"` has no optimizer here");
+    section.refuse(Code::WrongOperation, at, what, help);
+}
+
+/// Adapters, where they alone are trained.
+fn adapters(section: &mut Section<'_>, training: &Training, are_trained: bool) -> Option<Adapters> {
+    let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
+    let beside = beside(section);
+    let is_torch = training.execution.framework.torch().is_some();
+    if are_trained && !is_torch {
         section.idle(&["adapter_dtype", "adapter_dropout"], "`framework = \"pytorch\"`, whose adapters are PEFT's");
     }
     let is_wide = section.one_of("adapter_dtype", false, &ADAPTERS);
     let drops = section.flag("adapter_dropout", false);
-    section.finish();
-    let adapters = trains_adapters.then_some(Adapters { is_wide, drops, ..Adapters::new(rank, beside) });
-    training.execution.adapters = adapters;
-    training.execution.optimizer = Optimizer { rule, muon, master, moments: [first, second], on_host, kernels };
+    let at = section.place("frozen").unwrap_or_else(|| section.at());
+    let frozen = section.one_of("frozen", Frozen::Same, &Frozen::WORDS);
+    if are_trained && frozen.is_packed() && !is_torch {
+        let what = format!("`optimizer.frozen = \"{}\"` has no kernels here", frozen.word());
+        let help = "bitsandbytes and torchao pack modules of PyTorch: `training.framework = \"pytorch\"`";
+        section.refuse(Code::WrongOperation, at, what, help);
+    }
+    are_trained.then_some(Adapters { is_wide, drops, frozen, ..Adapters::new(rank, beside) })
 }
 
 /// Products that have an adapter: a word, or a list of modules as `target_modules` of PEFT has them.

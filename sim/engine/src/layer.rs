@@ -128,6 +128,7 @@ impl<'a> Writer<'a> {
             PassKind::Backward | PassKind::Input => self.cast(m * n),
             PassKind::Weight => {}
         }
+        self.widen(n * k);
         if self.kind == PassKind::Forward {
             self.push(Op::Gemm { m, n, k, format });
         }
@@ -136,6 +137,15 @@ impl<'a> Writer<'a> {
         }
         if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
             self.push(Op::Gemm { m: n, n: k, k: m, format });
+        }
+    }
+
+    /// Makes a packed matrix of so many weights wide for the product behind: it is read with its scales, and written as the product reads it.
+    fn widen(&mut self, weights: u64) {
+        let frozen = self.shard.frozen();
+        if frozen.is_packed() && self.kind != PassKind::Weight {
+            let [packed, scales] = frozen.bytes(hw::real(weights));
+            self.push(Op::Elementwise { bytes: hw::whole(packed + scales) + weights * self.shard.dtype.bytes() });
         }
     }
 

@@ -10,6 +10,7 @@ pub mod cost;
 pub mod dispatcher;
 pub mod encoder;
 pub mod formats;
+pub mod frozen;
 pub mod launch;
 pub mod layer;
 pub mod loss;

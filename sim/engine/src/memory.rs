@@ -3,11 +3,13 @@
 //! Terms per token are linear; only the scores of an unfused attention are per query-key pair. Source: arXiv:2205.05198, section 4.
 //! Units: bytes, bytes per token.
 
+mod adapters;
 mod framework;
 mod mixers;
 mod sizes;
 mod torch;
 
+pub use adapters::{adapter_parameters, frozen_bytes, gathered_weights, widened_matrix};
 use hw::{Bytes, Format, Gpu};
 
 use crate::launch::Captured;
@@ -91,17 +93,25 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     (shared / f64::from(shard.tp), experts)
 }
 
+/// Parameters of the products of a stage's layers on one rank, without routed experts: those that mix tokens, and those of feed-forwards.
+fn parts_of_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
+    [Model::mixer_parameters, Model::dense_parameters].map(|part| of_layers(shard, stage, part))
+}
+
+/// Parameters of a part of a stage's layers on one rank.
+fn of_layers(shard: &Shard<'_>, stage: &Stage, part: fn(&Model, Layer) -> u64) -> f64 {
+    let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
+    let all = n_layers.iter().map(|(n, experts)| f64::from(*n) * shard.model.mean(*experts, part)).sum::<f64>();
+    all / f64::from(shard.tp)
+}
+
 /// Parameters of a stage on one rank by the format of their products. Norms, embedding and router are stored as the activations are.
 fn parts_of_stage(shard: &Shard<'_>, stage: &Stage) -> [(Format, f64); 6] {
     let (model, formats) = (shard.model, shard.formats);
     let tensor = f64::from(shard.tp);
     let (shared, routed) = stage_parameters(shard, stage);
-    let of = |part: fn(&Model, Layer) -> u64| {
-        let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
-        n_layers.iter().map(|(n, experts)| f64::from(*n) * model.mean(*experts, part)).sum::<f64>() / tensor
-    };
-    let (attention, dense) = (of(Model::mixer_parameters), of(Model::dense_parameters));
-    let output = if formats.output.is_some() { of(Model::output_parameters) } else { 0.0 };
+    let [attention, dense] = parts_of_layers(shard, stage);
+    let output = if formats.output.is_some() { of_layers(shard, stage, Model::output_parameters) } else { 0.0 };
     let has_head = stage.last && !(model.tied && stage.first);
     let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
     let rest = (shared - attention - dense - head).max(0.0);

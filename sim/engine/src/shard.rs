@@ -8,6 +8,7 @@ use hw::{Capability, Dtype, Format};
 use crate::compression::Compression;
 use crate::dispatcher::Dispatcher;
 use crate::formats::Formats;
+use crate::frozen::Frozen;
 use crate::loss::Loss;
 use crate::model::{Experts, Model};
 use crate::recompute::Recompute;
@@ -55,12 +56,24 @@ pub struct Adapters {
     pub is_wide: bool,
     /// Whether each has dropout on its input.
     pub drops: bool,
+    /// How the weights of layers that they stand beside lie in memory.
+    pub frozen: Frozen,
 }
 
 impl Adapters {
-    /// In the format of the activations, without dropout.
+    /// In the format of the activations, as the weights beside them are, without dropout.
     pub const fn new(rank: u64, beside: AdaptedProducts) -> Self {
-        Self { rank, beside, is_wide: false, drops: false }
+        Self { rank, beside, is_wide: false, drops: false, frozen: Frozen::Same }
+    }
+
+    /// Bytes of one of their parameters, in a layer with such activations.
+    pub const fn element(&self, activations: Dtype) -> u64 {
+        if self.is_wide { Dtype::Fp32.bytes() } else { activations.bytes() }
+    }
+
+    /// Whether each makes a copy of its input: a cast, or dropout.
+    pub const fn copies_input(&self) -> bool {
+        self.is_wide || self.drops
     }
 }
 
@@ -101,6 +114,10 @@ impl AdaptedProducts {
     pub const ATTENTION: Self = Self(1 | 2 | 4 | 8);
     /// Those around attention, and both of a dense feed-forward.
     pub const ALL: Self = Self(127);
+    /// Gate and up-projection.
+    pub const FACTORS: Self = Self(16 | 32);
+    /// Products of a feed-forward.
+    pub const FEED_FORWARD: Self = Self(16 | 32 | 64);
     /// Sets that have a word.
     pub const WORDS: [(&'static str, Self); 3] =
         [("all", Self::ALL), ("attention", Self::ATTENTION), ("qkv", Self::QUERY_KEY_VALUE)];
@@ -108,6 +125,11 @@ impl AdaptedProducts {
     /// Whether all of these have an adapter.
     pub const fn has(self, others: Self) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// How many of these have an adapter.
+    pub const fn count(self, others: Self) -> u32 {
+        (self.0 & others.0).count_ones()
     }
 
     /// With these as well.
@@ -259,6 +281,11 @@ impl<'a> Shard<'a> {
             gathers_logits: false,
             routed_permille: 1000,
         }
+    }
+
+    /// How frozen weights of its layers lie in memory.
+    pub fn frozen(&self) -> Frozen {
+        self.adapters.map_or(Frozen::Same, |adapters| adapters.frozen)
     }
 
     /// Whether each rank of a tensor group works on its part of the vocabulary in the loss.

@@ -9,8 +9,8 @@ use hw::Bytes;
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token, narrow_copies,
-    score_bytes_per_pair, stage_parameters, working_bytes_per_token,
+    adapter_parameters, buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token,
+    narrow_copies, score_bytes_per_pair, stage_parameters, working_bytes_per_token,
 };
 use engine::verdict::Refused;
 
@@ -105,7 +105,6 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     }
     let [element, adam] = bytes_per_parameter(problem);
     let execution = &problem.execution;
-    // Adapters are a hundredth of the model: their gradients and states are not counted.
     let trained = if execution.trains_weights() { 1.0 } else { 0.0 };
     let gradient = trained * hw::real(problem.held_gradient_dtype().bytes());
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
@@ -120,7 +119,9 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     // FSDP2 that keeps gathered parameters has them in 16 bits beside its shares (`reshard_after_forward = False`).
     let keeps = execution.framework.torch().is_some() && problem.layout.zero == Zero::Gradients;
     let is_kept = keeps && !problem.uses_parameters_in_place();
-    let parameters = if is_kept {
+    let parameters = if problem.shard().frozen().is_packed() {
+        packed_parameters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()))
+    } else if is_kept {
         sharded(Zero::Gradients) * element + (shared + experts) * problem.gathered_bytes()
     } else {
         sharded(Zero::Parameters) * element
@@ -138,15 +139,34 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
             tables * adam + (held - tables) * of_layers
         }
     };
+    let of_adapters = of_adapters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()));
+    let gradients = if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient;
+    let optimizer = optimizer * trained * execution.optimizer.on_device();
     States {
-        parameters: Bytes::from_f64(parameters),
-        gradients: Bytes::from_f64(
-            if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient,
-        ),
-        optimizer: Bytes::from_f64(optimizer * trained * execution.optimizer.on_device()),
+        parameters: Bytes::from_f64(parameters + of_adapters[0]),
+        gradients: Bytes::from_f64(gradients + of_adapters[1]),
+        optimizer: Bytes::from_f64(optimizer + of_adapters[2]),
         in_use: units_in_use::of(problem, stages),
         copies: Bytes::from_f64(copies),
     }
+}
+
+/// Bytes of frozen weights, of which a rank holds such a share. Their scales are whole on every rank.
+fn packed_parameters(problem: &Problem, stages: &[Stage], share: f64) -> f64 {
+    let shard = problem.shard();
+    let of_stages = stages.iter().map(|stage| engine::memory::frozen_bytes(&shard, stage));
+    of_stages.map(|[packed, scales, wide]| (packed + wide) * share + scales).sum()
+}
+
+/// Bytes of adapters, of their gradients and of their states, of which a rank holds such a share. Those of other frameworks than PyTorch are not counted: they are
+/// a hundredth of the model.
+fn of_adapters(problem: &Problem, stages: &[Stage], share: f64) -> [f64; 3] {
+    let Some(adapters) = problem.execution.adapters else { return [0.0; 3] };
+    let shard = problem.shard();
+    let held: f64 = stages.iter().map(|stage| adapter_parameters(&shard, stage)).sum();
+    let element = hw::real(adapters.element(problem.dtype));
+    let states = problem.execution.optimizer.bytes_per_parameter(problem.execution.framework, Rule::Adam);
+    [element, element, states].map(|bytes| held * share * bytes)
 }
 
 /// Whole gradients that wait on a rank for the last micro-batch: in the format in which they are reduced, or as they were made where that is no wider
@@ -352,5 +372,7 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
     )))
 }
 
+#[cfg(test)]
+mod published;
 #[cfg(test)]
 mod tests;

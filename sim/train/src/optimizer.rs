@@ -18,6 +18,9 @@ const GRADIENT_BYTES: f64 = 4.0;
 const FOREACH_BYTES: f64 = 52.0;
 /// Bytes of 16 bits over those of 32.
 const NARROW_OVER_WIDE: f64 = 0.5;
+/// Moments of 8 bits that share a scale of 32 (bitsandbytes 0.43 and torchao; 2,048 before). Tensors of fewer than 4,096 numbers keep 32 bits there, and are not told
+/// apart here: norms are below a thousandth.
+const BLOCK: f64 = 256.0;
 /// Bytes of a parameter that comes back, and of one that is updated itself.
 const PARAMETER_BYTES: f64 = 2.0;
 
@@ -61,7 +64,7 @@ pub struct Optimizer {
     pub muon: Muon,
     /// Format of the master copy; `None` updates parameters in 16 bits themselves.
     pub master: Option<Dtype>,
-    /// Formats of the first and the second moment.
+    /// Formats of the first and the second moment. Integers have scales per block (arXiv:2110.02861).
     pub moments: [Dtype; 2],
     /// What the host keeps and updates.
     pub on_host: Option<OnHost>,
@@ -82,7 +85,7 @@ impl Optimizer {
 
     /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
-        let [first, second] = self.moments.map(|moment| hw::real(moment.bytes()));
+        let [first, second] = self.moments.map(moment_bytes);
         let copy = self.master.filter(|_| framework.torch().is_none());
         let master = copy.map_or(0.0, |copy| hw::real(copy.bytes()));
         master + first + if rule == Rule::Adam { second } else { 0.0 }
@@ -137,6 +140,12 @@ impl Optimizer {
     }
 }
 
+/// Bytes of a moment, with its part of a scale where it is an integer.
+fn moment_bytes(moment: Dtype) -> f64 {
+    let scale = if moment == Dtype::Int8 { hw::real(Dtype::Fp32.bytes()) / BLOCK } else { 0.0 };
+    hw::real(moment.bytes()) + scale
+}
+
 /// Gradients go to the host, which reads and writes its states, and parameters in 16 bits come back.
 fn on_host(host: OnHost, stepped: f64, states: f64, n_of_switch: u32) -> Ops {
     let n = stepped * host.share;
@@ -175,6 +184,16 @@ mod tests {
         let step = |optimizer: Optimizer| elementwise(&optimizer.step(framework, [0.0, 1000.0, 1000.0], 1));
         assert_eq!(step(Optimizer::ADAM) - step(narrow), 8 * 1000);
         assert_eq!(step(Optimizer::ADAM) - step(Optimizer { rule: Rule::Muon, ..Optimizer::ADAM }), 8 * 1000);
+    }
+
+    #[test]
+    fn moments_of_eight_bits_are_read_and_written_with_their_scales() {
+        let small = Optimizer { moments: [Dtype::Int8; 2], ..Optimizer::ADAM };
+        // Adam in 8 bits keeps two bytes where it kept eight (arXiv:2110.02861, section 1), and a scale of four bytes for 256 numbers of each moment.
+        let size = |optimizer: Optimizer| optimizer.bytes_per_parameter(Framework::Formulas, Rule::Adam);
+        assert!((size(Optimizer::ADAM) - size(small) - (6.0 - 2.0 * 4.0 / 256.0)).abs() < 1e-12);
+        let step = |optimizer: Optimizer| elementwise(&optimizer.step(Framework::Formulas, [0.0, 1024.0, 0.0], 1));
+        assert_eq!(step(Optimizer::ADAM) - step(small), 2 * (6 * 1024 - 8 * 4));
     }
 
     #[test]

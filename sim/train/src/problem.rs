@@ -9,6 +9,7 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
 use engine::formats::Formats;
+pub use engine::frozen::Frozen;
 pub use engine::launch::Captured;
 pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
@@ -404,16 +405,25 @@ impl Problem {
         if is_narrow { self.dtype } else { Dtype::Fp32 }
     }
 
-    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast.
+    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast. Frozen weights are cut by ZeRO 3 alone.
     pub fn uses_parameters_in_place(&self) -> bool {
-        self.layout.n_shards() == 1 && self.parameter_dtype() == self.dtype
+        let is_whole = !self.execution.trains_weights() && self.layout.zero < Zero::Parameters;
+        (is_whole || self.layout.n_shards() == 1) && self.parameter_dtype() == self.dtype
     }
 
     /// Bytes of a parameter as it is gathered.
     pub fn gathered_bytes(&self) -> f64 {
+        if let Some(bits) = self.shard().frozen().packed_bits() {
+            return hw::real(bits) / 8.0;
+        }
         let format = self.shard().formats.dense;
         let whole = hw::real(self.dtype.bytes());
         if self.execution.gathers_narrow { format.weight_bytes(1.0).min(whole) } else { whole }
+    }
+
+    /// Bytes of a parameter of layers as a rank holds its share of it. Packed weights are gathered as they lie.
+    pub fn held_bytes(&self) -> f64 {
+        if self.shard().frozen().is_packed() { self.gathered_bytes() } else { hw::real(self.parameter_dtype().bytes()) }
     }
 
     /// Rates of all devices in a step.

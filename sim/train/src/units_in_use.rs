@@ -5,7 +5,7 @@
 //! the embedding's comes. Sources: NVIDIA/Megatron-LM @ d98e8a64ddf3 (`megatron/core/distributed/fsdp`: double buffering), ZeRO (arXiv:1910.02054,
 //! section 5). Units: bytes.
 //!
-//! PyTorch's own modules have lists of their own (`lower/training/sharded.rs`, `pipeline_states.rs`).
+//! PyTorch's own modules have lists of their own (`lower/training/sharded.rs`, `pipeline_states.rs`). Of packed weights one matrix is wide at a time.
 
 use engine::memory::stage_parameters;
 use hw::Bytes;
@@ -21,7 +21,7 @@ const IN_USE: u32 = 2;
 pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
     let layout = &problem.layout;
     if problem.execution.framework.torch().is_some() || !problem.shards_gradients() {
-        return Bytes::ZERO;
+        return Bytes(engine::memory::widened_matrix(&problem.shard()));
     }
     let cut = |n_shards: u32| if n_shards > 1 { 1.0 } else { 0.0 };
     let [shared, experts] = [layout.n_shards(), layout.n_expert_shards()].map(cut);

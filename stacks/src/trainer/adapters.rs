@@ -88,12 +88,7 @@ fn has_adapters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
         }
         Dialect::Torchtune => {
             let component = flags.text("model._component_").unwrap_or_default();
-            let is_narrow = component.contains(".qlora_");
-            if is_narrow {
-                let why = "frozen weights are counted in 16 bits: 1.5 bytes a parameter more than there are";
-                flags.not_modelled("model._component_", why);
-            }
-            is_narrow || component.contains(".lora_")
+            [".qlora_", ".lora_"].iter().any(|mark| component.contains(mark))
         }
         Dialect::Axolotl => flags.text("adapter").is_some(),
         Dialect::Trl | Dialect::Trainer => {

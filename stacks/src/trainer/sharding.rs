@@ -65,7 +65,7 @@ pub(super) fn sharding(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
         Sharing::Shares(stage) => of_modules(flags, job, asked, (stage, half)),
         Sharing::Copies => of_modules(flags, job, asked, (0, half)),
     }
-    moments(flags, job);
+    moments(flags, job, asked);
     if asked.trained == Trained::Adapters {
         without_states(job);
     }
@@ -304,7 +304,7 @@ fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job) {
 }
 
 /// Adam of any kernel, or another rule.
-fn moments(flags: &mut Flags<'_>, job: &mut Job) {
+fn moments(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
     let Some(name) = word_of(flags, "optimizer.first_moment") else { return };
     let Some(word) = flags.text(&name) else { return };
     let lower = word.to_lowercase();
@@ -313,28 +313,27 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job) {
     if !is_adam {
         return flags.not_modelled(&name, "memory, time and exchanges are those of Adam");
     }
-    if lower.contains("8bit") || lower.contains("8_bit") {
+    let is_float = lower.contains("fp8");
+    if is_float || lower.contains("8bit") || lower.contains("8_bit") {
         for moment in ["first_moment", "second_moment"] {
-            job.word(("optimizer", moment), "fp8", "states of 8 bits: int8 has as many bytes as fp8");
+            job.word(("optimizer", moment), if is_float { "fp8" } else { "int8" }, "states of 8 bits");
         }
     }
     if lower.contains("paged") {
         flags.not_modelled(&name, "states are counted on the GPU, from where pages leave it when memory runs out");
     }
+    let is_of_trainer = asked.dialect != Dialect::Torchtune && !lower.contains("torch");
+    if is_of_trainer && lower.contains("8bit") && asked.trained == Trained::All {
+        let what = "states of the embedding are counted in 8 bits";
+        let help = "the Trainer keeps them in 32 (`register_module_override` of bitsandbytes): 6 bytes more of each of its parameters";
+        flags.warn(Code::NotModelled, flags.at(&name), what, help);
+    }
 }
 
-/// Leaves out what adapters alone have not: keys about states and gradients of the model's own weights.
+/// Leaves out what adapters alone have not: keys about states and gradients of the model's own weights. Moments are those of the adapters.
 fn without_states(job: &mut Job) {
-    const OF_WEIGHTS: [&str; 8] = [
-        "kernels",
-        "master",
-        "first_moment",
-        "second_moment",
-        "offload_ratio",
-        "host_memory_gb_per_s",
-        "gradient_dtype",
-        "gradient_sync",
-    ];
+    const OF_WEIGHTS: [&str; 6] =
+        ["kernels", "master", "offload_ratio", "host_memory_gb_per_s", "gradient_dtype", "gradient_sync"];
     job.keys
         .retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
 }

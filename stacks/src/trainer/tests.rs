@@ -50,6 +50,7 @@ fn axolotl_trains_adapters_over_shares() {
         "trains = \"adapters\"",
         "adapter_rank = 8",
         "adapters_beside = \"all\"",
+        "frozen = \"nf4-double\"",
         "tokens = 512",
         // Eight ranks with four micro-batches of one sequence each.
         "batch_size = 32",
@@ -59,7 +60,6 @@ fn axolotl_trains_adapters_over_shares() {
     ];
     let found = check(AXOLOTL, &["cluster.nodes=1", "cluster.gpus_per_node=8"], &lines);
     assert_eq!(errors(&found), [""; 0]);
-    assert!(said(&found).contains(&"`load_in_4bit true` is not modelled"), "{:?}", said(&found));
     let alone = check(AXOLOTL, &[], &[]);
     assert_eq!(errors(&alone), ["the file does not say how many GPUs there are, which share the model's states"]);
 }
@@ -117,7 +117,13 @@ fn words_of_the_trainer_give_keys() {
         ("--fsdp shard_grad_op", "zero = 2"),
         ("--torch_dtype bfloat16", "master = \"none\""),
         ("--torch_dtype bfloat16", "gradient_dtype = \"bf16\""),
-        ("--optim adamw_bnb_8bit", "first_moment = \"fp8\""),
+        ("--optim adamw_bnb_8bit", "first_moment = \"int8\""),
+        ("--optim paged_adamw_8bit", "second_moment = \"int8\""),
+        ("--use_peft --load_in_4bit", "frozen = \"nf4\""),
+        ("--use_peft --use_4bit_quantization True --use_nested_quant True", "frozen = \"nf4-double\""),
+        ("--use_peft --load_in_4bit --bnb_4bit_use_double_quant", "frozen = \"nf4-double\""),
+        ("--use_peft --load_in_8bit", "frozen = \"int8\""),
+        ("--use_peft --load_in_4bit --optim adamw_8bit", "first_moment = \"int8\""),
         ("--attn_implementation eager", "attention = \"unfused\""),
         ("--torch_compile", "compile = true"),
         ("--fp16", "dtype = \"fp16\""),
@@ -148,6 +154,13 @@ fn nothing_is_ignored_in_silence() {
         ("--use_liger_kernel", "`--use_liger_kernel true` is not modelled"),
         ("--optim lion_32bit", "`--optim lion_32bit` is not modelled"),
         ("--load_in_4bit", "`--load_in_4bit true` is not modelled"),
+        ("--load_in_8bit", "`--load_in_8bit true` is not modelled"),
+        (
+            "--use_peft --load_in_4bit --bnb_4bit_compute_dtype float32",
+            "`--bnb_4bit_compute_dtype float32` is not modelled",
+        ),
+        ("--optim paged_adamw_32bit", "`--optim paged_adamw_32bit` is not modelled"),
+        ("--optim adamw_bnb_8bit", "states of the embedding are counted in 8 bits"),
         ("--use_peft --lora_target_modules lm_head", "`--lora_target_modules lm_head` is not modelled"),
         ("--made_up 3", "`--made_up` is not in the table of flags"),
     ] {
@@ -200,5 +213,38 @@ fn configurations_of_accelerate_say_what_is_shared() {
     assert_eq!(errors(&with), [""; 0]);
     for line in ["nodes = 2", "gpus_per_node = 8", "zero = 3", "batch_size = 16"] {
         assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
+    }
+}
+
+#[test]
+fn programs_pack_frozen_weights_as_they_do_by_themselves() {
+    let llama_factory = "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\n";
+    let tuned = TORCHTUNE.replace("full_finetune_distributed", "lora_finetune_single_device");
+    let qlora = tuned.replace("llama3_1.llama3_1_8b", "llama3_1.qlora_llama3_1_8b");
+    let quantised = tuned.replace("llama3_1.llama3_1_8b", "llama3_1.lora_llama3_1_8b\n  quantize_base: True");
+    let optimizer = |name: &str| qlora.replace("torch.optim.AdamW", name);
+    let plain = AXOLOTL.replace(
+        "gradient_checkpointing",
+        "bnb_config_kwargs:\n  bnb_4bit_use_double_quant: false\ngradient_checkpointing",
+    );
+    for (text, line) in [
+        (format!("{llama_factory}quantization_bit: 4\nquantization_method: bnb\n"), "frozen = \"nf4-double\""),
+        (format!("{llama_factory}quantization_bit: 4\ndouble_quantization: false\n"), "frozen = \"nf4\""),
+        (format!("{llama_factory}quantization_bit: 8\n"), "frozen = \"int8\""),
+        (plain, "frozen = \"nf4\""),
+        (quantised, "frozen = \"nf4-double\""),
+        (optimizer("bitsandbytes.optim.PagedAdamW8bit"), "first_moment = \"int8\""),
+        (optimizer("torchao.optim.AdamW8bit"), "second_moment = \"int8\""),
+        (qlora.clone(), "frozen = \"nf4-double\""),
+    ] {
+        let found = check(&text, &["cluster.nodes=1", "cluster.gpus_per_node=1"], &[line, "trains = \"adapters\""]);
+        assert_eq!(errors(&found), [""; 0], "{text}");
+    }
+    for (more, what) in [
+        ("quantization_bit: 3\n", "`quantization_bit 3` is not modelled"),
+        ("quantization_bit: 4\nquantization_method: hqq\n", "`quantization_method hqq` is not modelled"),
+    ] {
+        let found = check(&format!("{llama_factory}{more}"), &[], &[]);
+        assert!(said(&found).contains(&what), "{more}: {:?}", said(&found));
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{of, of_product};
 use crate::model::QueryKeyNorm;
-use crate::shard::{Shard, TorchModules};
+use crate::shard::{AdaptedProducts, Shard, TorchModules};
 use crate::task::PassKind;
 
 /// Residuals of both halves of a layer; in backward gradients that meet where a norm's input goes on as residual.
@@ -40,6 +40,16 @@ const ATTENTION_FILLS: [u32; 2] = [2, 6];
 const FEED_FORWARD_PRODUCTS: u32 = 3;
 const FEED_FORWARD_FILLS: [u32; 2] = [3, 6];
 
+/// An adapter: two products, a scaling and a sum; in backward two gradients of each product, the scaling and the sum of the input's gradients.
+const ADAPTER: [u32; 2] = [4, 6];
+/// One in 32 bits casts its input there and back, and both weights to 16 bits; in backward their gradients go the other way (huggingface/peft,
+/// `_cast_input_dtype` under `autocast`).
+const WIDE_ADAPTER: [u32; 2] = [4, 4];
+/// Dropout of its input, and its gradient.
+const ADAPTER_DROPOUT: [u32; 2] = [1, 1];
+/// A compiled adapter: its products, and one kernel around them; in backward one at each end.
+const COMPILED_ADAPTER: [u32; 2] = [3, 6];
+
 /// A parameter that is sharded is made narrow and copied into a buffer.
 const GATHERED: u32 = 2;
 /// Gradients of a layer are gathered in one buffer: addresses to the device, the copy, the reduction.
@@ -59,14 +69,40 @@ pub(super) fn of_attention(shard: &Shard<'_>, modules: TorchModules, kind: PassK
         of(RESIDUALS, kind) + of(POSITIONS, kind) + of(ATTENTION_SUMS, kind) + repeated + n_norms * of(norm, kind)
     };
     let products = ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind);
-    beside + of(ATTENTION, kind) + products + of(ATTENTION_FILLS, kind)
+    let adapted = of_adapters(shard, modules, AdaptedProducts::ATTENTION, kind);
+    beside
+        + of(ATTENTION, kind)
+        + products
+        + of(ATTENTION_FILLS, kind)
+        + adapted
+        + widened(shard, ATTENTION_PRODUCTS, kind)
 }
 
 /// Launches of a dense feed-forward, or of shared experts, without norm and residual.
 pub(super) fn of_feed_forward(shard: &Shard<'_>, modules: TorchModules, kind: PassKind) -> u32 {
     let gate = if modules.compiled { of(COMPILED_GATE, kind) } else { of(GATE, kind) + of(FEED_FORWARD_SUMS, kind) };
     let products = FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind);
-    gate + products + of(FEED_FORWARD_FILLS, kind)
+    let [up, down] = [AdaptedProducts::UP, AdaptedProducts::DOWN];
+    let beside = if shard.model.gated { AdaptedProducts::FEED_FORWARD } else { up.with(down) };
+    let adapted = of_adapters(shard, modules, beside, kind);
+    gate + products + of(FEED_FORWARD_FILLS, kind) + adapted + widened(shard, FEED_FORWARD_PRODUCTS, kind)
+}
+
+/// Launches of the adapters beside these products.
+fn of_adapters(shard: &Shard<'_>, modules: TorchModules, beside: AdaptedProducts, kind: PassKind) -> u32 {
+    let Some(adapters) = shard.adapters else { return 0 };
+    let drops = if adapters.drops { of(ADAPTER_DROPOUT, kind) } else { 0 };
+    let each = match (modules.compiled, adapters.is_wide) {
+        (true, _) => of(COMPILED_ADAPTER, kind),
+        (false, false) => of(ADAPTER, kind),
+        (false, true) => of(ADAPTER, kind) + of(WIDE_ADAPTER, kind),
+    };
+    adapters.beside.count(beside) * (each + drops)
+}
+
+/// Launches that widen the packed matrices of so many products.
+fn widened(shard: &Shard<'_>, n_products: u32, kind: PassKind) -> u32 {
+    n_products * of([shard.frozen().kernels(); 2], kind)
 }
 
 /// Launches that gather the sharded parameters of a layer for a pass, and in backward scatter its gradients.
@@ -107,5 +143,30 @@ mod tests {
         assert_eq!(of(true, PassKind::Forward), 42);
         assert_eq!(of(false, PassKind::Backward), 72);
         assert!(of(true, PassKind::Backward) < 72);
+    }
+
+    #[test]
+    fn adapters_and_packed_matrices_launch_kernels_of_their_own() {
+        use crate::frozen::Frozen;
+        use crate::shard::Adapters;
+        let model = crate::model::embedded("llama-2-7b").expect("embedded");
+        let of = |compiled, adapters, kind| {
+            let modules = TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false };
+            let shard =
+                Shard { framework: Framework::Fsdp2(modules), adapters, ..Shard::forward(&model, Dtype::Bf16, 1) };
+            of_layer(&shard, Captured::default(), false, kind)
+        };
+        let plain = Adapters::new(8, AdaptedProducts::ALL);
+        let more = |compiled, adapters| {
+            [PassKind::Forward, PassKind::Input]
+                .map(|kind| of(compiled, Some(adapters), kind) - of(compiled, None, kind))
+        };
+        // Seven adapters: two products, a scaling and a sum; in backward four products, a scaling and a sum.
+        assert_eq!(more(false, plain), [7 * 4, 7 * 6]);
+        assert_eq!(more(false, Adapters { is_wide: true, drops: true, ..plain }), [7 * 9, 7 * 11]);
+        assert_eq!(more(true, plain), [7 * 3, 7 * 6]);
+        // A kernel for each matrix, and two for scales that are packed themselves.
+        assert_eq!(more(false, Adapters { frozen: Frozen::Nf4, ..plain }), [7 * 5, 7 * 7]);
+        assert_eq!(more(false, Adapters { frozen: Frozen::Nf4Double, ..plain }), [7 * 7, 7 * 9]);
     }
 }

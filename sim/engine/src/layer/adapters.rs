@@ -165,4 +165,38 @@ mod tests {
             assert_eq!([more(true, true, false), more(true, true, true)], [0, 4 * 40_960]);
         }
     }
+
+    #[test]
+    fn packed_matrices_are_widened_in_every_pass() {
+        use crate::frozen::Frozen;
+        let model = crate::model::embedded("llama-2-7b").expect("embedded");
+        let (fused_norms, casts, in_pieces) = (true, crate::shard::Casts::Off, false);
+        let modules = crate::shard::TorchModules { compiled: false, fused_norms, casts, in_pieces };
+        let framework = Framework::Fsdp2(modules);
+        let shard = |frozen, beside| {
+            let adapters = Some(Adapters { frozen, ..Adapters::new(8, beside) });
+            Shard { framework, adapters, ..Shard::forward(&model, Dtype::Bf16, 1) }
+        };
+        let [query, all] = [AdaptedProducts::QUERY, AdaptedProducts::ALL];
+        let more = |of: &dyn Fn(&Shard<'_>) -> Ops| {
+            let [wide, packed] = [Frozen::Same, Frozen::Nf4].map(|frozen| of(&shard(frozen, query)));
+            (bytes(&packed) - bytes(&wide), packed.len() - wide.len())
+        };
+        // Four matrices around attention and three of the feed-forward are read with 4.5 bits and written with 16.
+        let square = 4096 * 4096;
+        let wide = 4096 * 11_008;
+        let widened = |weights: u64| weights * 41 / 16;
+        for kind in [PassKind::Forward, PassKind::Input] {
+            assert_eq!(more(&|shard| before_attention(shard, 10, kind)), (3 * widened(square), 3));
+            assert_eq!(more(&|shard| after_attention(shard, 10, kind, None)), (widened(square) + 3 * widened(wide), 4));
+        }
+        assert_eq!(more(&|shard| crate::layer::head(shard, 10, PassKind::Forward)), (0, 0));
+        // A layer that runs again leaves its last product out, with what widens its matrix. An adapter beside it needs both.
+        let again = |frozen, beside| crate::layer::read_by_backward(&shard(frozen, beside), 10).len();
+        assert_eq!(again(Frozen::Nf4, query), again(Frozen::Same, query) + 3);
+        assert_eq!(
+            again(Frozen::Nf4, all),
+            after_attention(&shard(Frozen::Nf4, all), 10, PassKind::Forward, None).len()
+        );
+    }
 }

@@ -13,8 +13,9 @@
 use hw::{Format, GroupShape};
 
 use super::{Writer, after_attention};
+use crate::frozen::Frozen;
 use crate::loss::Loss;
-use crate::shard::{Casts, Framework, Shard, TorchModules};
+use crate::shard::{AdaptedProducts, Adapters, Casts, Framework, Shard, TorchModules};
 use crate::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes moved per element that is made narrow: read for the largest value, read again, written.
@@ -174,11 +175,13 @@ pub(super) fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
     feed_forward(writer, wide);
 }
 
-/// The same shard as its output head runs, whose products stay wide (torchao, `filter_fqns`).
+/// The same shard as its output head runs, whose products stay wide (torchao, `filter_fqns`), and whose weights do (bitsandbytes leaves `lm_head` out).
 pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
     match shard.framework {
         Framework::Fsdp2(modules) => {
-            Shard { framework: Framework::Fsdp2(TorchModules { casts: Casts::Off, ..modules }), ..*shard }
+            let framework = Framework::Fsdp2(TorchModules { casts: Casts::Off, ..modules });
+            let adapters = shard.adapters.map(|adapters| Adapters { frozen: Frozen::Same, ..adapters });
+            Shard { framework, adapters, ..*shard }
         }
         Framework::Formulas | Framework::MegatronCore => *shard,
     }
@@ -251,12 +254,25 @@ pub fn sharded_copies(shard: &Shard<'_>, copied: ShardedCopies) -> Ops {
 }
 
 /// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last
-/// product's result, so the product is left out (`checkpoint` stops early, `torch.compile` drops it).
+/// product's result, so the product is left out (`checkpoint` stops early, `torch.compile` drops it). An adapter beside it keeps what it makes behind that
+/// product, so single kernels run up to there (huggingface/peft, `Linear.forward`: the base layer comes first).
 pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
     let mut ops = after_attention(shard, tokens, PassKind::Forward, None);
-    let last = ops.iter().rposition(|(op, _)| matches!(op, Op::Gemm { .. }));
-    last.map(|at| ops.remove(at));
+    if reads_last_product(shard) {
+        return ops;
+    }
+    if let Some(at) = ops.iter().rposition(|(op, _)| matches!(op, Op::Gemm { .. })) {
+        // A kernel that widens its matrix goes with it.
+        let first = at - usize::from(shard.frozen().is_packed());
+        ops.drain(first..=at);
+    }
     ops
+}
+
+/// Whether single kernels compute the last product of a layer again, for the adapter beside it.
+fn reads_last_product(shard: &Shard<'_>) -> bool {
+    let is_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
+    is_single && shard.adapters.is_some_and(|adapters| adapters.beside.has(AdaptedProducts::DOWN))
 }
 
 /// Bytes per logit that the kernels of the loss move.

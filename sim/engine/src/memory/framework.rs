@@ -21,7 +21,7 @@
 use hw::{Bytes, Format, Gpu};
 
 use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
-use super::{LayerActivation, mixers, torch};
+use super::{LayerActivation, adapters, mixers, torch};
 use crate::launch::Captured;
 use crate::loss::{self, Loss};
 use crate::model::{CompressedAttention, Experts, FeedForward, LatentAttention, Layer, Mixer, QueryKeyNorm, Streams};
@@ -158,7 +158,13 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
     let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { read.iter().sum() };
     let residuals = streams * norms + super::dropout_masks(shard);
-    Kept { residuals, norms: gathered, attention, compressed, ..feed_forward }
+    let kept = Kept { residuals, norms: gathered, attention, compressed, ..feed_forward };
+    match adapters::inputs(shard).filter(|_| !with_experts) {
+        None => kept,
+        Some(inputs) => {
+            Kept { norms: inputs.norms, attention: attention + inputs.attention, activated: inputs.activated, ..kept }
+        }
+    }
 }
 
 /// What products in front of attention and of the feed-forward keep of the norms' outputs. A router reads 16 bits, and the shared expert keeps what it
@@ -290,7 +296,8 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
     let projections = if model.gated { 2 } else { 1 };
     let scanned = model.state_space.map_or(0, |space| mixers::scanned(shard, space));
     let whole = if shard.framework.torch().is_some() { torch::whole_gradients(shard, projections) } else { 0 };
-    let dense = residual + whole + cut(shard, projections * HALF * model.intermediate).max(scanned);
+    let factors = cut(shard, projections * HALF * model.intermediate).max(adapters::backward(shard));
+    let dense = residual + whole + factors.max(scanned);
     match model.experts {
         Some(experts) if with_experts => {
             let wide = (projections + 1) * experts.intermediate;

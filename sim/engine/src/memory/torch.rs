@@ -121,7 +121,7 @@ fn is_whole(stages: &[Stage]) -> bool {
 /// its own (`train::pipeline_states`).
 pub(super) fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
     let [layer, tables] = elements(shard, stages);
-    Bytes(if is_whole(stages) { HALF * (layer + tables) } else { 0 })
+    Bytes(if is_whole(stages) { super::gathered_weights(shard, layer) + HALF * tables } else { 0 })
 }
 
 /// What is held beside all reduced gradients when backward ends, over so many ranks: gradients of the embedding and the head as they go into

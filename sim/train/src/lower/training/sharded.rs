@@ -117,9 +117,10 @@ impl Builder<'_> {
         frame.accumulation
     }
 
-    /// What the last gradients are reduced from. Nothing is copied where a rank has its parameters as they lie there, and narrower copies take less.
+    /// What the last gradients of the model's own weights are reduced from. Nothing is copied where a rank has its parameters as they lie there, and narrower copies
+    /// take less.
     fn reduced_last(&self, problem: &Problem, held: &[Stage]) -> Bytes {
-        if problem.uses_parameters_in_place() {
+        if problem.uses_parameters_in_place() || !problem.execution.trains_weights() {
             return Bytes::ZERO;
         }
         let wide = engine::memory::reduced_last(&problem.shard(), held, u64::from(problem.layout.n_shards()));

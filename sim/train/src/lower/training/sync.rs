@@ -19,7 +19,7 @@ use crate::layout::{Layout, Position, Zero};
 use crate::muon::{Dealt, orthogonalised};
 use crate::optimizer::Rule;
 use crate::problem::GradientSync;
-use crate::stage::Stage;
+use crate::stage::{Stage, outside_layers};
 use engine::task::{Collective, LaneId, Ops, Role, TaskId};
 
 /// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
@@ -316,10 +316,7 @@ impl Builder<'_> {
             return Vec::new();
         }
         let n_layers = frame.stage.n_layers().max(1);
-        let bytes = |stage: &Stage| {
-            let (shared, experts) = engine::memory::stage_parameters(&self.at(frame.pp).shard(), stage);
-            hw::whole((shared + experts) * self.at(frame.pp).gathered_bytes())
-        };
+        let bytes = |stage: &Stage| hw::whole(gathered(self.at(frame.pp), stage));
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
         let all = bytes(&frame.stage);
@@ -360,6 +357,16 @@ impl Builder<'_> {
             })
             .collect()
     }
+}
+
+/// Bytes of a stage's parameters as they are gathered. Embedding and head stay wide beside packed weights.
+fn gathered(problem: &Problem, stage: &Stage) -> f64 {
+    let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+    let all = (shared + experts) * problem.gathered_bytes();
+    if !problem.shard().frozen().is_packed() {
+        return all;
+    }
+    all + outside_layers(problem, stage) * (hw::real(problem.dtype.bytes()) - problem.gathered_bytes())
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind, a
     let made = if problem.execution.trains_weights() { made } else { 0.0 };
     let copied = ShardedCopies {
         gathered,
-        parameter_bytes: [hw::real(problem.parameter_dtype().bytes()), problem.gathered_bytes()],
+        parameter_bytes: [problem.held_bytes(), problem.gathered_bytes()],
         made,
         reduced_bytes: hw::real(problem.reduced_dtype().bytes()),
         accumulation,
