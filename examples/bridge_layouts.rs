@@ -14,7 +14,7 @@ use score::training::play::{Predicted, predict};
 use score::training::row::{Asked, Row, Run};
 use score::training::{constants, tables};
 use train::layout::Layout;
-use train::problem::{Framework, Problem};
+use train::problem::{AttentionKernel, Framework, Problem};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -141,7 +141,7 @@ fn space(problem: &Problem) -> Space {
 }
 
 fn costs(cluster: &hw::Cluster, framework: Framework) -> Box<dyn engine::CostModel> {
-    constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu, framework))
+    constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu, framework, AttentionKernel::Flash))
 }
 
 #[cfg(test)]

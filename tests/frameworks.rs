@@ -42,7 +42,10 @@ fn run_of(text: &str, row: &str) -> Run {
 
 fn predicted(run: Run) -> Predicted {
     let costs = |cluster: &Cluster, framework: Framework| {
-        constants::costs(cluster, &calibrate::profiles::training(&cluster.gpu, framework))
+        constants::costs(
+            cluster,
+            &calibrate::profiles::training(&cluster.gpu, framework, train::problem::AttentionKernel::Flash),
+        )
     };
     predict(&Asked::from(run), &costs)
 }

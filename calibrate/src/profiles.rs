@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use engine::cost::names;
 use engine::cost::profile::{CollectiveCurve, Profile};
-use engine::shard::Framework;
+use engine::shard::{AttentionKernel, Framework};
 use hw::Format;
 
 /// Serving engines whose profiles may be shipped.
@@ -77,12 +77,12 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
-pub fn training(gpu: &hw::Gpu, framework: Framework) -> Profile {
+pub fn training(gpu: &hw::Gpu, framework: Framework, attention: AttentionKernel) -> Profile {
     let name = gpu.name.as_str();
     let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
-    with_measured(&mut profile, name, framework);
+    with_measured(&mut profile, name, (framework, attention));
     if let Some(served) = parsed_of_engine(&profile.gpu, CUBLAS) {
         for (format, narrow) in NARROW.iter().filter_map(|format| served.operators.get_key_value(*format)) {
             profile.operators.entry(format.clone()).or_insert_with(|| narrow.clone());
@@ -105,12 +105,12 @@ const MEASURED: [&str; 2] = ["training", "flash"];
 const CHAINED: &str = "gemm";
 
 /// Puts measured kernels of training in a profile. Nobody's framework keeps what the card's profile has, which also serves: its attention knows short prompts.
-fn with_measured(profile: &mut Profile, card: &str, framework: Framework) {
+fn with_measured(profile: &mut Profile, card: &str, (framework, attention): (Framework, AttentionKernel)) {
     if framework == Framework::Formulas {
         return;
     }
     if hw::catalog::same_generation(&profile.gpu, HOPPER) {
-        with_measured_on_hopper(profile, card, framework);
+        with_measured_on_hopper(profile, card, (framework, attention));
     } else if let Some(rack) = rack_with_die_of(card) {
         with_measured_attention(profile, card, rack);
     }
@@ -139,9 +139,10 @@ fn with_measured_attention(profile: &mut Profile, card: &str, rack: &str) {
 /// Puts measured kernels of training in the place of those that an engine serves with: products of cuBLAS, and attention of cuDNN, which Transformer Engine runs. PyTorch's
 /// modules have experts in one launch, and on Hopper attention of FlashAttention 2. It was written for Ampere, so its share of Hopper's peak says nothing of another
 /// generation. Transformer Engine multiplies expert by expert.
-fn with_measured_on_hopper(profile: &mut Profile, card: &str, framework: Framework) {
+fn with_measured_on_hopper(profile: &mut Profile, card: &str, (framework, attention): (Framework, AttentionKernel)) {
     let is_torch = framework.torch().is_some();
-    let n_measured = if is_torch && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
+    let is_flash = is_torch || attention == AttentionKernel::FlashTwo;
+    let n_measured = if is_flash && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
     for what in &MEASURED[..n_measured] {
         // What a card's own table has comes over what the other's lends it.
         let measured = [HOPPER, card].map(|card| parsed_of_engine(card, what));
@@ -159,7 +160,10 @@ fn with_measured_on_hopper(profile: &mut Profile, card: &str, framework: Framewo
 /// Without such a profile.
 pub fn of_lender(name: &str) -> Profile {
     let card = of_gpu(name).and_then(|_| hw::catalog::gpu(name));
-    card.map_or_else(|| parsed(name).expect("shipped").clone(), |gpu| training(&gpu, Framework::MegatronCore))
+    card.map_or_else(
+        || parsed(name).expect("shipped").clone(),
+        |gpu| training(&gpu, Framework::MegatronCore, AttentionKernel::Flash),
+    )
 }
 
 /// The engine whose tables have products by the library of training.

@@ -12,7 +12,7 @@ use hw::{Bytes, Dtype};
 use score::training::constants::{self, Constants};
 use train::layout::{ContextExchange, Zero};
 use train::mixed_gpus::{MixedJob, Pipelines};
-use train::problem::{Execution, Framework, Recompute};
+use train::problem::{AttentionKernel, Execution, Framework, Recompute};
 use train::timed::Messages;
 use train::{Layout, Problem, Workload};
 
@@ -62,7 +62,7 @@ impl MixedTraining {
         let of = |group: &train::mixed_gpus::Group| {
             constants::costs(
                 &group.cluster,
-                &calibrate::profiles::training(&group.cluster.gpu, Framework::MegatronCore),
+                &calibrate::profiles::training(&group.cluster.gpu, Framework::MegatronCore, AttentionKernel::Flash),
             )
         };
         self.job.groups.iter().map(of).collect()
@@ -144,7 +144,7 @@ fn training(mut section: Section<'_>, n_stages: u64, has_model: bool) -> Trainin
         section.idle(&["zero", "recompute"], "a `[model]`: measured times hold both already");
     }
     let zero = [Zero::Off, Zero::OptimizerStates][section.size("zero", 1, 0..=1)];
-    let recompute = recompute::read(&mut section);
+    let recompute = recompute::read(&mut section, Recompute::Selective);
     if !batch_size.is_multiple_of(u64::from(micro_batch)) {
         let what = format!("micro-batches of {micro_batch} sequences do not divide the batch of {batch_size}");
         section.refuse(Code::OutOfRange, at.clone(), what, "a step has whole micro-batches");

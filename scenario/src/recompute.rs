@@ -21,14 +21,15 @@ fn of_word(word: &str) -> Option<Recompute> {
     Recompute::WORDS.iter().find(|(known, _)| *known == word).map(|(_, value)| *value).or_else(module)
 }
 
-/// The key of a section; selective where it is not there.
-pub fn read(section: &mut Section<'_>) -> Recompute {
+/// The key of a section; the usual where it is not there.
+pub fn read(section: &mut Section<'_>, usual: Recompute) -> Recompute {
     if !section.has(KEY) || section.is_text(KEY) {
         let words = words();
-        let word = words[section.word(KEY, 0, &words)];
-        return of_word(word).unwrap_or(Recompute::Selective);
+        let default = Recompute::WORDS.iter().position(|(_, value)| *value == usual).unwrap_or(0);
+        let word = words[section.word(KEY, default, &words)];
+        return of_word(word).unwrap_or(usual);
     }
-    let Some((value, at)) = section.take(KEY) else { return Recompute::Selective };
+    let Some((value, at)) = section.take(KEY) else { return usual };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is neither a word nor a list of words", section.full(KEY));
         let of_flag = match value {
@@ -37,14 +38,14 @@ pub fn read(section: &mut Section<'_>) -> Recompute {
             _ => "",
         };
         section.refuse(Code::WrongType, at, what, format!("{of_flag}allowed are {ALLOWED}"));
-        return Recompute::Selective;
+        return usual;
     };
     Recompute::Modules(modules(section, &items, at))
 }
 
 /// The same where it is written.
 pub fn given(section: &mut Section<'_>) -> Option<Recompute> {
-    section.has(KEY).then(|| read(section))
+    section.has(KEY).then(|| read(section, Recompute::Selective))
 }
 
 /// An item of a list of kinds: a word, or a list of modules.

@@ -15,6 +15,7 @@ pub mod stragglers;
 #[expect(clippy::module_inception, reason = "the kind `training` has a section of that name")]
 pub mod training;
 mod unfused;
+mod usual;
 pub mod workload;
 
 use std::path::Path;
@@ -37,6 +38,7 @@ use checks::cross_checks;
 use input::diagnostic::Source;
 use input::reader::Reader;
 use training::Training;
+use usual::Usual;
 
 /// A checked scenario.
 #[derive(Clone, Debug)]
@@ -227,11 +229,12 @@ pub fn of_sequences(
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
-    let parallel = parallel::parallel(reader.section("parallel"));
+    let usual = Usual::of(reader);
+    let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let card = machine.map(|cluster| &cluster.gpu);
-    let lists = search::search(reader.section("search"), card);
-    let mut training = training::training(reader.section("training"), n_played(&parallel.layout));
+    let lists = search::search(reader.section("search"), card, parallel.is_searched);
+    let mut training = training::training(reader.section("training"), n_played(&parallel.layout), usual);
     let overlap = training::overlap(reader.section("overlap"));
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
@@ -306,5 +309,5 @@ fn executed(
 
 /// Kernels of the card under the framework.
 fn of_framework(problem: &Problem) -> Profile {
-    profiles::training(&problem.cluster.gpu, problem.execution.framework)
+    profiles::training(&problem.cluster.gpu, problem.execution.framework, problem.execution.attention)
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::{costs::of_serving, import, llmservingsim, nccl_tests, network::links, profiles};
-use engine::{cost::profile::Profile, shard::Framework};
+use engine::cost::profile::Profile;
+use engine::shard::{AttentionKernel, Framework};
 use score::{learned::Learned, recipe::layouts, table::listed};
 
 use super::{Failure, imported, no_scenario, print, unwritable, write};
@@ -123,7 +124,7 @@ fn exchanges(args: &ImportArgs, provenance: &Provenance, text: &str, path: &Path
     })?;
     let of_engine = args.engine.as_ref().and_then(|engine| profiles::of_serving(&gpu.name, Some(engine)));
     // A profile that is lent would pass for measured in a file.
-    let of_card = Some(profiles::training(&gpu, Framework::Formulas));
+    let of_card = Some(profiles::training(&gpu, Framework::Formulas, AttentionKernel::Flash));
     let shipped = of_engine.or(of_card).filter(|profile| profile.lent_by.is_none());
     let base = shipped.unwrap_or_else(|| provenance.profile());
     let (profile, left_out) = nccl_tests::measured(base, text, args.port_gb_per_s).map_err(wrong)?;

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use calibrate::profiles;
 use engine::CostModel;
 use engine::cost::{calibrated::Calibrated, profile::Profile};
-use engine::shard::Framework;
+use engine::shard::{AttentionKernel, Framework};
 use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
@@ -227,12 +227,12 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 
 /// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
-    training::constants::costs(cluster, &profiles::training(&cluster.gpu, framework))
+    training::constants::costs(cluster, &profiles::training(&cluster.gpu, framework, AttentionKernel::Flash))
 }
 
 /// Costs of kernels on a card by its tables alone: constants are of steps that run for hours.
 fn costs_of_kernels(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
-    cost_model(cluster, Some(&profiles::training(&cluster.gpu, framework)), 1.0)
+    cost_model(cluster, Some(&profiles::training(&cluster.gpu, framework, AttentionKernel::Flash)), 1.0)
 }
 
 /// Costs of training on a card as other generations say.

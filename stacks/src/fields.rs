@@ -307,7 +307,7 @@ pub(crate) fn is_usual_order(layout: &Layout) -> bool {
 /// Megatron-LM's plain selective recompute is that of attention, fused or not.
 fn recompute_megatron(asked: &Asked<'_>) -> Fate {
     let execution = &asked.problem.execution;
-    let is_other = execution.recompute == Recompute::Selective && execution.attention == AttentionKernel::Flash;
+    let is_other = execution.recompute == Recompute::Selective && execution.attention.is_fused();
     let words = "The prediction computes norms and activation functions again; Megatron-LM computes attention again.";
     told(is_other, words)
 }

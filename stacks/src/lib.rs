@@ -175,7 +175,9 @@ pub fn named_beside(text: &str) -> Vec<String> {
     let names = values.map(|value| value.trim_matches(['"', '\'']).to_owned());
     let is_bare = |name: &String| !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
     let schedule: Vec<String> = names.filter(is_bare).take(1).collect();
-    if schedule.is_empty() { trainer::named_beside(text) } else { schedule }
+    let of_torchtitan = torchtitan::file::names(text);
+    let others = if schedule.is_empty() { trainer::named_beside(text) } else { schedule };
+    of_torchtitan.into_iter().chain(others).collect()
 }
 
 /// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
@@ -204,6 +206,9 @@ pub struct Imported {
 pub fn recognise(text: &str) -> Option<Stack> {
     // Options with numbers alone are keys of TOML too, but no scenario's.
     let has_options = launch::lines(text).any(|line| line.starts_with("--"));
+    if torchtitan::file::is_file(text) {
+        return Some(Stack::Torchtitan);
+    }
     if !has_options && toml_span::parse(text).is_ok() {
         return None;
     }

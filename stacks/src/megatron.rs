@@ -22,6 +22,7 @@ use crate::document::Document;
 use crate::flags::{Effect, Flags, Table, words};
 use crate::launch::{self, Judge, Launch};
 use crate::{Imported, Machine};
+use engine::recompute::Module;
 pub use export::TARGET;
 pub(crate) use model::write as shape;
 pub(crate) use optimizer::HOST_GB_PER_S;
@@ -183,6 +184,8 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape
     optimizer::optimizer(flags, out);
     if let Some(remark) = unfused_by {
         out.word("training", "attention", "unfused", remark);
+    } else if attention::is_of_ampere(flags, machine) {
+        out.word("training", "attention", "flash-attention-2", "--attention-backend flash");
     }
     let sync = if flags.is("overlap-grad-reduce") { "overlapped" } else { "at_end" };
     out.word("training", "gradient_sync", sync, "--overlap-grad-reduce");
@@ -409,8 +412,13 @@ fn recompute(flags: &mut Flags<'_>, out: &mut Document, is_unfused: bool) {
         method: "recompute-method",
         n_layers: "recompute-num-layers",
     };
-    let is_selective = flags.is("recompute-activations");
-    let again = Again::of(flags, &names, is_selective, is_unfused);
+    // The older word for experts (`transformer_config.py`, `__post_init__`): selective, with them among the modules.
+    let has_experts = flags.is("moe-layer-recompute");
+    let is_selective = has_experts || flags.is("recompute-activations");
+    let mut again = Again::of(flags, &names, is_selective, is_unfused);
+    if has_experts {
+        again.recompute = again.recompute.with(Module::Experts);
+    }
     out.set("training", "recompute", again.recompute.written(), "--recompute-granularity, --recompute-modules");
     if let Some(n) = again.layers {
         out.set("training", "recompute_layers", n, "--recompute-num-layers");

@@ -1,6 +1,7 @@
 //! A plan as options of torchtitan and as its recipe, with the pipeline schedule as a file beside them.
 
 pub(crate) mod configurations;
+pub(crate) mod file;
 pub mod import;
 mod recipe;
 

@@ -50,10 +50,23 @@ fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
 
 /// Refuses formats and kernels that the card does not have.
 pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
+    idle_flash(reader, training, gpu);
     attention_of_card(reader, training, gpu);
     sixteen_bits_of_card(reader, training, gpu);
     formats_of_card(reader, training, gpu);
     loss_of_card(reader, training.execution.loss, gpu);
+}
+
+/// FlashAttention 2 has curves of its own on Hopper. PyTorch's modules run it there, and formulas have no kernels.
+fn idle_flash(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+    let execution = &training.execution;
+    let is_hopper = hw::catalog::generation(&gpu.name) == Some(hw::Generation::Hopper);
+    if execution.attention != AttentionKernel::FlashTwo || is_hopper && execution.framework == Framework::MegatronCore {
+        return;
+    }
+    let what = "`training.attention = \"flash-attention-2\"` changes nothing";
+    let help = "it needs `framework = \"megatron-core\"` on a card of Hopper, where cuDNN's kernel is the usual one";
+    reader.warn(Code::NoEffect, training.attention_at.clone().flatten(), what, help);
 }
 
 /// Flash attention and cuDNN's fused kernels need compute capability 8.0 (pytorch/pytorch and Dao-AILab/flash-attention, `flash_api.cpp`: "FlashAttention only
@@ -61,7 +74,7 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &G
 /// memory-efficient kernel, which makes none either (`can_use_mem_efficient_attention`), and is slower.
 fn attention_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
     let execution = &mut training.execution;
-    if execution.attention != AttentionKernel::Flash || !hw::catalog::is_before_ampere(&gpu.name) {
+    if !execution.attention.is_fused() || !hw::catalog::is_before_ampere(&gpu.name) {
         return;
     }
     let given = training.attention_at.clone();

@@ -333,7 +333,7 @@ fn no_narrow_part(problem: &Problem) -> bool {
 fn no_dropout(problem: &Problem) -> bool {
     let execution = &problem.execution;
     let Some(dropout) = execution.dropout.filter(|dropout| *dropout != NONE) else { return false };
-    let hides_scores = execution.attention == AttentionKernel::Flash;
+    let hides_scores = execution.attention.is_fused();
     let usual = Shard { given_dropout: None, ..problem.shard() }.dropout();
     hides_scores && (execution.framework.torch().is_some() || !dropout.residual && !usual.residual)
 }

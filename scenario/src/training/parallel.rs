@@ -4,11 +4,13 @@ use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::schedule::{Schedule, chunks_of};
 
+use super::usual::Usual;
 use input::diagnostic::Code;
 use input::reader::{Place, Section, place_of, small, unknown};
 
 /// Words for the exchange inside a context group.
-pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
+pub const EXCHANGES: [(&str, ContextExchange); 3] =
+    [("gather", ContextExchange::Gather), ("ring", ContextExchange::Ring), ("ulysses", ContextExchange::Ulysses)];
 
 /// What the section says.
 pub struct Parallel {
@@ -44,18 +46,16 @@ pub struct Places {
 }
 
 /// Reads the section.
-pub fn parallel(mut section: Section<'_>) -> Parallel {
+pub fn parallel(mut section: Section<'_>, usual: Usual) -> Parallel {
     let is_searched = layout_word(&mut section);
     let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
     let ((cp, cp_at), (tp, tp_at), (pp, pp_at)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
     let ((ep, ep_at), (expert_tp, expert_tp_at)) = (degree("ep", 1), degree("expert_tp", 1));
     let dp = section.count("dp", Some(0), 1..=100_000).0;
-    let zero_default = if pp > 1 { 1 } else { 2 };
     let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
-        [section.size("zero", zero_default, 0..=3)];
+        [section.size("zero", usual.zero(pp), 0..=3)];
     let (replicate, replicate_at) = section.count("replicate", Some(1), 1..=100_000);
-    let exchange = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses]
-        [section.word("exchange", 0, &EXCHANGES)];
+    let exchange = section.one_of("exchange", usual.exchange(), &EXCHANGES);
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
     let order = order(&mut section);
     let default = train::schedule::named("1f1b").expect("the table has 1F1B");

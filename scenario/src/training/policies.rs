@@ -99,8 +99,8 @@ fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compresse
     let schedule = section.text("schedule").and_then(|(name, at)| parallel::schedule(&mut section, &name, at));
     let chunks = count(&mut section, "chunks", 1000);
     let cp = count(&mut section, "cp", 100_000);
-    let exchange = word(&mut section, "exchange", &parallel::EXCHANGES)
-        .map(|index| [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses][index]);
+    let has_exchange = section.has("exchange");
+    let exchange = has_exchange.then(|| section.one_of("exchange", parallel::EXCHANGES[0].1, &parallel::EXCHANGES));
     let recompute = recompute::given(&mut section);
     let recompute_layers = count(&mut section, "recompute_layers", 10_000);
     let compression = compression::of_policy(&mut section, compressed);

@@ -30,9 +30,18 @@ const NUMBERS: [&str; 10] =
 /// Those of them that may be 0.
 const FROM_ZERO: [&str; 3] = ["zero", "embedding_layers", "head_layers"];
 
-/// Reads the section.
-pub fn search(mut section: Section<'_>, gpu: Option<&Gpu>) -> Lists {
+/// The keys beside them.
+const OTHERS: [&str; 6] = ["offload_ratio", "sequence_parallel", "recompute", "schedules", "products", "front_ratio"];
+/// What the section needs.
+const IS_SEARCHED: &str = "`parallel.layout = \"search\"`";
+
+/// Reads the section, which nothing asks for where no layout is searched.
+pub fn search(mut section: Section<'_>, gpu: Option<&Gpu>, is_searched: bool) -> Lists {
     let mut lists = Lists::default();
+    if !is_searched {
+        section.idle(&NUMBERS, IS_SEARCHED);
+        section.idle(&OTHERS, IS_SEARCHED);
+    }
     for key in NUMBERS {
         let least = i64::from(!FROM_ZERO.contains(&key));
         let whole = |value: &toml_span::Value<'_>| {

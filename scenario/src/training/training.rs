@@ -11,6 +11,7 @@ use train::problem::{
 
 use planner::effort;
 
+use super::usual::Usual;
 use super::{compression, unfused};
 use crate::effort::is_within_reason;
 use crate::{formats, recompute};
@@ -45,7 +46,7 @@ pub struct Training {
 const SEQUENCES_MAX: u64 = 10_000_000;
 
 /// Reads `[training]`; a pipeline has so many ranks.
-pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
+pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Training {
     let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
     let steps = section.count("steps", Some(1), 1..=10_000).0;
     let effort = effort::stepped(steps, batch_size, n_ranks);
@@ -67,7 +68,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
     }
     let graphs = section.one_of("graphs", Graphs::Off, &Graphs::WORDS);
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
-    let recompute = recompute::read(&mut section);
+    let recompute = recompute::read(&mut section, usual.recompute());
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
     let products_at = section.place("products").unwrap_or_else(|| section.at());
@@ -83,9 +84,12 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         gradient_sync: GradientSync::WORDS
             [section.word("gradient_sync", 0, &GradientSync::WORDS.map(|(word, _)| word))]
         .1,
-        gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
-        attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
-            [section.word("attention", 0, &["flash", "unfused"])],
+        gradient_dtype: section.one_of(
+            "gradient_dtype",
+            usual.gradient_dtype(dtype),
+            &[("bf16", Dtype::Bf16), ("fp32", Dtype::Fp32)],
+        ),
+        attention: section.one_of("attention", AttentionKernel::Flash, &AttentionKernel::WORDS),
         framework,
         unfused: unfused::read(&mut section),
         loss: section.one_of("loss", usual_loss(framework), &Loss::WORDS),

@@ -180,7 +180,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         (Recompute::Off, _) | (Recompute::Selective, AttentionKernel::Unfused) => {
             LayerActivation { kept: all, working: 0 }
         }
-        (Recompute::Selective, AttentionKernel::Flash) => {
+        (Recompute::Selective, AttentionKernel::Flash | AttentionKernel::FlashTwo) => {
             LayerActivation { kept: residuals + inside, working: norms + activated }
         }
         (Recompute::Modules(modules), _) => {

@@ -16,6 +16,17 @@ pub enum Recompute {
 }
 
 impl Recompute {
+    /// The same, and what a module of every layer makes.
+    #[must_use]
+    pub const fn with(self, module: Module) -> Self {
+        match self {
+            Self::Off => Self::Modules(Modules::NONE.with(module)),
+            Self::Modules(modules) => Self::Modules(modules.with(module)),
+            Self::Selective => Self::Modules(Modules::NONE.with(Module::CoreAttention).with(module)),
+            Self::Full => Self::Full,
+        }
+    }
+
     /// Words of scenario files beside those of modules.
     pub const WORDS: [(&'static str, Self); 3] =
         [("selective", Self::Selective), ("none", Self::Off), ("full", Self::Full)];

@@ -17,10 +17,23 @@ use crate::unfused::{Fusion, Unfused};
 /// How attention is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionKernel {
-    /// One kernel without a score matrix (arXiv:2307.08691).
+    /// One kernel without a score matrix, the one that the framework prefers on the card.
     Flash,
+    /// The same by FlashAttention 2 (arXiv:2307.08691), which was written for Ampere.
+    FlashTwo,
     /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
     Unfused,
+}
+
+impl AttentionKernel {
+    /// Words of scenario files.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("flash", Self::Flash), ("flash-attention-2", Self::FlashTwo), ("unfused", Self::Unfused)];
+
+    /// Whether no score matrix is made.
+    pub const fn is_fused(self) -> bool {
+        !matches!(self, Self::Unfused)
+    }
 }
 
 /// Whose kernels compute a layer: what they keep from forward to backward, and whether narrow formats are cast by kernels of their own.

@@ -18,6 +18,12 @@ pub(super) fn unfused_by(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'s
     found
 }
 
+/// Whether a card of Hopper runs FlashAttention 2, because a job asks for flash attention. What nobody asks for is cuDNN's there.
+pub(super) fn is_of_ampere(flags: &mut Flags<'_>, machine: &Machine) -> bool {
+    let is_hopper = machine.gpu.as_deref().and_then(hw::catalog::generation) == Some(hw::Generation::Hopper);
+    is_hopper && flags.text("attention-backend").is_some_and(|word| word == "flash")
+}
+
 fn of_flags(flags: &mut Flags<'_>) -> Option<&'static str> {
     let backend = flags.text("attention-backend");
     let implementation = flags.text("transformer-impl");

@@ -387,7 +387,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     optimizer(execution, &mut given);
     given.push(n(
         "attention-backend",
-        if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
+        match execution.attention {
+            AttentionKernel::Unfused => "unfused",
+            AttentionKernel::FlashTwo => "flash",
+            AttentionKernel::Flash => "auto",
+        },
     ));
     if let Some(formats) = &execution.formats {
         products(formats.dense, &mut given, what);

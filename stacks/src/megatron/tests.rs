@@ -119,6 +119,8 @@ fn keys_that_a_scenario_has_are_given() {
         ("--moe-token-dispatcher-type flex", "dispatcher = \"flex\""),
         ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather", "narrow_gather = true"),
         ("--moe-enable-deepep", "dispatcher = \"deepep\""),
+        ("--moe-layer-recompute", "recompute = [\"core_attn\", \"moe\"]"),
+        ("--attention-backend flash", "attention = \"flash-attention-2\""),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
         // Sixteen micro-batches on two stages and four replicas of it: all but the first two forwards meet a backward.
         (

@@ -106,7 +106,9 @@ pub(super) fn add(flags: &mut Flags<'_>, name: Option<&str>) {
         return;
     }
     let what = format!("the configuration `{name}` gives {}", words.join(", "));
-    let help = format!("they are those of {SOURCE}: write what your release has otherwise as options");
+    let is_of_file = flags.find("job.config-file").is_some();
+    let beside = if is_of_file { ", or put the file into the same folder" } else { "" };
+    let help = format!("they are those of {SOURCE}: write what your release has otherwise as options{beside}");
     flags.warn(Code::MissingFlag, None, what, help);
     flags.given.splice(0..0, words.iter().filter_map(|word| option(word)));
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
-use super::configurations;
+use super::{configurations, file};
 use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
 use crate::launch::{self, Launch};
@@ -34,20 +34,41 @@ fn begins(words: &[String]) -> Option<usize> {
 
 /// Reads a launch script, or options alone.
 pub fn import(text: &str, machine: &Machine) -> Imported {
+    if file::is_file(text) {
+        return options_alone(text, machine);
+    }
     let mut launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
         Ok(launch) if !launch.program.is_empty() => launch,
         Ok(_) => Launch { flags: options(text), ..Launch::default() },
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
     configurations::variables(text, &mut launch);
+    match file::beside(&launch.flags, machine) {
+        Some(Ok(of_file)) => of_launch(launch, Some(of_file), machine),
+        Some(Err(finding)) => Imported { findings: vec![finding], ..Imported::default() },
+        None => of_launch(launch, None, machine),
+    }
+}
+
+/// Reads a file of options that nothing starts.
+fn options_alone(text: &str, machine: &Machine) -> Imported {
+    match file::options(text, None) {
+        Ok(options) => of_launch(Launch::default(), Some(options), machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
+}
+
+/// A launch as a scenario. Its own flags count before those of a file, which stands in the place of the configurations that are known.
+fn of_launch(launch: Launch, of_file: Option<Vec<Flag>>, machine: &Machine) -> Imported {
     let gpus = launch::gpus(&launch.launcher);
-    let mut flags = Flags::new(launch.flags, &FLAGS);
+    let has_file = of_file.is_some();
+    let mut flags = Flags::new(of_file.into_iter().flatten().chain(launch.flags).collect(), &FLAGS);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
-    let configuration = configuration(&mut flags);
+    let configuration = configuration(&mut flags, has_file);
     job.model = configuration.as_deref().map(configurations::model);
-    configurations::add(&mut flags, configuration.as_deref());
+    configurations::add(&mut flags, configuration.as_deref().filter(|_| !has_file));
     let names = ["training.seq-len", "training.max-context-length"];
     job.tokens = Some(names.iter().find_map(|name| flags.count(name, 1..=MOST)).unwrap_or(2048));
     job.degrees = ["tensor", "pipeline", "context"]
@@ -68,9 +89,9 @@ fn options(text: &str) -> Vec<Flag> {
     commands.iter().flat_map(|words| of_words(words)).collect()
 }
 
-/// `llama3_8b`, a configuration file of that name, or a family and its flavor.
-fn configuration(flags: &mut Flags<'_>) -> Option<String> {
-    let named = ["config", "job.config-file"].into_iter().find_map(|name| flags.text(name));
+/// `llama3_8b`, a configuration file of that name, or a family and its flavor, as a file that is read says it.
+fn configuration(flags: &mut Flags<'_>, has_file: bool) -> Option<String> {
+    let named = ["config", "job.config-file"].into_iter().find_map(|name| flags.text(name)).filter(|_| !has_file);
     named.or_else(|| Some(format!("{}_{}", flags.text("model.name")?, flags.text("model.flavor")?)))
 }
 

@@ -231,7 +231,7 @@ impl Builder<'_> {
         let model = self.model;
         let query = model.n_heads * model.head_dim;
         let result = self.wide(query, ELEMENT);
-        if kernel == AttentionKernel::Flash {
+        if kernel.is_fused() {
             let sums = self.tokens.product(&number(model.n_heads)).times(WIDE);
             let (one, two) = (name("attention"), name("log-sum-exp"));
             let work = self.flash(Pass::Forward);
