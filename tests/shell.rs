@@ -1,7 +1,7 @@
 //! The shell stays a shell: `scenario/` reads, `src/` asks and writes. What is computed lies in the crates below them.
 
 /// Lines of `src/` today, tests left out; lower it when the code gets shorter, raise it by a new verb, kind or table alone.
-const LINES_MAX: usize = 6_460;
+const LINES_MAX: usize = 6_470;
 /// Products and quotients in both today: conversions of units, shares and percentages. A formula is one more.
 const PRODUCTS_MAX: usize = 132;
 /// What only formulas and searches have.

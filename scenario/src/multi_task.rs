@@ -132,7 +132,7 @@ fn training(mut section: Section<'_>, has: &Has) -> (Execution, Vec<String>) {
     if !has.parameters {
         section.idle(&["zero"], "an operator with parameters");
     }
-    let recompute = recompute::read(&mut section, Recompute::Selective);
+    let recompute = recompute::read(&mut section, engine::recompute::Recompute::Selective);
     let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let forward_ratio = section.number("forward_ratio", 1.0 / 3.0, 0.01..=0.99);

@@ -101,7 +101,8 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
 fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), Failure> {
     let Some(is_strict) = scenario.strict_hull() else { return Ok(()) };
     let facts = &result.cost_model;
-    if facts.outside_hull_ratio < 0.005 {
+    // Where nothing was computed there is no share.
+    if facts.outside_hull_ratio.is_nan() || facts.outside_hull_ratio < 0.005 {
         return Ok(());
     }
     let share = format!(

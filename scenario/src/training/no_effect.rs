@@ -8,7 +8,7 @@ use hw::Format;
 use planner::train::search::space::Space;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::muon::TensorMode;
-use train::problem::{AttentionKernel, Dropout, Framework, GradientSync, Loss, Module, Recompute};
+use train::problem::{Dropout, Framework, GradientSync, Loss, Module, Recompute};
 use train::schedule::Placement;
 use train::{Problem, memory};
 

@@ -8,7 +8,6 @@ use planner::train::policy::{Allowed, Card};
 use planner::train::search::space::Objective;
 use planner::{Policy, Value};
 use toml_span::value::ValueInner;
-use train::layout::ContextExchange;
 
 use super::{PolicyChoice, compression, parallel};
 use crate::recompute;
@@ -112,11 +111,6 @@ fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compresse
 /// A count from 1, if the key is there.
 fn count(section: &mut Section<'_>, key: &'static str, most: u64) -> Option<u32> {
     section.has(key).then(|| u32::try_from(section.count(key, Some(1), 1..=most).0).expect("ranges are below 2^32"))
-}
-
-/// Which of some words a key has, if it is there.
-fn word(section: &mut Section<'_>, key: &'static str, words: &[&str]) -> Option<usize> {
-    section.has(key).then(|| section.word(key, 0, words))
 }
 
 /// Tells who watches which parameters a policy has, beside the keys of any policy.

@@ -178,20 +178,21 @@ impl Round {
 
 impl StepTable {
     /// Tabulates a deployment for batches of at most so many tokens and sampled tokens, at one end of the cost model's interval
-    /// or as expected.
+    /// or as expected. More sampled tokens than tokens are those of an engine whose limit is that of prompts alone (`SGLang`): they come on top.
     pub fn new(deployment: &ReplicaConfig<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
         let (tokens_max, sampled_max) = sizes_max;
         let kernels = deployment.kernels(cost);
         let writer = Writer::new(deployment, kernels.as_ref(), case);
-        let sampled = sampled_max.min(tokens_max).max(1) as usize;
+        let sampled = sampled_max.max(1) as usize;
+        let of_batch = if sampled_max > tokens_max { tokens_max.saturating_add(sampled_max) } else { tokens_max };
         let lanes = deployment.lanes();
-        let tokens = filled(tokens_max as usize, |m| writer.layers(m));
+        let tokens = filled(of_batch as usize, |m| writer.layers(m));
         let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
-        let exchanged = writer.sums_added(tokens_max as usize * lanes.ranks as usize);
+        let exchanged = writer.sums_added(of_batch as usize * lanes.ranks as usize);
         let head = filled(sampled, |n| writer.head(n));
         let prefill = Prefill::of(&writer, tokens_max, cost, case);
-        let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, tokens_max));
-        let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
+        let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, of_batch));
+        let decode = DecodeTicks::new(deployment, sampled_max.max(1), cost, case);
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let source = writer.source.get().max(decode.source);
         Self {

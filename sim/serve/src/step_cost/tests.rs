@@ -465,3 +465,18 @@ fn experts_that_are_filled_up_take_the_same_time_whatever_the_batch() {
     let read = bytes / cluster.gpu.memory_bandwidth.get();
     assert!(found > read, "{found} s, at least {read}");
 }
+
+#[test]
+fn sequences_beyond_a_limit_of_prompts_have_their_own_time() {
+    let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
+    let cost = Roofline::new(&cluster);
+    let deployment = ReplicaConfig::new(&model, &cluster, 1);
+    let of = |tokens_max| {
+        let table = StepTable::new(&deployment, (tokens_max, 1024), &cost, Case::Expected);
+        let load = StepLoad { n_decode: 1024, n_sampled: 1024, context: 1024 * 100, ..StepLoad::default() };
+        table.round(&load, std::iter::empty::<Placed>()).ticks
+    };
+    // `SGLang` limits prompts alone, so a batch of 1,024 that decode takes as long whatever the limit is.
+    let [small, large] = [of(64), of(8192)].map(|ticks| hw::real(ticks.get()));
+    assert!((small / large - 1.0).abs() < 1e-3, "{small} and {large}");
+}
