@@ -140,11 +140,7 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
 /// The same without a configuration: a stage as accelerate or the name of a file says it.
 pub(crate) fn without_file(job: &mut Job, stage: u64, filled: &Filled) {
     job.key(("parallel", "zero"), stage, "zero_stage, or the name of DeepSpeed's file");
-    job.word(
-        ("training", "gradient_dtype"),
-        if filled.half == "fp16" { "bf16" } else { "fp32" },
-        "DeepSpeed's default",
-    );
+    job.word(("training", "gradient_dtype"), "bf16", "DeepSpeed's default: 16 bits, as the model has");
     if stage < 3 {
         sync(job, (stage, false, filled.is_several));
     }
@@ -252,7 +248,8 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
     let words = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "bf16")];
-    let usual = if is_fp16 || narrow_masters(flags).is_some() { "bf16" } else { "fp32" };
+    // Gradients have the format of the model (`get_data_types`).
+    let usual = if is_fp16 || is_bf16 || auto.is_some() { "bf16" } else { "fp32" };
     let given = flags.find("data_types.grad_accum_dtype").is_some();
     let gradients = if given { flags.word("data_types.grad_accum_dtype", &words).unwrap_or(usual) } else { usual };
     job.word(("training", "gradient_dtype"), gradients, "data_types.grad_accum_dtype");
@@ -415,7 +412,22 @@ mod tests {
         let fp16 = "\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}";
         check(&format!("{fp16}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
         let off = both.replace("grads\": true", "grads\": false");
-        check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"fp32\""], &[]);
+        check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"bf16\""], &[]);
+    }
+
+    #[test]
+    fn gradients_have_the_format_of_the_model() {
+        // `get_data_types`: `grad_accum_dtype`, or the format of the model.
+        for stage in 0..4 {
+            let of = |format: &str| {
+                format!("\"{format}\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": {stage}}}")
+            };
+            for format in ["bf16", "fp16"] {
+                check(&of(format), &["gradient_dtype = \"bf16\""], &[]);
+                let wide = format!("{}, \"data_types\": {{\"grad_accum_dtype\": \"fp32\"}}", of(format));
+                check(&wide, &["gradient_dtype = \"fp32\""], &[]);
+            }
+        }
     }
 
     #[test]
