@@ -96,7 +96,7 @@ const ROWS: [(&str, [Judge; 3]); 57] = [
     ("execution.gradient_sync", [SAID, By(sync_torchtitan), By(sync_deepspeed)]),
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
-    ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch_deepspeed)]),
+    ("execution.framework", [By(megatron_core), By(pytorch), By(under_deepspeed)]),
     ("execution.unfused", [SAID, UNFUSED, UNFUSED]),
     ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
@@ -388,14 +388,17 @@ fn megatron_core(asked: &Asked<'_>) -> Fate {
 }
 
 fn pytorch(asked: &Asked<'_>) -> Fate {
-    of_framework(asked, "pytorch", asked.problem.execution.framework.torch().is_some())
+    of_framework(asked, "pytorch", matches!(asked.problem.execution.framework, Framework::Fsdp2(_)))
 }
 
 /// A script compiles, and no key of the configuration.
-fn pytorch_deepspeed(asked: &Asked<'_>) -> Fate {
+fn under_deepspeed(asked: &Asked<'_>) -> Fate {
     let is_compiled = asked.problem.execution.framework.torch().is_some_and(|modules| modules.compiled);
     let words = "The prediction has compiled modules (`training.compile`): the script has to compile the model, as `engine.compile()` does.";
-    if is_compiled { Fate::Told(words.to_owned()) } else { pytorch(asked) }
+    if is_compiled {
+        return Fate::Told(words.to_owned());
+    }
+    of_framework(asked, "deepspeed", matches!(asked.problem.execution.framework, Framework::DeepSpeed(_)))
 }
 
 fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
@@ -403,6 +406,7 @@ fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
         Framework::Formulas => "published formulas",
         Framework::MegatronCore => "Megatron-Core's kernels",
         Framework::Fsdp2(_) => "PyTorch's modules",
+        Framework::DeepSpeed(_) => "PyTorch's modules under DeepSpeed",
     };
     let words = format!("The prediction counts by {found}; `training.framework = \"{usual}\"` counts what runs here.");
     told(!is_usual, words)

@@ -282,7 +282,7 @@ fn no_loss(problem: &Problem) -> bool {
     let loss = problem.execution.loss;
     match problem.execution.framework {
         Framework::MegatronCore => false,
-        Framework::Fsdp2(_) => {
+        Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
             !matches!(loss, Loss::Unfused | Loss::Compiled) || loss == Loss::Compiled && problem.layout.tp > 1
         }
         Framework::Formulas => loss != Loss::Unfused,
@@ -309,7 +309,7 @@ fn no_slowdown(problem: &Problem) -> bool {
 /// Whether a format is given to a copy of parameters that PyTorch's modules do not have.
 fn has_no_copy(problem: &Problem) -> bool {
     let execution = &problem.execution;
-    execution.framework.torch().is_some() && execution.trains_weights() && execution.optimizer.master.is_some()
+    execution.framework.has_wide_parameters() && execution.trains_weights() && execution.optimizer.master.is_some()
 }
 
 fn no_narrow_part(problem: &Problem) -> bool {

@@ -136,7 +136,7 @@ fn gathers_logits(section: &mut Section<'_>, framework: Framework) -> bool {
 }
 
 /// Words of frameworks, by their position.
-const FRAMEWORKS: [&str; 3] = ["formulas", "megatron-core", "pytorch"];
+const FRAMEWORKS: [&str; 4] = ["formulas", "megatron-core", "pytorch", "deepspeed"];
 
 /// Whether a value of `training.framework`, as it stands in the file, names a framework whose steps have layers that differ.
 pub fn is_of_framework(value: &str) -> bool {
@@ -160,7 +160,7 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,
     };
-    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules)][word]
+    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)][word]
 }
 
 /// Reads `[overlap]`.

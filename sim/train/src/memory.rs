@@ -141,6 +141,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     };
     let of_adapters = of_adapters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()));
     let gradients = if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient;
+    let gradients = gradients * problem.gradients_on_device();
     let optimizer = optimizer * trained * execution.optimizer.on_device();
     States {
         parameters: Bytes::from_f64(parameters + of_adapters[0]),
@@ -372,6 +373,8 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
     )))
 }
 
+#[cfg(test)]
+mod deepspeed;
 #[cfg(test)]
 mod published;
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.degrees = [tp, 1, cp];
     sizes(&mut flags, &mut job, machine, sizes_of_step);
     let stage = stage(&mut flags, &mut job);
-    job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
+    of_engine(&mut job);
     if cp > 1 {
         job.word(("parallel", "exchange"), "ulysses", "sequence_parallel_size");
     }
@@ -60,6 +60,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.import(flags, machine)
 }
 
+/// Whose modules run, and who shares their states.
+pub(crate) fn of_engine(job: &mut Job) {
+    job.word(("training", "framework"), "deepspeed", "modules of PyTorch under DeepSpeed");
+}
+
 fn stage(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
     let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
     job.key(("parallel", "zero"), stage, "zero_optimization.stage");
@@ -69,7 +74,7 @@ fn stage(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
 /// Formats, states, and how gradients and parameters are exchanged.
 fn exchanges(flags: &mut Flags<'_>, job: &mut Job, (stage, is_several): (u64, bool)) {
     formats(flags, job);
-    states(flags, job, stage);
+    states(flags, job);
     offload(flags, job);
     const BEHIND: &str = "zero_optimization.overlap_comm";
     let is_behind = flags.is(BEHIND);
@@ -261,16 +266,11 @@ fn narrow_masters(flags: &Flags<'_>) -> Option<&'static str> {
     names.into_iter().find(|name| flags.is(name) && !is_auto(flags, name))
 }
 
-/// States of the optimizer in 16 bits. PyTorch's modules have no master weights beside their parameters.
-fn states(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+/// States of the optimizer in 16 bits.
+fn states(flags: &mut Flags<'_>, job: &mut Job) {
     const MOMENTS: &str = "bf16.bf16_optimizer_states";
-    match narrow_masters(flags) {
-        Some(name) if stage == 3 => {
-            flags
-                .not_modelled(name, "parameters of stage 3 are counted in 32 bits, with no master weights beside them");
-        }
-        Some(name) => job.word(("optimizer", "master"), "fp16", remark_of_masters(name)),
-        None => {}
+    if let Some(name) = narrow_masters(flags) {
+        job.word(("optimizer", "master"), "fp16", remark_of_masters(name));
     }
     if flags.is(MOMENTS) && !is_auto(flags, MOMENTS) {
         for moment in ["first_moment", "second_moment"] {
@@ -407,8 +407,7 @@ mod tests {
         let moments = ["gradient_dtype = \"bf16\"", "first_moment = \"bf16\"", "second_moment = \"bf16\""];
         check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &moments, &[]);
         check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
-        let named = ["`bf16.bf16_master_weights_and_grads true` is not modelled"];
-        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 3}}"), &moments, &named);
+        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 3}}"), &[moments[0], "master = \"fp16\""], &[]);
         let fp16 = "\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}";
         check(&format!("{fp16}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
         let off = both.replace("grads\": true", "grads\": false");
@@ -423,7 +422,7 @@ mod tests {
                 format!("\"{format}\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": {stage}}}")
             };
             for format in ["bf16", "fp16"] {
-                check(&of(format), &["gradient_dtype = \"bf16\""], &[]);
+                check(&of(format), &["gradient_dtype = \"bf16\"", "framework = \"deepspeed\""], &[]);
                 let wide = format!("{}, \"data_types\": {{\"grad_accum_dtype\": \"fp32\"}}", of(format));
                 check(&wide, &["gradient_dtype = \"fp32\""], &[]);
             }

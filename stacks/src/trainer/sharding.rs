@@ -246,21 +246,18 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
         engine::without_file(job, stage, &engine::Filled { half, is_several: step::accumulates(job), at });
         of_accelerate(flags, job);
     }
-    frameworks(flags, job, asked.trained);
+    frameworks(job, asked.trained);
 }
 
-/// Whose kernels count. With frozen weights, and with shares, ranks of the engine hold what PyTorch's modules do.
-fn frameworks(flags: &mut Flags<'_>, job: &mut Job, trained: Trained) {
-    let stage = job.zero().unwrap_or(0);
-    if trained == Trained::Adapters && stage < 3 {
+/// Whose modules hold the states. With frozen weights ranks of the engine hold what PyTorch's modules do.
+fn frameworks(job: &mut Job, trained: Trained) {
+    if trained == Trained::All {
+        return engine::of_engine(job);
+    }
+    if job.zero().unwrap_or(0) < 3 {
         job.key(("parallel", "zero"), 0, "frozen weights are shared by stage 3 alone");
     }
-    if trained == Trained::Adapters || stage >= 2 {
-        return job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
-    }
-    let what = "kernels of PyTorch modules that wait for the host are not counted beside ZeRO 0 or 1 of DeepSpeed";
-    let help = "give `--set training.framework=pytorch`, which counts them, and parameters in 32 bits";
-    flags.warn(Code::NotModelled, None, what, help);
+    job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
 }
 
 /// The stage without the file: accelerate's, or that of the file's name.
