@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 57] = [
+const ROWS: [(&str, [Judge; 3]); 58] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -119,6 +119,7 @@ const ROWS: [(&str, [Judge; 3]); 57] = [
     ("experts.dispatcher", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
     ("experts.fused", [SAID, FUSED, FUSED]),
     ("execution.offload", [OFFLOAD, OFFLOAD, OFFLOAD]),
+    ("execution.parameters_on_host", [PARAMETERS_ON_HOST, PARAMETERS_ON_HOST, SAID]),
     ("execution.fragmentation", [By(fragmentation), By(fragmentation), By(fragmentation)]),
     ("execution.host_overhead_per_layer", [By(host), By(host), By(host)]),
     ("launches.each", [SAID, SAID, SAID]),
@@ -226,6 +227,8 @@ const FUSED: Judge =
     Unsaid(|p| p.execution.experts.fused, "products of experts that are fused with what lies between them");
 const UNFUSED: Judge = Unsaid(|p| p.execution.unfused != Unfused::NONE, "kernels of Megatron-Core that are not fused");
 const OFFLOAD: Judge = Unsaid(|p| p.execution.offload > 0.0, "a share of all activations in host memory");
+const PARAMETERS_ON_HOST: Judge =
+    Unsaid(|p| p.execution.parameters_on_host, "shares of parameters in host memory (`training.parameters_on_host`)");
 const CAPTURED: Judge = Unsaid(
     |p| p.execution.launches.captured.attention || p.execution.launches.captured.router,
     "modules that CUDA graphs replay",
@@ -515,6 +518,7 @@ mod tests {
                 overlap,
                 experts,
                 offload,
+                parameters_on_host,
                 fragmentation,
                 host_overhead_per_layer,
                 launches,

@@ -195,6 +195,7 @@ const KEYS: [Key; 32] = [
     ),
     of_layout("overlap", "forward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
+    of_layout("training", "parameters_on_host", no_shares, "shares of parameters, which ZeRO 3 has"),
 ];
 
 /// What costs of passes, states and exchanges follow from, by section. `[cost.units]` gives passes their times, and none of the rest is counted.
@@ -242,6 +243,7 @@ const COSTS: [(&str, &[&str]); 6] = [
             "loss",
             "loss_parallel",
             "narrow_gather",
+            "parameters_on_host",
             "products",
         ],
     ),
@@ -378,6 +380,10 @@ fn no_gather(problem: &Problem) -> bool {
     let gathers = matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
     let follows = gathers && problem.layout.n_shards() > 1 && problem.execution.trains_weights();
     problem.execution.overlap.parameter_gather && !follows
+}
+
+fn no_shares(problem: &Problem) -> bool {
+    problem.execution.parameters_on_host && !problem.hosts_parameters()
 }
 
 fn no_prefetch(problem: &Problem) -> bool {

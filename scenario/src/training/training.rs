@@ -94,6 +94,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64) -> Training {
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
+        parameters_on_host: section.flag("parameters_on_host", false),
         fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
         ..Execution::default()

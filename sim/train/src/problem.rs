@@ -194,6 +194,8 @@ pub struct Execution {
     pub experts: ExpertTraffic,
     /// Share of activations that waits in host memory between forward and backward.
     pub offload: f64,
+    /// Whether a rank's shares of parameters lie in host memory between their uses (`offload_param` of DeepSpeed).
+    pub parameters_on_host: bool,
     /// Memory taken over memory asked for, for activations; at least 1.
     pub fragmentation: f64,
     /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
@@ -240,6 +242,7 @@ impl Default for Execution {
             overlap: Overlap::NONE,
             experts: ExpertTraffic::EVEN,
             offload: 0.0,
+            parameters_on_host: false,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
             launches: Launches::UNSEEN,
@@ -382,6 +385,12 @@ impl Problem {
             Zero::Gradients => !waits,
             Zero::Parameters => true,
         }
+    }
+
+    /// Whether a rank's shares of parameters come from the host for every pass: ZeRO 3 alone has shares.
+    pub fn hosts_parameters(&self) -> bool {
+        let execution = &self.execution;
+        execution.parameters_on_host && self.layout.zero == Zero::Parameters && execution.unit_times.is_none()
     }
 
     /// Share of a rank's shares of gradients that is on the device: with DeepSpeed's step on the host they go there as they are reduced (`partition_grads`).

@@ -76,6 +76,7 @@ fn exchanges(flags: &mut Flags<'_>, job: &mut Job, (stage, is_several): (u64, bo
     formats(flags, job);
     states(flags, job);
     offload(flags, job);
+    offload_parameters(flags, job, ("zero_optimization.offload_param.device", stage));
     const BEHIND: &str = "zero_optimization.overlap_comm";
     let is_behind = flags.is(BEHIND);
     if stage < 3 {
@@ -297,6 +298,23 @@ fn offload(flags: &mut Flags<'_>, job: &mut Job) {
     job.states_on_host(share, if is_older { OLDER } else { DEVICE });
 }
 
+/// Shares of parameters in the memory of the host, which stage 3 alone has.
+pub(crate) fn offload_parameters(flags: &mut Flags<'_>, job: &mut Job, (device, stage): (&'static str, u64)) {
+    match flags.text(device).as_deref() {
+        Some("cpu") if stage == 3 => parameters_on_host(job, device),
+        Some("cpu") => flags.not_modelled(device, "stage 3 alone has shares of parameters: they stay on the GPU"),
+        Some("nvme") => {
+            flags.not_modelled(device, "copies of parameters to a disk are not counted: they stay on the GPU")
+        }
+        _ => {}
+    }
+}
+
+/// The key of shares of parameters on the host.
+fn parameters_on_host(job: &mut Job, remark: &'static str) {
+    job.key(("training", "parameters_on_host"), true, remark);
+}
+
 /// bf16 has as many bytes as fp16, and is no word for masters.
 fn remark_of_masters(name: &str) -> &'static str {
     match name {
@@ -377,6 +395,7 @@ mod tests {
         assert!(!none.scenario.contains("offload_ratio"), "{}", none.scenario);
         for (parts, said) in [
             ("\"offload_optimizer\": {\"device\": \"nvme\"}", "offload_optimizer.device nvme` is not modelled"),
+            // Stage 2 has no shares of them.
             ("\"offload_param\": {\"device\": \"cpu\"}", "offload_param.device cpu` is not modelled"),
         ] {
             let found = found(&format!("{{\"train_batch_size\": 64, {}}}", of(parts)));

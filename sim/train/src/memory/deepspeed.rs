@@ -69,6 +69,10 @@ fn what_the_host_takes_leaves_the_device() {
     close(per_parameter(Zero::Parameters, 1.0, |_| ()), [2.0 / n, 0.0, 0.0]);
     // Whole gradients of stage 1 wait on the device for the end of a step.
     close(per_parameter(Zero::OptimizerStates, 1.0, |_| ()), [2.0, 2.0, 0.0]);
+    // With `cpu_offload_params` the largest layer alone is left: shares of two of 32 layers pass.
+    let hosted = |execution: &mut Execution| execution.parameters_on_host = true;
+    close(per_parameter(Zero::Parameters, 1.0, hosted), [2.0 / n * 2.0 / 32.0, 0.0, 0.0]);
+    close(per_parameter(Zero::Gradients, 1.0, hosted), [2.0, 0.0, 0.0]);
     // ZeRO-Offload++ leaves a share.
     close(per_parameter(Zero::Parameters, 0.75, |_| ()), [2.0 / n, 0.5 / n, 3.0 / n]);
 }
