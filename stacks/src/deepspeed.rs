@@ -1,6 +1,7 @@
 //! A plan as the JSON configuration of DeepSpeed.
 
 pub mod import;
+pub(crate) mod named;
 
 use hw::Dtype;
 use serde_json::json;

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
+use super::named::Named;
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
 use crate::shell::UNKNOWN;
@@ -143,9 +144,16 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
     Ok(flags.findings)
 }
 
-/// The same without a configuration: a stage as accelerate or the name of a file says it.
-pub(crate) fn without_file(job: &mut Job, stage: u64, filled: &Filled) {
+/// The same without a configuration: as accelerate or the name of a file says it.
+pub(crate) fn without_file(job: &mut Job, Named { stage, hosted }: Named, filled: &Filled) {
+    const OF_NAME: &str = "the name of DeepSpeed's file";
     job.key(("parallel", "zero"), stage, "zero_stage, or the name of DeepSpeed's file");
+    if hosted.has_states() {
+        job.states_on_host(1.0, OF_NAME);
+    }
+    if hosted.has_parameters() {
+        parameters_on_host(job, OF_NAME);
+    }
     job.word(("training", "gradient_dtype"), "bf16", "DeepSpeed's default: 16 bits, as the model has");
     if stage < 3 {
         sync(job, (stage, false, filled.is_several));
