@@ -1,6 +1,7 @@
 //! A plan as the JSON configuration of DeepSpeed.
 
 pub mod import;
+pub(crate) mod named;
 
 use hw::Dtype;
 use serde_json::json;
@@ -48,6 +49,9 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     if layout.zero == Zero::Parameters && !execution.overlap.forward_prefetch {
         config["zero_optimization"]["stage3_prefetch_bucket_size"] = json!(0);
+    }
+    if execution.parameters_on_host {
+        config["zero_optimization"]["offload_param"] = json!({ "device": "cpu" });
     }
     if layout.tp > 1 {
         config["tensor_parallel"] = json!({ "autotp_size": layout.tp });

@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 57] = [
+const ROWS: [(&str, [Judge; 3]); 58] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -96,7 +96,7 @@ const ROWS: [(&str, [Judge; 3]); 57] = [
     ("execution.gradient_sync", [SAID, By(sync_torchtitan), By(sync_deepspeed)]),
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
-    ("execution.framework", [By(megatron_core), By(pytorch), By(pytorch_deepspeed)]),
+    ("execution.framework", [By(megatron_core), By(pytorch), By(under_deepspeed)]),
     ("execution.unfused", [SAID, UNFUSED, UNFUSED]),
     ("execution.loss", [By(widened), By(compiled_loss), By(compiled_loss)]),
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
@@ -119,6 +119,7 @@ const ROWS: [(&str, [Judge; 3]); 57] = [
     ("experts.dispatcher", [SAID, ONCE_PER_NODE, ONCE_PER_NODE]),
     ("experts.fused", [SAID, FUSED, FUSED]),
     ("execution.offload", [OFFLOAD, OFFLOAD, OFFLOAD]),
+    ("execution.parameters_on_host", [PARAMETERS_ON_HOST, PARAMETERS_ON_HOST, SAID]),
     ("execution.fragmentation", [By(fragmentation), By(fragmentation), By(fragmentation)]),
     ("execution.host_overhead_per_layer", [By(host), By(host), By(host)]),
     ("launches.each", [SAID, SAID, SAID]),
@@ -226,6 +227,8 @@ const FUSED: Judge =
     Unsaid(|p| p.execution.experts.fused, "products of experts that are fused with what lies between them");
 const UNFUSED: Judge = Unsaid(|p| p.execution.unfused != Unfused::NONE, "kernels of Megatron-Core that are not fused");
 const OFFLOAD: Judge = Unsaid(|p| p.execution.offload > 0.0, "a share of all activations in host memory");
+const PARAMETERS_ON_HOST: Judge =
+    Unsaid(|p| p.execution.parameters_on_host, "shares of parameters in host memory (`training.parameters_on_host`)");
 const CAPTURED: Judge = Unsaid(
     |p| p.execution.launches.captured.attention || p.execution.launches.captured.router,
     "modules that CUDA graphs replay",
@@ -388,14 +391,17 @@ fn megatron_core(asked: &Asked<'_>) -> Fate {
 }
 
 fn pytorch(asked: &Asked<'_>) -> Fate {
-    of_framework(asked, "pytorch", asked.problem.execution.framework.torch().is_some())
+    of_framework(asked, "pytorch", matches!(asked.problem.execution.framework, Framework::Fsdp2(_)))
 }
 
 /// A script compiles, and no key of the configuration.
-fn pytorch_deepspeed(asked: &Asked<'_>) -> Fate {
+fn under_deepspeed(asked: &Asked<'_>) -> Fate {
     let is_compiled = asked.problem.execution.framework.torch().is_some_and(|modules| modules.compiled);
     let words = "The prediction has compiled modules (`training.compile`): the script has to compile the model, as `engine.compile()` does.";
-    if is_compiled { Fate::Told(words.to_owned()) } else { pytorch(asked) }
+    if is_compiled {
+        return Fate::Told(words.to_owned());
+    }
+    of_framework(asked, "deepspeed", matches!(asked.problem.execution.framework, Framework::DeepSpeed(_)))
 }
 
 fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
@@ -403,6 +409,7 @@ fn of_framework(asked: &Asked<'_>, usual: &str, is_usual: bool) -> Fate {
         Framework::Formulas => "published formulas",
         Framework::MegatronCore => "Megatron-Core's kernels",
         Framework::Fsdp2(_) => "PyTorch's modules",
+        Framework::DeepSpeed(_) => "PyTorch's modules under DeepSpeed",
     };
     let words = format!("The prediction counts by {found}; `training.framework = \"{usual}\"` counts what runs here.");
     told(!is_usual, words)
@@ -511,6 +518,7 @@ mod tests {
                 overlap,
                 experts,
                 offload,
+                parameters_on_host,
                 fragmentation,
                 host_overhead_per_layer,
                 launches,

@@ -62,6 +62,11 @@ impl Job {
         }
     }
 
+    /// Whether a key puts states of the optimizer there.
+    pub(crate) fn has_states_on_host(&self) -> bool {
+        self.keys.iter().any(|(section, name, ..)| (*section, *name) == ("optimizer", "offload_ratio"))
+    }
+
     /// The stage of ZeRO, where a key says it: the last one counts.
     pub(crate) fn zero(&self) -> Option<u64> {
         let of_zero = |(section, name, value, _): &(&str, &str, String, &str)| {

@@ -31,10 +31,7 @@ pub fn trained(model: Model, framework: Framework, predicting_layers: Option<u64
 
 /// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.
 pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
-    match framework {
-        Framework::Fsdp2(modules) => Framework::Fsdp2(TorchModules { in_pieces: overlap.tensor > 0.0, ..modules }),
-        other => other,
-    }
+    framework.with_modules(|modules| TorchModules { in_pieces: overlap.tensor > 0.0, ..modules })
 }
 
 /// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).

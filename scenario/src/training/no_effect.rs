@@ -195,6 +195,7 @@ const KEYS: [Key; 32] = [
     ),
     of_layout("overlap", "forward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
+    of_layout("training", "parameters_on_host", no_shares, "shares of parameters, which ZeRO 3 has"),
 ];
 
 /// What costs of passes, states and exchanges follow from, by section. `[cost.units]` gives passes their times, and none of the rest is counted.
@@ -242,6 +243,7 @@ const COSTS: [(&str, &[&str]); 6] = [
             "loss",
             "loss_parallel",
             "narrow_gather",
+            "parameters_on_host",
             "products",
         ],
     ),
@@ -282,7 +284,7 @@ fn no_loss(problem: &Problem) -> bool {
     let loss = problem.execution.loss;
     match problem.execution.framework {
         Framework::MegatronCore => false,
-        Framework::Fsdp2(_) => {
+        Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
             !matches!(loss, Loss::Unfused | Loss::Compiled) || loss == Loss::Compiled && problem.layout.tp > 1
         }
         Framework::Formulas => loss != Loss::Unfused,
@@ -309,7 +311,7 @@ fn no_slowdown(problem: &Problem) -> bool {
 /// Whether a format is given to a copy of parameters that PyTorch's modules do not have.
 fn has_no_copy(problem: &Problem) -> bool {
     let execution = &problem.execution;
-    execution.framework.torch().is_some() && execution.trains_weights() && execution.optimizer.master.is_some()
+    execution.framework.has_wide_parameters() && execution.trains_weights() && execution.optimizer.master.is_some()
 }
 
 fn no_narrow_part(problem: &Problem) -> bool {
@@ -378,6 +380,10 @@ fn no_gather(problem: &Problem) -> bool {
     let gathers = matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
     let follows = gathers && problem.layout.n_shards() > 1 && problem.execution.trains_weights();
     problem.execution.overlap.parameter_gather && !follows
+}
+
+fn no_shares(problem: &Problem) -> bool {
+    problem.execution.parameters_on_host && !problem.hosts_parameters()
 }
 
 fn no_prefetch(problem: &Problem) -> bool {

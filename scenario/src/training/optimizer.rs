@@ -47,8 +47,8 @@ fn master(section: &mut Section<'_>, training: &Training) -> Option<Dtype> {
     let master = section.one_of("master", Optimizer::ADAM.master, &MASTERS);
     let what = "`optimizer.master = \"none\"`: parameters in 16 bits are updated themselves";
     if master.is_some() {
-    } else if training.execution.framework == Framework::MegatronCore {
-        let help = "Megatron-Core keeps a master copy: allowed are fp32 and fp16; `framework = \"pytorch\"` has none";
+    } else if matches!(training.execution.framework, Framework::MegatronCore | Framework::DeepSpeed(_)) {
+        let help = "Megatron-Core and DeepSpeed keep a master copy: allowed are fp32 and fp16; `framework = \"pytorch\"` has none";
         section.refuse(Code::WrongOperation, at, what, help);
     } else if training.dtype == Dtype::Fp16 {
         let help = "fp16 is too coarse for updates, and nobody trains so: `training.dtype = \"bf16\"`";

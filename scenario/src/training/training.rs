@@ -98,6 +98,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
+        parameters_on_host: section.flag("parameters_on_host", false),
         fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
         ..Execution::default()
@@ -140,7 +141,7 @@ fn gathers_logits(section: &mut Section<'_>, framework: Framework) -> bool {
 }
 
 /// Words of frameworks, by their position.
-const FRAMEWORKS: [&str; 3] = ["formulas", "megatron-core", "pytorch"];
+const FRAMEWORKS: [&str; 4] = ["formulas", "megatron-core", "pytorch", "deepspeed"];
 
 /// Whether a value of `training.framework`, as it stands in the file, names a framework whose steps have layers that differ.
 pub fn is_of_framework(value: &str) -> bool {
@@ -164,7 +165,7 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,
     };
-    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules)][word]
+    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)][word]
 }
 
 /// Reads `[overlap]`.

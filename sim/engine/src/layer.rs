@@ -62,6 +62,9 @@ const MEGATRON_BUFFER_BYTES: f64 = 12.0;
 const MEGATRON_STEP_BYTES: f64 = 22.0;
 /// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, gradient 4.
 const FSDP_STEP_BYTES: f64 = 16.0;
+/// Of shards under DeepSpeed (`stage3.py`, `step`): norm of 16-bit gradients 2, their 32-bit copy 6, its scaling 8, gradient 4, and the copy into the
+/// 16-bit parameter 6.
+const DEEPSPEED_STEP_BYTES: f64 = 26.0;
 /// Repeats a list of operations `n` times.
 pub fn repeated(ops: &Ops, n: u32) -> Ops {
     if n == 0 { Vec::new() } else { ops.iter().map(|(op, count)| (op.clone(), count * n)).collect() }
@@ -381,7 +384,7 @@ fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
     let bytes = match shard.framework {
         Framework::Formulas => LOSS_BYTES_PER_LOGIT,
         Framework::MegatronCore => shard.loss.moved_per_logit(kind),
-        Framework::Fsdp2(_) => torch::loss_bytes_per_logit(shard, kind),
+        Framework::Fsdp2(_) | Framework::DeepSpeed(_) => torch::loss_bytes_per_logit(shard, kind),
     };
     (bytes > 0).then_some((Op::Elementwise { bytes: logits * bytes }, 1))
 }
@@ -446,6 +449,7 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64, states: f64
         Framework::Formulas => stepped * (STEP_BYTES + states),
         Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * (MEGATRON_STEP_BYTES + states),
         Framework::Fsdp2(_) => stepped * (FSDP_STEP_BYTES + states),
+        Framework::DeepSpeed(_) => stepped * (DEEPSPEED_STEP_BYTES + states),
     };
     vec![(Op::Elementwise { bytes: hw::whole(bytes) }, 1)]
 }

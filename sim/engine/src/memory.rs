@@ -301,7 +301,7 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
 pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
     match shard.framework {
         Framework::Formulas => 0,
-        Framework::MegatronCore | Framework::Fsdp2(_) => framework::graphs(shard, captured),
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => framework::graphs(shard, captured),
     }
 }
 
@@ -309,7 +309,9 @@ pub fn graph_bytes_per_token(shard: &Shard<'_>, captured: Captured) -> u64 {
 pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     match shard.framework {
         Framework::Formulas => Bytes::ZERO,
-        Framework::MegatronCore | Framework::Fsdp2(_) => framework::resident(shard, stages, gpu),
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
+            framework::resident(shard, stages, gpu)
+        }
     }
 }
 
@@ -347,7 +349,7 @@ pub fn gathered_elements(shard: &Shard<'_>, stages: &[Stage]) -> [u64; 2] {
 pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
     match shard.framework {
         Framework::Formulas => 0,
-        Framework::MegatronCore | Framework::Fsdp2(_) => framework::exchanged_heads(shard),
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => framework::exchanged_heads(shard),
     }
 }
 

@@ -45,15 +45,31 @@ pub enum Framework {
     MegatronCore,
     /// PyTorch modules under autograd with fully sharded parameters (torchtitan).
     Fsdp2(TorchModules),
+    /// The same modules under DeepSpeed's engine: parameters and gradients in 16 bits, and the master copy among the optimizer's states.
+    DeepSpeed(TorchModules),
 }
 
 impl Framework {
     /// How PyTorch's own modules run, where they do.
     pub const fn torch(self) -> Option<TorchModules> {
         match self {
-            Self::Fsdp2(modules) => Some(modules),
+            Self::Fsdp2(modules) | Self::DeepSpeed(modules) => Some(modules),
             Self::Formulas | Self::MegatronCore => None,
         }
+    }
+
+    /// The same with modules that run otherwise.
+    pub fn with_modules(self, change: impl Fn(TorchModules) -> TorchModules) -> Self {
+        match self {
+            Self::Fsdp2(modules) => Self::Fsdp2(change(modules)),
+            Self::DeepSpeed(modules) => Self::DeepSpeed(change(modules)),
+            Self::Formulas | Self::MegatronCore => self,
+        }
+    }
+
+    /// Whether trained parameters lie in 32 bits themselves. Elsewhere the master copy is a state of the optimizer.
+    pub const fn has_wide_parameters(self) -> bool {
+        matches!(self, Self::Fsdp2(_))
     }
 }
 
@@ -361,7 +377,7 @@ impl<'a> Shard<'a> {
     pub fn dropout(&self) -> Dropout {
         let has = match self.framework {
             Framework::Formulas => self.attention == AttentionKernel::Unfused,
-            Framework::MegatronCore | Framework::Fsdp2(_) => self.model.learned_positions,
+            Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => self.model.learned_positions,
         };
         self.given_dropout.unwrap_or(Dropout { attention: has, residual: has })
     }

@@ -23,7 +23,7 @@ use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, outside_layers, stages};
 use crate::units_in_use;
 
-/// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
+/// Layers whose offloaded activations or parameters a device holds while a pass makes or takes them: one is computed, one is copied.
 pub const LAYERS_IN_PASSING: u32 = 2;
 
 /// Model states that stay on a rank for the whole step.
@@ -126,6 +126,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     } else {
         sharded(Zero::Parameters) * element
     };
+    let parameters = parameters * parameters_on_device(problem, stages);
     // Copies stand beside the parameters, or in place of those that have some (`--fp8-param-gather`).
     let (copies, n_copied) = copied(problem, stages);
     let (parameters, copies) =
@@ -141,6 +142,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     };
     let of_adapters = of_adapters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()));
     let gradients = if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient;
+    let gradients = gradients * problem.gradients_on_device();
     let optimizer = optimizer * trained * execution.optimizer.on_device();
     States {
         parameters: Bytes::from_f64(parameters + of_adapters[0]),
@@ -148,6 +150,16 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         optimizer: Bytes::from_f64(optimizer + of_adapters[2]),
         in_use: units_in_use::of(problem, stages),
         copies: Bytes::from_f64(copies),
+    }
+}
+
+/// Share of a rank's parameters that is on the device: of those on the host two layers' are there.
+fn parameters_on_device(problem: &Problem, stages: &[Stage]) -> f64 {
+    let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
+    if problem.hosts_parameters() {
+        f64::from(LAYERS_IN_PASSING) / f64::from(n_layers.max(LAYERS_IN_PASSING))
+    } else {
+        1.0
     }
 }
 
@@ -372,6 +384,8 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
     )))
 }
 
+#[cfg(test)]
+mod deepspeed;
 #[cfg(test)]
 mod published;
 #[cfg(test)]

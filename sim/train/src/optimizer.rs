@@ -83,10 +83,11 @@ impl Optimizer {
         kernels: UpdateKernels::Fused,
     };
 
-    /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits.
+    /// Bytes that it keeps of a parameter, on device and host together. Sharded PyTorch modules have no other parameters than those in 32 bits, but
+    /// under DeepSpeed.
     pub fn bytes_per_parameter(&self, framework: Framework, rule: Rule) -> f64 {
         let [first, second] = self.moments.map(moment_bytes);
-        let copy = self.master.filter(|_| framework.torch().is_none());
+        let copy = self.master.filter(|_| !framework.has_wide_parameters());
         let master = copy.map_or(0.0, |copy| hw::real(copy.bytes()));
         master + first + if rule == Rule::Adam { second } else { 0.0 }
     }
@@ -115,9 +116,10 @@ impl Optimizer {
             }
         };
         let narrow = if self.master.is_none() { NARROW_OVER_WIDE } else { 1.0 };
-        let mut ops = match framework.torch() {
-            Some(_) => layer::sharded_step(stepped * self.on_device(), narrow, states),
-            None => layer::optimizer_step(framework, held, stepped * self.on_device(), states),
+        let mut ops = if framework.has_wide_parameters() {
+            layer::sharded_step(stepped * self.on_device(), narrow, states)
+        } else {
+            layer::optimizer_step(framework, held, stepped * self.on_device(), states)
         };
         if self.kernels == UpdateKernels::Foreach && framework.torch().is_some() {
             ops.push((Op::Elementwise { bytes: hw::whole(stepped * FOREACH_BYTES * narrow) }, 1));
@@ -131,11 +133,11 @@ impl Optimizer {
     /// Bytes of the parameter itself that a step reads and writes as it does the states. Sharded PyTorch modules update what they hold. Without a master copy
     /// the published formulas read the parameter besides, whose writing `optimizer_step` counts: two bytes, half of what is read and written.
     fn own_bytes(&self, framework: Framework) -> f64 {
-        match (framework.torch(), self.master) {
-            (Some(_), Some(_)) => hw::real(Dtype::Fp32.bytes()),
-            (Some(_), None) => PARAMETER_BYTES,
-            (None, Some(_)) => 0.0,
-            (None, None) => PARAMETER_BYTES / 2.0,
+        match (framework.has_wide_parameters(), self.master) {
+            (true, Some(_)) => hw::real(Dtype::Fp32.bytes()),
+            (true, None) => PARAMETER_BYTES,
+            (false, Some(_)) => 0.0,
+            (false, None) => PARAMETER_BYTES / 2.0,
         }
     }
 }

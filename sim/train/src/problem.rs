@@ -194,6 +194,8 @@ pub struct Execution {
     pub experts: ExpertTraffic,
     /// Share of activations that waits in host memory between forward and backward.
     pub offload: f64,
+    /// Whether a rank's shares of parameters lie in host memory between their uses (`offload_param` of DeepSpeed).
+    pub parameters_on_host: bool,
     /// Memory taken over memory asked for, for activations; at least 1.
     pub fragmentation: f64,
     /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
@@ -240,6 +242,7 @@ impl Default for Execution {
             overlap: Overlap::NONE,
             experts: ExpertTraffic::EVEN,
             offload: 0.0,
+            parameters_on_host: false,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
             launches: Launches::UNSEEN,
@@ -369,12 +372,14 @@ impl Problem {
         let execution = &self.execution;
         let is_sharded = self.layout.zero >= Zero::Gradients && self.layout.n_shards() > 1;
         let is_asked = execution.gradient_sync == GradientSync::AtEnd && execution.trains_weights();
-        is_asked && is_sharded && self.layout.pp == 1 && execution.framework.torch().is_some()
+        is_asked && is_sharded && self.layout.pp == 1 && matches!(execution.framework, Framework::Fsdp2(_))
     }
 
-    /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then.
+    /// Whether ranks keep shares of gradients. Where nothing is reduced before the end of a step, ZeRO 2 has them whole until then, but DeepSpeed's, which
+    /// keeps shares whether or not it reduces behind backward.
     pub fn shards_gradients(&self) -> bool {
-        let waits = self.gradient_sync() == GradientSync::AtEnd;
+        let is_engine = matches!(self.execution.framework, Framework::DeepSpeed(_));
+        let waits = self.gradient_sync() == GradientSync::AtEnd && !is_engine;
         match self.layout.zero {
             Zero::Off | Zero::OptimizerStates => false,
             Zero::Gradients => !waits,
@@ -382,12 +387,24 @@ impl Problem {
         }
     }
 
+    /// Whether a rank's shares of parameters come from the host for every pass: ZeRO 3 alone has shares.
+    pub fn hosts_parameters(&self) -> bool {
+        let execution = &self.execution;
+        execution.parameters_on_host && self.layout.zero == Zero::Parameters && execution.unit_times.is_none()
+    }
+
+    /// Share of a rank's shares of gradients that is on the device: with DeepSpeed's step on the host they go there as they are reduced (`partition_grads`).
+    pub fn gradients_on_device(&self) -> f64 {
+        let goes = matches!(self.execution.framework, Framework::DeepSpeed(_)) && self.shards_gradients();
+        if goes { self.execution.optimizer.on_device() } else { 1.0 }
+    }
+
     /// Format in which parameters are held. PyTorch's modules under mixed precision hold what they train in 32 bits; frozen weights, and parameters without a
-    /// master copy, have the format of the activations.
+    /// master copy or beside one (DeepSpeed), have the format of the activations.
     pub fn parameter_dtype(&self) -> Dtype {
         let execution = &self.execution;
-        let is_torch = execution.framework.torch().is_some();
-        let is_wide = is_torch && execution.trains_weights() && execution.optimizer.master.is_some();
+        let can_be = execution.framework.has_wide_parameters();
+        let is_wide = can_be && execution.trains_weights() && execution.optimizer.master.is_some();
         if is_wide { Dtype::Fp32 } else { self.dtype }
     }
 
@@ -398,16 +415,23 @@ impl Problem {
         if is_narrow { self.dtype } else { self.execution.gradient_dtype }
     }
 
-    /// Format in which PyTorch's modules reduce gradients: 32 bits, but where parameters have no master copy and nothing wider is asked for.
+    /// Format in which PyTorch's modules reduce gradients: 32 bits, but where parameters have no master copy and nothing wider is asked for. DeepSpeed
+    /// reduces them as it holds them.
     pub fn reduced_dtype(&self) -> Dtype {
         let execution = &self.execution;
+        if matches!(execution.framework, Framework::DeepSpeed(_)) {
+            return execution.gradient_dtype;
+        }
         let is_narrow = execution.optimizer.master.is_none() && execution.gradient_dtype != Dtype::Fp32;
         if is_narrow { self.dtype } else { Dtype::Fp32 }
     }
 
-    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast. Frozen weights are cut by ZeRO 3 alone.
+    /// Whether a rank of PyTorch's modules uses its parameters as they lie there: nothing is gathered, and nothing is cast. Frozen weights, and those of DeepSpeed,
+    /// are cut by ZeRO 3 alone.
     pub fn uses_parameters_in_place(&self) -> bool {
-        let is_whole = !self.execution.trains_weights() && self.layout.zero < Zero::Parameters;
+        let execution = &self.execution;
+        let can_be = !execution.trains_weights() || matches!(execution.framework, Framework::DeepSpeed(_));
+        let is_whole = can_be && self.layout.zero < Zero::Parameters;
         (is_whole || self.layout.n_shards() == 1) && self.parameter_dtype() == self.dtype
     }
 

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
+use super::named::Named;
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
 use crate::shell::UNKNOWN;
@@ -46,7 +47,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.degrees = [tp, 1, cp];
     sizes(&mut flags, &mut job, machine, sizes_of_step);
     let stage = stage(&mut flags, &mut job);
-    job.pytorch(&mut flags, u32::try_from(stage).expect("in range"));
+    of_engine(&mut job);
     if cp > 1 {
         job.word(("parallel", "exchange"), "ulysses", "sequence_parallel_size");
     }
@@ -60,6 +61,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     job.import(flags, machine)
 }
 
+/// Whose modules run, and who shares their states.
+pub(crate) fn of_engine(job: &mut Job) {
+    job.word(("training", "framework"), "deepspeed", "modules of PyTorch under DeepSpeed");
+}
+
 fn stage(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
     let stage = flags.count("zero_optimization.stage", 0..=3).unwrap_or(0);
     job.key(("parallel", "zero"), stage, "zero_optimization.stage");
@@ -69,8 +75,9 @@ fn stage(flags: &mut Flags<'_>, job: &mut Job) -> u64 {
 /// Formats, states, and how gradients and parameters are exchanged.
 fn exchanges(flags: &mut Flags<'_>, job: &mut Job, (stage, is_several): (u64, bool)) {
     formats(flags, job);
-    states(flags, job, stage);
+    states(flags, job);
     offload(flags, job);
+    offload_parameters(flags, job, ("zero_optimization.offload_param.device", stage));
     const BEHIND: &str = "zero_optimization.overlap_comm";
     let is_behind = flags.is(BEHIND);
     if stage < 3 {
@@ -137,14 +144,17 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
     Ok(flags.findings)
 }
 
-/// The same without a configuration: a stage as accelerate or the name of a file says it.
-pub(crate) fn without_file(job: &mut Job, stage: u64, filled: &Filled) {
+/// The same without a configuration: as accelerate or the name of a file says it.
+pub(crate) fn without_file(job: &mut Job, Named { stage, hosted }: Named, filled: &Filled) {
+    const OF_NAME: &str = "the name of DeepSpeed's file";
     job.key(("parallel", "zero"), stage, "zero_stage, or the name of DeepSpeed's file");
-    job.word(
-        ("training", "gradient_dtype"),
-        if filled.half == "fp16" { "bf16" } else { "fp32" },
-        "DeepSpeed's default",
-    );
+    if hosted.has_states() {
+        job.states_on_host(1.0, OF_NAME);
+    }
+    if hosted.has_parameters() {
+        parameters_on_host(job, OF_NAME);
+    }
+    job.word(("training", "gradient_dtype"), "bf16", "DeepSpeed's default: 16 bits, as the model has");
     if stage < 3 {
         sync(job, (stage, false, filled.is_several));
     }
@@ -252,7 +262,8 @@ fn formats(flags: &mut Flags<'_>, job: &mut Job) {
     }
     job.word(("training", "dtype"), if is_fp16 { "fp16" } else { "bf16" }, "bf16.enabled, fp16.enabled");
     let words = [("fp32", "fp32"), ("bf16", "bf16"), ("fp16", "bf16")];
-    let usual = if is_fp16 || narrow_masters(flags).is_some() { "bf16" } else { "fp32" };
+    // Gradients have the format of the model (`get_data_types`).
+    let usual = if is_fp16 || is_bf16 || auto.is_some() { "bf16" } else { "fp32" };
     let given = flags.find("data_types.grad_accum_dtype").is_some();
     let gradients = if given { flags.word("data_types.grad_accum_dtype", &words).unwrap_or(usual) } else { usual };
     job.word(("training", "gradient_dtype"), gradients, "data_types.grad_accum_dtype");
@@ -264,16 +275,11 @@ fn narrow_masters(flags: &Flags<'_>) -> Option<&'static str> {
     names.into_iter().find(|name| flags.is(name) && !is_auto(flags, name))
 }
 
-/// States of the optimizer in 16 bits. PyTorch's modules have no master weights beside their parameters.
-fn states(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+/// States of the optimizer in 16 bits.
+fn states(flags: &mut Flags<'_>, job: &mut Job) {
     const MOMENTS: &str = "bf16.bf16_optimizer_states";
-    match narrow_masters(flags) {
-        Some(name) if stage == 3 => {
-            flags
-                .not_modelled(name, "parameters of stage 3 are counted in 32 bits, with no master weights beside them");
-        }
-        Some(name) => job.word(("optimizer", "master"), "fp16", remark_of_masters(name)),
-        None => {}
+    if let Some(name) = narrow_masters(flags) {
+        job.word(("optimizer", "master"), "fp16", remark_of_masters(name));
     }
     if flags.is(MOMENTS) && !is_auto(flags, MOMENTS) {
         for moment in ["first_moment", "second_moment"] {
@@ -298,6 +304,23 @@ fn offload(flags: &mut Flags<'_>, job: &mut Job) {
     }
     let share = if flags.find(RATIO).is_some() { flags.number(RATIO).unwrap_or(1.0) } else { 1.0 };
     job.states_on_host(share, if is_older { OLDER } else { DEVICE });
+}
+
+/// Shares of parameters in the memory of the host, which stage 3 alone has.
+pub(crate) fn offload_parameters(flags: &mut Flags<'_>, job: &mut Job, (device, stage): (&'static str, u64)) {
+    match flags.text(device).as_deref() {
+        Some("cpu") if stage == 3 => parameters_on_host(job, device),
+        Some("cpu") => flags.not_modelled(device, "stage 3 alone has shares of parameters: they stay on the GPU"),
+        Some("nvme") => {
+            flags.not_modelled(device, "copies of parameters to a disk are not counted: they stay on the GPU")
+        }
+        _ => {}
+    }
+}
+
+/// The key of shares of parameters on the host.
+fn parameters_on_host(job: &mut Job, remark: &'static str) {
+    job.key(("training", "parameters_on_host"), true, remark);
 }
 
 /// bf16 has as many bytes as fp16, and is no word for masters.
@@ -380,6 +403,7 @@ mod tests {
         assert!(!none.scenario.contains("offload_ratio"), "{}", none.scenario);
         for (parts, said) in [
             ("\"offload_optimizer\": {\"device\": \"nvme\"}", "offload_optimizer.device nvme` is not modelled"),
+            // Stage 2 has no shares of them.
             ("\"offload_param\": {\"device\": \"cpu\"}", "offload_param.device cpu` is not modelled"),
         ] {
             let found = found(&format!("{{\"train_batch_size\": 64, {}}}", of(parts)));
@@ -410,12 +434,26 @@ mod tests {
         let moments = ["gradient_dtype = \"bf16\"", "first_moment = \"bf16\"", "second_moment = \"bf16\""];
         check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &moments, &[]);
         check(&format!("{both}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
-        let named = ["`bf16.bf16_master_weights_and_grads true` is not modelled"];
-        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 3}}"), &moments, &named);
+        check(&format!("{both}, \"zero_optimization\": {{\"stage\": 3}}"), &[moments[0], "master = \"fp16\""], &[]);
         let fp16 = "\"fp16\": {\"enabled\": true, \"fp16_master_weights_and_grads\": true}";
         check(&format!("{fp16}, \"zero_optimization\": {{\"stage\": 2}}"), &["master = \"fp16\""], &[]);
         let off = both.replace("grads\": true", "grads\": false");
-        check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"fp32\""], &[]);
+        check(&format!("{off}, \"zero_optimization\": {{\"stage\": 2}}"), &["gradient_dtype = \"bf16\""], &[]);
+    }
+
+    #[test]
+    fn gradients_have_the_format_of_the_model() {
+        // `get_data_types`: `grad_accum_dtype`, or the format of the model.
+        for stage in 0..4 {
+            let of = |format: &str| {
+                format!("\"{format}\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": {stage}}}")
+            };
+            for format in ["bf16", "fp16"] {
+                check(&of(format), &["gradient_dtype = \"bf16\"", "framework = \"deepspeed\""], &[]);
+                let wide = format!("{}, \"data_types\": {{\"grad_accum_dtype\": \"fp32\"}}", of(format));
+                check(&wide, &["gradient_dtype = \"fp32\""], &[]);
+            }
+        }
     }
 
     #[test]

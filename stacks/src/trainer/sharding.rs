@@ -6,6 +6,7 @@ use super::adapters::Trained;
 use super::{Dialect, is_on, step, word_of, words_of};
 use crate::Machine;
 use crate::deepspeed::import as engine;
+use crate::deepspeed::named::{Hosted, Named};
 use crate::flags::{Flags, words};
 use crate::job::Job;
 
@@ -176,7 +177,7 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
     job.word(("training", "framework"), "pytorch", "modules of Hugging Face or torchtune, one by one");
     replicas(flags, job, stage);
     if !is_all {
-        return;
+        return frozen_on_host(flags);
     }
     // Under FSDP accelerate widens what is trained (`accelerator.py`, "Upcasted low precision parameters"); torchtune does not.
     let is_widened = stage > 0 && asked.dialect != Dialect::Torchtune && half.is_some();
@@ -218,12 +219,24 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
     }
 }
 
-/// States of the optimizer on the host, where parameters are sent there too.
-fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
+/// The word that sends parameters, gradients and states of PyTorch's modules to the host.
+fn sent_to_host(flags: &mut Flags<'_>) -> Option<&'static str> {
     let lists = flags.text("fsdp").is_some_and(|value| words(&value).any(|word| word == "offload"));
     let named =
         ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
-    let Some(name) = named.or(lists.then_some("fsdp")) else { return };
+    named.or(lists.then_some("fsdp"))
+}
+
+/// Frozen weights stay on the GPU here, whatever a job says.
+fn frozen_on_host(flags: &mut Flags<'_>) {
+    if let Some(name) = sent_to_host(flags) {
+        flags.not_modelled(name, "frozen weights, adapters and their states are counted on the GPU");
+    }
+}
+
+/// States of the optimizer on the host, where parameters are sent there too.
+fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
+    let Some(name) = sent_to_host(flags) else { return };
     job.states_on_host(1.0, "fsdp_offload_params, fsdp_cpu_offload");
     flags
         .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
@@ -242,65 +255,69 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
             Err(finding) => flags.findings.push(finding),
         }
     } else {
-        let stage = stage_of_engine(flags, asked.machine, (bare.as_deref(), name));
-        engine::without_file(job, stage, &engine::Filled { half, is_several: step::accumulates(job), at });
-        of_accelerate(flags, job);
+        let named = without_file(flags, asked.machine, (bare.as_deref(), name));
+        engine::without_file(job, named, &engine::Filled { half, is_several: step::accumulates(job), at });
+        of_accelerate(flags, job, named.stage);
     }
-    frameworks(flags, job, asked.trained);
+    if asked.trained == Trained::Adapters && job.has_states_on_host() {
+        let what = "the optimizer on the host is not modelled beside adapters";
+        flags.warn(Code::NotModelled, flags.at(name), what, "states of adapters are counted on the GPU");
+    }
+    frameworks(job, asked.trained);
 }
 
-/// Whose kernels count. With frozen weights, and with shares, ranks of the engine hold what PyTorch's modules do.
-fn frameworks(flags: &mut Flags<'_>, job: &mut Job, trained: Trained) {
-    let stage = job.zero().unwrap_or(0);
-    if trained == Trained::Adapters && stage < 3 {
+/// Whose modules hold the states. With frozen weights ranks of the engine hold what PyTorch's modules do.
+fn frameworks(job: &mut Job, trained: Trained) {
+    if trained == Trained::All {
+        return engine::of_engine(job);
+    }
+    if job.zero().unwrap_or(0) < 3 {
         job.key(("parallel", "zero"), 0, "frozen weights are shared by stage 3 alone");
     }
-    if trained == Trained::Adapters || stage >= 2 {
-        return job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
-    }
-    let what = "kernels of PyTorch modules that wait for the host are not counted beside ZeRO 0 or 1 of DeepSpeed";
-    let help = "give `--set training.framework=pytorch`, which counts them, and parameters in 32 bits";
-    flags.warn(Code::NotModelled, None, what, help);
+    job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
 }
 
-/// The stage without the file: accelerate's, or that of the file's name.
-fn stage_of_engine(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Option<&str>, &str)) -> u64 {
+/// What is known without the file: accelerate's stage, or what the file's name says.
+fn without_file(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Option<&str>, &str)) -> Named {
+    let of_name = file.and_then(Named::of);
+    let hosted = of_name.map_or(Hosted::Nothing, |named| named.hosted);
+    let of_stage = |stage| Named { stage, hosted };
     if flags.find("zero_stage").is_some() {
-        return flags.count("zero_stage", 0..=3).unwrap_or(2);
+        return of_stage(flags.count("zero_stage", 0..=3).unwrap_or(USUAL_STAGE));
     }
     if machine.states(&["parallel.zero"]) {
-        return 2;
+        return of_stage(of_name.map_or(USUAL_STAGE, |named| named.stage));
     }
-    let of_name = file.and_then(|file| {
-        let lower = file.to_lowercase();
-        let digit = ["zero", "stage", "z"].into_iter().find_map(|mark| {
-            let rest = lower.split_once(mark)?.1.trim_start_matches(['_', '-']);
-            rest.chars().next()?.to_digit(10)
-        });
-        digit.filter(|stage| *stage <= 3)
-    });
     let at = flags.at(name);
     if file.is_none() && ["use_deepspeed", "distributed_type"].contains(&name) {
         let what = format!("nothing says the stage of ZeRO: {USUAL_STAGE}, accelerate's own, is taken");
         flags.warn(Code::MissingFlag, at, what, "give `--zero_stage`, or `--set parallel.zero=3`");
-        return USUAL_STAGE;
+        return of_stage(USUAL_STAGE);
     }
     let shown = file.unwrap_or("the configuration of DeepSpeed");
-    if let Some(stage) = of_name {
-        let what = format!("`{shown}` does not lie beside this file: ZeRO {stage} is taken, as its name says");
+    if let Some(named) = of_name {
+        let (stage, hosted) = (named.stage, named.hosted.words());
+        let what = format!("`{shown}` does not lie beside this file: ZeRO {stage}{hosted} is taken, as its name says");
         flags.findings.push(Finding::warning(Code::MissingFlag, at, what).help("put it into the same folder"));
-        return stage.into();
+        return named;
     }
     let what = format!("`{shown}` is not read, and nothing says the stage of ZeRO");
     flags.refuse(Code::MissingFlag, at, what, "put the file into the same folder, or give `--set parallel.zero=2`");
-    2
+    of_stage(USUAL_STAGE)
 }
 
-/// States on the host by accelerate's own words.
-fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job) {
-    if flags.text("offload_optimizer_device").is_some_and(|word| word == "cpu") {
-        job.states_on_host(1.0, "offload_optimizer_device");
+/// What lies on the host by accelerate's own words.
+fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+    const STATES: &str = "offload_optimizer_device";
+    const PARAMETERS: &str = "offload_param_device";
+    match flags.text(STATES).as_deref() {
+        Some("cpu") => job.states_on_host(1.0, STATES),
+        Some("nvme") => {
+            flags.not_modelled(STATES, "copies of the optimizer to a disk are not counted: it stays on the GPU")
+        }
+        _ => {}
     }
+    engine::offload_parameters(flags, job, (PARAMETERS, stage));
 }
 
 /// Adam of any kernel, or another rule.

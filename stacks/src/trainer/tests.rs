@@ -248,3 +248,41 @@ fn programs_pack_frozen_weights_as_they_do_by_themselves() {
         assert!(said(&found).contains(&what), "{more}: {:?}", said(&found));
     }
 }
+
+#[test]
+fn engines_hold_sixteen_bits_and_what_names_of_files_say_of_the_host() {
+    let of = |file: &str| LLAMA_FACTORY.replace("ds_z3.json", file);
+    for (file, has, has_not) in [
+        ("ds_z3.json", &["zero = 3"][..], &["offload_ratio", "parameters_on_host"][..]),
+        ("ds_z2_offload_config.json", &["zero = 2", "offload_ratio = 1"], &["parameters_on_host"]),
+        ("ds_z3_offload_config.json", &["zero = 3", "offload_ratio = 1", "parameters_on_host = true"], &[]),
+        ("zero3_bf16_cpuoffload_params.json", &["zero = 3", "parameters_on_host = true"], &["offload_ratio"]),
+    ] {
+        let found = check(&of(file), &[], has);
+        for line in ["framework = \"deepspeed\"", "gradient_dtype = \"bf16\""] {
+            assert!(found.scenario.contains(line), "{file}: {}", found.scenario);
+        }
+        for line in has_not {
+            assert!(!found.scenario.contains(line), "{file}: {}", found.scenario);
+        }
+    }
+    let found = check(&of("ds_z3_offload_config.json"), &[], &[]);
+    let words = "ZeRO 3 with optimizer and parameters on the host is taken, as its name says";
+    assert!(said(&found).iter().any(|what| what.contains(words)), "{:?}", said(&found));
+}
+
+#[test]
+fn a_host_beside_adapters_is_named() {
+    let torchtune = TORCHTUNE.replace("llama3_1.llama3_1_8b", "llama3_1.lora_llama3_1_8b") + "fsdp_cpu_offload: True\n";
+    let axolotl = format!("{AXOLOTL}fsdp_config:\n  fsdp_offload_params: true\n");
+    for (text, name) in [(torchtune, "fsdp_cpu_offload"), (axolotl, "fsdp_offload_params")] {
+        let found = check(&text, &["cluster.nodes=1", "cluster.gpus_per_node=8"], &["trains = \"adapters\""]);
+        let named = said(&found).iter().any(|what| what.contains(name) && what.contains("is not modelled"));
+        assert!(named && !found.scenario.contains("offload_ratio"), "{name}: {:?}", said(&found));
+    }
+    let engine = LLAMA_FACTORY.replace("ds_z3.json", "ds_z3_offload_config.json");
+    let found =
+        check(&engine.replace("finetuning_type full", "finetuning_type lora"), &[], &["parameters_on_host = true"]);
+    let words = "the optimizer on the host is not modelled beside adapters";
+    assert!(said(&found).contains(&words) && !found.scenario.contains("offload_ratio"), "{:?}", said(&found));
+}

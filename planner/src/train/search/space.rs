@@ -118,7 +118,7 @@ pub fn layers(n_layers: u32, n_stages: u32, [embedding, head]: [u32; 2]) -> Opti
 fn recompute(problem: &Problem) -> Vec<Recompute> {
     let cheap = match problem.execution.framework {
         Framework::MegatronCore => Recompute::Modules(Modules::cheap(&problem.model)),
-        Framework::Formulas | Framework::Fsdp2(_) => Recompute::Selective,
+        Framework::Formulas | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => Recompute::Selective,
     };
     vec![Recompute::Off, cheap, Recompute::Full]
 }

@@ -46,7 +46,7 @@ pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
     // writes all values anew, as attention's backward reads them, and multiplies groups in 16 bits (`deepseek_v4_hybrid_attention.py`).
     let rotated = match writer.shard.framework {
         Framework::Formulas => compressed.rope_dim,
-        Framework::MegatronCore | Framework::Fsdp2(_) => {
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
             writer.enter(writer.shard.dtype.into());
             model.head_dim
         }
@@ -116,7 +116,7 @@ pub(super) fn latent_parts_copied(writer: &mut Writer<'_>, latent: LatentAttenti
             let elements = (writer.tokens * n_heads * width).div_ceil(writer.cut);
             writer.moves(elements, [shard.dtype.bytes(); 2]);
         }
-        Framework::MegatronCore | Framework::Fsdp2(_) => {
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
             writer.elementwise(2 * n_heads * (2 * (nope_dim + rope_dim) + value_dim));
         }
     }

@@ -15,7 +15,7 @@ use hw::{Format, GroupShape};
 use super::{Writer, after_attention};
 use crate::frozen::Frozen;
 use crate::loss::Loss;
-use crate::shard::{AdaptedProducts, Adapters, Casts, Framework, Shard, TorchModules};
+use crate::shard::{AdaptedProducts, Adapters, Casts, Shard, TorchModules};
 use crate::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes moved per element that is made narrow: read for the largest value, read again, written.
@@ -177,14 +177,12 @@ pub(super) fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
 
 /// The same shard as its output head runs, whose products stay wide (torchao, `filter_fqns`), and whose weights do (bitsandbytes leaves `lm_head` out).
 pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
-    match shard.framework {
-        Framework::Fsdp2(modules) => {
-            let framework = Framework::Fsdp2(TorchModules { casts: Casts::Off, ..modules });
-            let adapters = shard.adapters.map(|adapters| Adapters { frozen: Frozen::Same, ..adapters });
-            Shard { framework, adapters, ..*shard }
-        }
-        Framework::Formulas | Framework::MegatronCore => *shard,
+    if shard.framework.torch().is_none() {
+        return *shard;
     }
+    let framework = shard.framework.with_modules(|modules| TorchModules { casts: Casts::Off, ..modules });
+    let adapters = shard.adapters.map(|adapters| Adapters { frozen: Frozen::Same, ..adapters });
+    Shard { framework, adapters, ..*shard }
 }
 
 /// What sharded modules do with the gradients of a backward. Gradients that wait for the last micro-batch are added up whole in the format in which they are
@@ -317,6 +315,7 @@ pub(super) fn tensor_exchange(
 mod tests {
     use super::*;
     use crate::formats::Formats;
+    use crate::shard::Framework;
     use crate::stage::Stage;
     use hw::Dtype;
 

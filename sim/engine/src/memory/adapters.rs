@@ -6,7 +6,7 @@
 use super::sizes::{HALF, cut};
 use super::{Layer, parts_of_layers, stage_parameters};
 use crate::model::OutputGate;
-use crate::shard::{AdaptedProducts, Adapters, Framework, Shard};
+use crate::shard::{AdaptedProducts, Adapters, Shard};
 use crate::stage::Stage;
 
 /// Bytes of an element in 32 bits, and of dropout's mask.
@@ -134,7 +134,7 @@ fn kept_of(shard: &Shard<'_>, adapters: Adapters, beside: AdaptedProducts, width
 /// What backward of an adapter beside the last product holds of that product's input, bytes per token: the product's gradient of it and, of single kernels,
 /// two of the adapter's before and behind a cast or dropout.
 pub(super) fn backward(shard: &Shard<'_>) -> u64 {
-    let Framework::Fsdp2(modules) = shard.framework else { return 0 };
+    let Some(modules) = shard.framework.torch() else { return 0 };
     let Some(adapters) = shard.adapters.filter(|adapters| adapters.beside.has(AdaptedProducts::DOWN)) else { return 0 };
     let of_adapter = match (modules.compiled, adapters.is_wide, adapters.drops) {
         (true, ..) | (false, false, false) => HALF,
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::frozen::Frozen;
     use crate::recompute::Recompute;
-    use crate::shard::{Casts, TorchModules};
+    use crate::shard::{Casts, Framework, TorchModules};
     use hw::Dtype;
 
     const WHOLE: Stage = Stage { n_dense: 32, first: true, last: true, ..Stage::NONE };

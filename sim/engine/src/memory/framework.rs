@@ -256,11 +256,12 @@ fn compressed_attention(shard: &Shard<'_>, compressed: CompressedAttention) -> (
 
 /// A dense feed-forward: what the first product writes, and what the second reads.
 fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
-    let factors: u64 = match (shard.model.gated, shard.framework) {
+    let are_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
+    let factors: u64 = match (shard.model.gated, are_single) {
         (false, _) => 1,
         // Single kernels keep what the activation function writes; a compiled layer makes it again.
-        (true, Framework::Fsdp2(modules)) if !modules.compiled => 3,
-        (true, _) => 2,
+        (true, true) => 3,
+        (true, false) => 2,
     };
     let wide = cut(shard, HALF * intermediate);
     // The result of the function and its product with the other half.

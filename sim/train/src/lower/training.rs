@@ -21,6 +21,7 @@ mod chains;
 mod compressed;
 mod durations;
 mod exchange;
+mod hosted;
 pub(crate) mod hybrid;
 mod known;
 mod lanes;

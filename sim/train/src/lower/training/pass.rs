@@ -120,6 +120,7 @@ impl Builder<'_> {
         if frame.content.barrier {
             self.barrier(frame, column);
         }
+        self.fetch(frame, column, PassKind::Forward);
         let gathered = self.gather(frame, column, 0);
         let forward_only = frame.content.forward_only;
         let role = if forward_only { Role::Recompute } else { Role::Forward };
@@ -259,7 +260,14 @@ impl Builder<'_> {
         Some(copy)
     }
 
-    fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: u64, preds: &[TaskId]) -> TaskId {
+    pub(super) fn copy(
+        &mut self,
+        frame: &Frame<'_>,
+        lane: LaneId,
+        kind: CopyKind,
+        bytes: u64,
+        preds: &[TaskId],
+    ) -> TaskId {
         let op = self.op(Op::Copy { kind, bytes });
         let stream = if kind == CopyKind::HostToDevice { Stream::HostToDevice } else { Stream::DeviceToHost };
         let task = Task { op, lane, stream, role: Role::Offload, micro_batch: frame.slot.micro_batch, meeting: None };
@@ -337,6 +345,7 @@ impl Builder<'_> {
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
         let in_pieces = (early || is_last && makes_gradients) && problem.gradient_sync() != GradientSync::AtEnd;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
+        self.fetch(frame, column, kind);
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         // What streams back starts with the backward, not before the slots ahead of it have ended.
         let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();

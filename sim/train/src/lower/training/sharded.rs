@@ -94,7 +94,7 @@ impl Builder<'_> {
         let held = self.held_by(problem, frame.pp);
         self.effect(end, Moment::End, self.sharded.whole, -self.whole_bytes(frame));
         let made = memory::states(problem, &held).gradients;
-        if made == Bytes::ZERO || self.added_up(frame, &held, end).waits() {
+        if self.added_up(frame, &held, end).waits() {
             return;
         }
         if !std::mem::replace(&mut self.has_gradients[lane.index()], true) {
