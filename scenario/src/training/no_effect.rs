@@ -41,7 +41,7 @@ enum HangsOn {
     Layout,
 }
 
-const KEYS: [Key; 32] = [
+const KEYS: [Key; 33] = [
     of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),

@@ -13,6 +13,15 @@ const N_RANKS: u32 = 8;
 
 /// Parameters, gradients and states of a rank, in bytes for each parameter of the model.
 fn per_parameter(zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)) -> [f64; 3] {
+    let problem = problem("llama-3.1-8b", zero, share_on_host, change);
+    let held = stages(&problem);
+    let all = stage_parameters(&problem.shard(), &held[0]).0;
+    let states = states(&problem, &held);
+    assert_eq!((states.in_use, states.copies), (Bytes::ZERO, Bytes::ZERO));
+    [states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.as_f64() / all)
+}
+
+fn problem(model: &str, zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)) -> Problem {
     let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
     let modules = TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
     let on_host = (share_on_host > 0.0).then_some(OnHost { share: share_on_host, bytes_per_second: 50e9 });
@@ -23,8 +32,8 @@ fn per_parameter(zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)
         ..Execution::default()
     };
     change(&mut execution);
-    let problem = Problem {
-        model: engine::model::embedded("llama-3.1-8b").expect("embedded"),
+    Problem {
+        model: engine::model::embedded(model).expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, 1, N_RANKS),
         layout: Layout::data_and_context(N_RANKS, 1, zero, ContextExchange::Ring),
         workload: Workload { batch_size: 8, lengths: vec![8192; 8], source: "test".to_owned() },
@@ -34,12 +43,7 @@ fn per_parameter(zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)
         schedule: crate::schedule::named("1f1b").expect("listed"),
         reserved_memory: Bytes::ZERO,
         seed: 1,
-    };
-    let held = stages(&problem);
-    let all = stage_parameters(&problem.shard(), &held[0]).0;
-    let states = states(&problem, &held);
-    assert_eq!((states.in_use, states.copies), (Bytes::ZERO, Bytes::ZERO));
-    [states.parameters, states.gradients, states.optimizer].map(|bytes| bytes.as_f64() / all)
+    }
 }
 
 fn close(found: [f64; 3], expected: [f64; 3]) {
@@ -84,4 +88,22 @@ fn formats_are_those_that_are_asked_for() {
     close(per_parameter(Zero::Parameters, 0.0, wide), [2.0 / n, 4.0 / n, 12.0 / n]);
     let narrow = |execution: &mut Execution| execution.optimizer.master = Some(hw::Dtype::Fp16);
     close(per_parameter(Zero::Parameters, 0.0, narrow), [2.0 / n, 2.0 / n, 10.0 / n]);
+}
+
+#[test]
+fn seventy_billion_parameters_fit_eight_cards_with_the_optimizer_on_the_host() {
+    let of = |share_on_host, hosted| {
+        problem("llama-3-70b", Zero::Parameters, share_on_host, |execution| {
+            execution.recompute = crate::problem::Recompute::Full;
+            execution.parameters_on_host = hosted;
+        })
+    };
+    assert!(fits(&of(0.0, false)).is_err(), "16 bytes of 70.6 billion are 141 GB for each of eight");
+    for hosted in [false, true] {
+        assert!(token_capacity(&of(1.0, hosted)) > 4096, "{hosted}");
+    }
+    // 16.4 GiB of two bytes for each parameter.
+    let problem = of(1.0, false);
+    let gib = states(&problem, &stages(&problem)).total().as_f64() / hw::GIB;
+    assert!((gib - 70.55e9 * 2.0 / 8.0 / hw::GIB).abs() < 0.05, "{gib}");
 }
