@@ -340,7 +340,9 @@ fn fused_experts_are_faster_where_there_are_kernels_and_idle_elsewhere() {
 #[test]
 fn kernels_that_are_not_fused_take_time_and_say_where_there_are_none() {
     let text = |model: &str, framework: &str, unfused: &str| {
-        let training = format!("[training]\nframework = \"{framework}\"\nrecompute = \"full\"\n{unfused}\n");
+        let training = format!(
+            "[training]\nframework = \"{framework}\"\nrecompute = \"full\"\ngradient_dtype = \"bf16\"\n{unfused}\n"
+        );
         with(&[
             ("llama-3-8b", model),
             ("tp = 2", if model.starts_with("qwen") { "ep = 8" } else { "tp = 2" }),

@@ -135,7 +135,7 @@ fn parameters_in_sixteen_bits_without_a_master_copy_take_half_of_all_states() {
 fn updates_in_sixteen_bits_are_refused_where_nobody_makes_them() {
     let pure = "master = \"none\"";
     for (text, help) in [
-        (text("zero = 1\n", pure), "Megatron-Core keeps a master copy"),
+        (text("zero = 1\n", pure), "Megatron-Core and DeepSpeed keep a master copy"),
         (of_pytorch(pure).replace("[training]", "[training]\ndtype = \"fp16\""), "fp16 is too coarse"),
     ] {
         let (scenario, findings) = checked(text);
@@ -154,9 +154,9 @@ fn frozen_weights_have_sixteen_bits_in_every_framework() {
     };
     for framework in ["formulas", "megatron-core", "pytorch"] {
         let text = |parallel: &str| text(parallel, lora).replace("megatron-core", framework);
-        // Two bytes of each, or an eighth of them; PyTorch's adapters are a quarter of a per cent besides.
-        assert!((of(&text("zero = 0\n")) - 2.0).abs() < 6e-3, "{framework}");
-        assert!((of(&text("zero = 3\n")) - 0.25).abs() < 1e-3, "{framework}");
+        // Two bytes of each, or an eighth of them; PyTorch's adapters are a few thousandths besides.
+        let [whole, cut] = ["zero = 0\n", "zero = 3\n"].map(|parallel| of(&text(parallel)));
+        assert!((whole / 2.0 - 1.0).abs() < 6e-3 && (cut / 0.25 - 1.0).abs() < 6e-3, "{framework}: {whole}, {cut}");
     }
     // 8.03 billion parameters in 16 bits are 15.0 GiB: one card of 40 GiB holds them beside a sequence (litgpt on an A100: 21.3 GB for Llama 2 7B).
     let alone = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-2-7b\"\n[cluster]\ngpu = \"a100-sxm-40g\"\n\
@@ -263,7 +263,9 @@ fn groups_that_hold_all_states_hold_more_and_gather_inside_of_them() {
     // Eight ranks hold the same parameters: four on either node. Between slow nodes a shard of a quarter is reduced there and back, where two gathers and a
     // reduction of an eighth each went.
     let slow = "nic_gb_per_s = 5.0\n[parallel]";
-    let of = |parallel: &str| scenario_of(&text(parallel, "").replace("[parallel]", slow));
+    let narrow = "[training]\ngradient_dtype = \"bf16\"";
+    let of =
+        |parallel: &str| scenario_of(&text(parallel, "").replace("[parallel]", slow).replace("[training]", narrow));
     let [whole, twice] = ["zero = 3\n", "zero = 3\nreplicate = 2\n"].map(of);
     close(state_bytes(&twice), 2.0 * state_bytes(&whole));
     assert!(step_s(&twice) < step_s(&whole), "gathers stay inside a node");

@@ -252,7 +252,7 @@ fn an_overlap_of_experts_that_exchange_nothing_changes_nothing() {
     let step = |overlap: f64| {
         let text = format!(
             "kind = \"training\"\n[model]\nname = \"mixtral-8x7b\"\n[cluster]\ngpu = \"gb300\"\nnodes = 4\ngpus_per_node = 8\n\
-             [parallel]\nzero = 1\n[overlap]\nexpert = {overlap:?}\n[training]\nframework = \"megatron-core\"\nbatch_size = 64\n\
+             [parallel]\nzero = 1\n[overlap]\nexpert = {overlap:?}\n[training]\nframework = \"megatron-core\"\ngradient_dtype = \"bf16\"\nbatch_size = 64\n\
              bucket_tokens = 4096\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
         );
         of_text(&text).expect("a good scenario")["iteration_time_s"]

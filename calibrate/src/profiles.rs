@@ -160,10 +160,8 @@ fn with_measured_on_hopper(profile: &mut Profile, card: &str, (framework, attent
 /// Without such a profile.
 pub fn of_lender(name: &str) -> Profile {
     let card = of_gpu(name).and_then(|_| hw::catalog::gpu(name));
-    card.map_or_else(
-        || parsed(name).expect("shipped").clone(),
-        |gpu| training(&gpu, Framework::MegatronCore, AttentionKernel::Flash),
-    )
+    let Some(gpu) = card else { return parsed(name).expect("shipped").clone() };
+    training(&gpu, Framework::MegatronCore, AttentionKernel::Flash)
 }
 
 /// The engine whose tables have products by the library of training.
@@ -186,8 +184,7 @@ fn with_narrow_heads(profile: &mut Profile) {
     }
 }
 
-/// The card that is nearest to another one in the shape of its efficiency. B300 and the GPUs of racks are B200 with other
-/// memory and links.
+/// The card that is nearest to another one in the shape of its efficiency. B300 and the GPUs of racks are B200 with other memory and links.
 fn neighbour(card: &str) -> &'static str {
     match card {
         "h200-sxm" => "h100-sxm",

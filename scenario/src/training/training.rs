@@ -45,6 +45,9 @@ pub struct Training {
 /// Most sequences of all steps together: a plan holds each with its place.
 const SEQUENCES_MAX: u64 = 10_000_000;
 
+/// Formats of gradients.
+const GRADIENTS: [(&str, Dtype); 2] = [("bf16", Dtype::Bf16), ("fp32", Dtype::Fp32)];
+
 /// Reads `[training]`; a pipeline has so many ranks.
 pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Training {
     let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
@@ -84,11 +87,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
         gradient_sync: GradientSync::WORDS
             [section.word("gradient_sync", 0, &GradientSync::WORDS.map(|(word, _)| word))]
         .1,
-        gradient_dtype: section.one_of(
-            "gradient_dtype",
-            usual.gradient_dtype(dtype),
-            &[("bf16", Dtype::Bf16), ("fp32", Dtype::Fp32)],
-        ),
+        gradient_dtype: section.one_of("gradient_dtype", usual.gradient_dtype(dtype), &GRADIENTS),
         attention: section.one_of("attention", AttentionKernel::Flash, &AttentionKernel::WORDS),
         framework,
         unfused: unfused::read(&mut section),

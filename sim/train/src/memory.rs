@@ -387,6 +387,4 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
 #[cfg(test)]
 mod deepspeed;
 #[cfg(test)]
-mod published;
-#[cfg(test)]
 mod tests;

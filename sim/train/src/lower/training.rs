@@ -28,6 +28,8 @@ mod lanes;
 mod messages;
 pub mod mixed;
 pub(crate) mod pass;
+#[cfg(test)]
+mod published;
 mod rank_times;
 mod sharded;
 mod sync;
