@@ -224,12 +224,11 @@ pub fn of_sequences(
     overrides: &Overrides,
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
-    let (given, asked, collectives_at) =
-        (no_effect::Given::of(reader), Asked::of(reader), cluster::collectives_at(reader));
+    let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
+    let collectives_at = cluster::collectives_at(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
-    let usual = Usual::of(reader);
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let card = machine.map(|cluster| &cluster.gpu);
