@@ -19,7 +19,7 @@ pub(crate) fn is_file(text: &str) -> bool {
     let Ok(root) = toml_span::parse(text) else { return false };
     let Some(table) = root.as_table() else { return false };
     let is_section = |name: &&str| table.get(*name).is_some_and(|value| value.as_table().is_some());
-    is_section(&"training") && OWN_SECTIONS.iter().any(|name| is_section(name)) && !table.contains_key("kind")
+    is_section(&"training") && OWN_SECTIONS.iter().any(is_section) && !table.contains_key("kind")
 }
 
 /// Names of such files in a text, without their folders.
