@@ -206,11 +206,13 @@ pub struct Imported {
 pub fn recognise(text: &str) -> Option<Stack> {
     // Options with numbers alone are keys of TOML too, but no scenario's.
     let has_options = launch::lines(text).any(|line| line.starts_with("--"));
-    if torchtitan::file::is_file(text) {
-        return Some(Stack::Torchtitan);
-    }
-    if !has_options && toml_span::parse(text).is_ok() {
-        return None;
+    if let Ok(root) = toml_span::parse(text) {
+        if torchtitan::file::is_file(&root) {
+            return Some(Stack::Torchtitan);
+        }
+        if !has_options {
+            return None;
+        }
     }
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
     let text = head(text);

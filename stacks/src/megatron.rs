@@ -184,7 +184,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape
     optimizer::optimizer(flags, out);
     if let Some(remark) = unfused_by {
         out.word("training", "attention", "unfused", remark);
-    } else if attention::is_of_ampere(flags, machine) {
+    } else if attention::is_flash_two(flags, machine) {
         out.word("training", "attention", "flash-attention-2", "--attention-backend flash");
     }
     let sync = if flags.is("overlap-grad-reduce") { "overlapped" } else { "at_end" };

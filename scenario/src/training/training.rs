@@ -140,7 +140,9 @@ fn gathers_logits(section: &mut Section<'_>, framework: Framework) -> bool {
 }
 
 /// Words of frameworks, by their position.
-const FRAMEWORKS: [&str; 4] = ["formulas", "megatron-core", "pytorch", "deepspeed"];
+const FRAMEWORKS: [&str; 4] = ["formulas", MEGATRON_CORE, "pytorch", "deepspeed"];
+/// That of Megatron-LM.
+pub const MEGATRON_CORE: &str = "megatron-core";
 
 /// Whether a value of `training.framework`, as it stands in the file, names a framework whose steps have layers that differ.
 pub fn is_of_framework(value: &str) -> bool {

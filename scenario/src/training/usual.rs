@@ -8,6 +8,8 @@ use hw::Dtype;
 use input::reader::Reader;
 use train::layout::ContextExchange;
 
+use super::training::MEGATRON_CORE;
+
 /// Words of `[training]` and `[parallel]` that a scenario leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usual {
@@ -21,7 +23,7 @@ impl Usual {
     /// Those of the framework that a scenario names.
     pub fn of(reader: &Reader<'_>) -> Self {
         let word = reader.peek_in("training", "framework");
-        let is_megatron = word.is_some_and(|(word, _)| word.trim_matches('"') == "megatron-core");
+        let is_megatron = word.is_some_and(|(word, _)| word.trim_matches('"') == MEGATRON_CORE);
         if is_megatron { Self::Megatron } else { Self::Papers }
     }
 

@@ -11,10 +11,10 @@ use crate::shell::{UNKNOWN, Word};
 const MODULES: [(&str, &str); 3] = [
     ("torch.distributed.run", "torchrun"),
     ("torch.distributed.launch", "torchrun"),
-    ("accelerate.commands.launch", "accelerate"),
+    ("accelerate.commands.launch", ACCELERATE),
 ];
-/// The program that takes no beginnings of its flags (`allow_abbrev=False`).
-const TAKES_WHOLE_NAMES: &str = "accelerate";
+/// The program that takes no beginnings of its flags (`allow_abbrev=False`), and whose processes are those of all nodes.
+const ACCELERATE: &str = "accelerate";
 
 /// Programs and their flags.
 static TABLE: LazyLock<Vec<[&str; 2]>> = LazyLock::new(|| rows(include_str!("../../tables/launchers.tsv")));
@@ -41,14 +41,14 @@ impl Starter {
 
     /// Whether it starts one process for each GPU of a node on its own, so that a task of the batch system is a node.
     pub(super) fn fills_a_node(self) -> bool {
-        self.name != TAKES_WHOLE_NAMES
+        self.name != ACCELERATE
     }
 
     /// The whole name of a flag, of which the beginning is enough where one flag alone begins so (`argparse`).
     pub(super) fn whole(self, name: &str) -> Option<&'static str> {
         let exact = self.names().find(|own| *own == name);
         let mut longer = self.names().filter(|own| own.starts_with(name));
-        let takes_beginnings = name.len() > 1 && self.name != TAKES_WHOLE_NAMES;
+        let takes_beginnings = name.len() > 1 && self.name != ACCELERATE;
         exact.or_else(|| longer.next().filter(|_| takes_beginnings && longer.next().is_none()))
     }
 

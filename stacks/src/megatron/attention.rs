@@ -18,8 +18,8 @@ pub(super) fn unfused_by(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'s
     found
 }
 
-/// Whether a card of Hopper runs FlashAttention 2, because a job asks for flash attention. What nobody asks for is cuDNN's there.
-pub(super) fn is_of_ampere(flags: &mut Flags<'_>, machine: &Machine) -> bool {
+/// Whether a job asks for FlashAttention 2 on a card of Hopper. Without a word cuDNN's kernel runs there.
+pub(super) fn is_flash_two(flags: &mut Flags<'_>, machine: &Machine) -> bool {
     let is_hopper = machine.gpu.as_deref().and_then(hw::catalog::generation) == Some(hw::Generation::Hopper);
     is_hopper && flags.text("attention-backend").is_some_and(|word| word == "flash")
 }

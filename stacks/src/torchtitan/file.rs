@@ -14,9 +14,8 @@ const NAMED_BY: [&str; 2] = ["job.config-file", "config"];
 /// Sections that such a file has and no scenario.
 const OWN_SECTIONS: [&str; 2] = ["job", "parallelism"];
 
-/// Whether a text is such a file.
-pub(crate) fn is_file(text: &str) -> bool {
-    let Ok(root) = toml_span::parse(text) else { return false };
+/// Whether a TOML is such a file.
+pub(crate) fn is_file(root: &Value<'_>) -> bool {
     let Some(table) = root.as_table() else { return false };
     let is_section = |name: &&str| table.get(*name).is_some_and(|value| value.as_table().is_some());
     is_section(&"training") && OWN_SECTIONS.iter().any(is_section) && !table.contains_key("kind")
@@ -123,7 +122,9 @@ mod tests {
         let found = import(FILE, &Machine { nodes: Some(2), gpus_per_node: Some(8), ..machine(&[]) });
         assert!(found.scenario.contains("llama-3-70b") && found.scenario.contains("nodes = 2"), "{}", found.scenario);
         // A scenario has neither of the sections, or says what it is.
-        assert!(!is_file("kind = \"training\"\n[training]\n[job]\n") && !is_file("[training]\nbatch_size = 8\n"));
+        for scenario in ["kind = \"training\"\n[training]\n[job]\n", "[training]\nbatch_size = 8\n"] {
+            assert_eq!(crate::recognise(scenario), None, "{scenario}");
+        }
         assert_eq!(names("CONFIG=${CONFIG_FILE:-\"./a/b.toml\"} --job.config_file=c.toml .toml"), ["b.toml", "c.toml"]);
     }
 }

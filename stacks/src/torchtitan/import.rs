@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use engine::model::of_checkpoint;
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Finding};
 
 use super::{configurations, file};
 use crate::flags::{Flag, Flags, Table, of_words, words};
@@ -34,8 +34,8 @@ fn begins(words: &[String]) -> Option<usize> {
 
 /// Reads a launch script, or options alone.
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    if file::is_file(text) {
-        return options_alone(text, machine);
+    if toml_span::parse(text).is_ok_and(|root| file::is_file(&root)) {
+        return of_options(file::options(text, None), Launch::default(), machine);
     }
     let mut launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
         Ok(launch) if !launch.program.is_empty() => launch,
@@ -44,16 +44,15 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     };
     configurations::variables(text, &mut launch);
     match file::beside(&launch.flags, machine) {
-        Some(Ok(of_file)) => of_launch(launch, Some(of_file), machine),
-        Some(Err(finding)) => Imported { findings: vec![finding], ..Imported::default() },
+        Some(of_file) => of_options(of_file, launch, machine),
         None => of_launch(launch, None, machine),
     }
 }
 
-/// Reads a file of options that nothing starts.
-fn options_alone(text: &str, machine: &Machine) -> Imported {
-    match file::options(text, None) {
-        Ok(options) => of_launch(Launch::default(), Some(options), machine),
+/// Options of a file, or what is wrong with it, below those of a launch.
+fn of_options(of_file: Result<Vec<Flag>, Finding>, launch: Launch, machine: &Machine) -> Imported {
+    match of_file {
+        Ok(of_file) => of_launch(launch, Some(of_file), machine),
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
 }
