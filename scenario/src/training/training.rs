@@ -11,7 +11,7 @@ use train::problem::{
 
 use planner::effort;
 
-use super::usual::Usual;
+use super::usual::{MEGATRON_CORE, Usual};
 use super::{compression, unfused};
 use crate::effort::is_within_reason;
 use crate::{formats, recompute};
@@ -141,8 +141,6 @@ fn gathers_logits(section: &mut Section<'_>, framework: Framework) -> bool {
 
 /// Words of frameworks, by their position.
 const FRAMEWORKS: [&str; 4] = ["formulas", MEGATRON_CORE, "pytorch", "deepspeed"];
-/// That of Megatron-LM.
-pub const MEGATRON_CORE: &str = "megatron-core";
 
 /// Whether a value of `training.framework`, as it stands in the file, names a framework whose steps have layers that differ.
 pub fn is_of_framework(value: &str) -> bool {

@@ -8,7 +8,8 @@ use hw::Dtype;
 use input::reader::Reader;
 use train::layout::ContextExchange;
 
-use super::training::MEGATRON_CORE;
+/// The framework of Megatron-LM, as `training.framework` names it.
+pub const MEGATRON_CORE: &str = "megatron-core";
 
 /// Words of `[training]` and `[parallel]` that a scenario leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
