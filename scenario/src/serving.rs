@@ -386,6 +386,7 @@ impl Serving {
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
+            deep_ep: self.engine.experts.deep_ep,
             prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),

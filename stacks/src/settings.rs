@@ -62,7 +62,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 60] = [
+const ROWS: [(&str, Row); 61] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -77,6 +77,7 @@ const ROWS: [(&str, Row); 60] = [
     ("engine.copy_gb_per_s", Row::Remark),
     ("engine.costs", Row::Remark),
     ("engine.detokenize_us_per_sequence", Row::Remark),
+    ("engine.dispatcher", Row::Told([By(dispatcher_vllm), By(dispatcher_sglang), Only("auto")])),
     ("engine.encoder_tp", Row::Told([Flag("--mm-encoder-tp-mode"), By(encoder_sglang), Nothing])),
     ("engine.ep", Row::Held),
     ("engine.eviction", Row::Told([Only("lru"), Flag("--radix-eviction-policy"), Only("lru")])),
@@ -255,6 +256,25 @@ fn again_vllm(value: &Value) -> Option<Vec<String>> {
 
 fn again_sglang(value: &Value) -> Option<Vec<String>> {
     Some(vec!["--enable-eplb".to_owned(), format!("--ep-num-redundant-experts {}", value.as_u64()?)])
+}
+
+fn dispatcher_vllm(value: &Value) -> Option<Vec<String>> {
+    match value.as_str()? {
+        "auto" => Some(Vec::new()),
+        "deepep-normal" => Some(one("--all2all-backend deepep_high_throughput".to_owned())),
+        "deepep-low-latency" => Some(one("--all2all-backend deepep_low_latency".to_owned())),
+        _ => None,
+    }
+}
+
+fn dispatcher_sglang(value: &Value) -> Option<Vec<String>> {
+    let mode = match value.as_str()? {
+        "auto" => return Some(Vec::new()),
+        "deepep-normal" => "normal",
+        "deepep-low-latency" => "low_latency",
+        _ => "auto",
+    };
+    Some(vec!["--moe-a2a-backend deepep".to_owned(), format!("--deepep-mode {mode}")])
 }
 
 fn graphs_vllm(value: &Value) -> Option<Vec<String>> {

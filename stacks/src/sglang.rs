@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use engine::dispatcher::DeepEpMode;
+
 use crate::Machine;
 use crate::adapters;
 use crate::flags::{Flag, Flags, Table};
@@ -74,6 +76,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
     reduces(&mut server, &flags);
+    dispatcher(&mut server, &mut flags);
     redundant_experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
@@ -107,6 +110,29 @@ fn reduces(server: &mut Server, flags: &Flags<'_>) {
         server.key("all_reduce", "\"separate\"", "--enforce-disable-flashinfer-allreduce-fusion");
     } else if flags.is("enable-flashinfer-allreduce-fusion") {
         server.key("all_reduce", "\"fused\"", "--enable-flashinfer-allreduce-fusion");
+    }
+}
+
+/// What sends tokens to experts: DeepEP in one of its modes. Without groups of attention every GPU has all tokens.
+fn dispatcher(server: &mut Server, flags: &mut Flags<'_>) {
+    let name = if flags.is("enable-deepep-moe") { "enable-deepep-moe" } else { "moe-a2a-backend" };
+    match exchange(flags) {
+        None => {}
+        Some("deepep") if server.dp > 1 && server.ep.is_some() => {
+            let mode = match flags.text("deepep-mode").as_deref() {
+                Some("normal") => DeepEpMode::Normal,
+                Some("low_latency") => DeepEpMode::LowLatency,
+                _ => DeepEpMode::Auto,
+            };
+            server.key("dispatcher", format!("\"{}\"", mode.word()), &format!("--{name}"));
+        }
+        Some("deepep") => {
+            flags.not_modelled(name, "without `--enable-dp-attention` every GPU has all tokens, and none is sent")
+        }
+        Some(_) => {
+            let why = "experts are spread over the tensor group; kernels of their exchange are those of the profile";
+            flags.not_modelled(name, why);
+        }
     }
 }
 

@@ -127,6 +127,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
     }
     redundant_experts(&mut server, &mut flags);
+    dispatcher(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
@@ -188,6 +189,21 @@ fn experts(server: &mut Server, flags: &mut Flags<'_>) {
             server.cut_experts(flags, name, "`--enable-expert-parallel` lays them so");
         }
         _ => {}
+    }
+}
+
+/// What sends tokens to experts: `--all2all-backend`, where ranks of attention share them.
+fn dispatcher(server: &mut Server, flags: &mut Flags<'_>) {
+    const NAME: &str = "all2all-backend";
+    let Some(backend) = flags.text(NAME) else { return };
+    let sends = server.dp > 1 && server.ep.is_some_and(|ep| ep > server.tp);
+    match backend.as_str() {
+        // What a server does anyway (`vllm/config/parallel.py`).
+        "allgather_reducescatter" => {}
+        _ if !sends => flags.not_modelled(NAME, "no ranks of `--data-parallel-size` share experts, so nothing is sent"),
+        "deepep_high_throughput" => server.key("dispatcher", "\"deepep-normal\"", "--all2all-backend"),
+        "deepep_low_latency" => server.key("dispatcher", "\"deepep-low-latency\"", "--all2all-backend"),
+        _ => flags.not_modelled(NAME, "tokens are gathered, or sent by the kernels of the profile"),
     }
 }
 

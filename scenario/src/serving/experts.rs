@@ -1,4 +1,5 @@
 //! How tokens spread over experts, and which experts lie twice: `expert_skew`, `expert_counts` and `redundant_experts` of `[engine]`.
+//! And what sends tokens to experts: `dispatcher`.
 //!
 //! Counts come as engines write them. A table of commas has a row for every layer with a number for every expert, as the `weight` of DeepSeek's EPLB. Or it has
 //! the columns `layer`, `expert` and `count`. JSON has `logical_count`, which SGLang's `--init-expert-location` reads: [layers][experts], or
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use engine::Model;
 use engine::cost::experts::Routing;
 use engine::cost::experts::counts::{ExpertCounts, WrongCounts};
+use engine::dispatcher::DeepEpMode;
 use engine::model::Experts;
 use serde_json::Value;
 use serve::engine_preset::{self, EnginePreset};
@@ -23,6 +25,10 @@ use input::reader::{Place, Section};
 /// Experts of a layer at most, and rows of a table.
 const EXPERTS_MAX: u64 = 65_536;
 
+/// Words of `dispatcher`: what the engine does by itself, and DeepEP.
+const DISPATCHERS: [&str; 4] =
+    ["auto", DeepEpMode::Auto.word(), DeepEpMode::Normal.word(), DeepEpMode::LowLatency.word()];
+
 /// What the section says of experts.
 #[derive(Clone, Debug)]
 pub struct ExpertChoice {
@@ -30,6 +36,8 @@ pub struct ExpertChoice {
     routing: Option<Routing>,
     /// How many of a layer lie once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant: Option<u32>,
+    /// Kernels of DeepEP that send tokens to them; `None` exchanges tokens as the engine does by itself.
+    pub deep_ep: Option<DeepEpMode>,
 }
 
 /// Why a file has no counts.
@@ -59,7 +67,8 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
     let routing = counted.or(skew.map(Routing::PowerLaw)).or(plain);
     let is_balanced = section.has("redundant_experts");
     let n = section.small("redundant_experts", Some(0), 0..=EXPERTS_MAX);
-    ExpertChoice { routing, redundant: is_balanced.then_some(n) }
+    let deep_ep = DeepEpMode::named(DISPATCHERS[section.word("dispatcher", 0, &DISPATCHERS)]);
+    ExpertChoice { routing, redundant: is_balanced.then_some(n), deep_ep }
 }
 
 /// Counts of a file.
@@ -177,7 +186,7 @@ impl ExpertChoice {
 
     /// Whether it says more than a law of loads.
     pub const fn is_written(&self) -> bool {
-        matches!(self.routing, Some(Routing::Counted(_))) || self.redundant.is_some()
+        matches!(self.routing, Some(Routing::Counted(_))) || self.redundant.is_some() || self.deep_ep.is_some()
     }
 
     /// What is balanced by loads that nobody counted, as a sentence.
@@ -186,6 +195,14 @@ impl ExpertChoice {
         Some(format!(
             "`engine.redundant_experts` = {n}: loads are drawn from a law, not counted; `expert_counts` has counted ones"
         ))
+    }
+
+    /// Why DeepEP has nothing to send on so many ranks of data-parallel attention, and what to do.
+    pub fn misfit_of_ranks(&self, ranks: u32) -> Option<(String, &'static str)> {
+        let mode = self.deep_ep.filter(|_| ranks < 2)?;
+        let what =
+            format!("`engine.dispatcher` = \"{}\" with one rank of attention: every GPU has all tokens", mode.word());
+        Some((what, "data-parallel attention, an `ep` above `tp`; or no `dispatcher`"))
     }
 
     /// What does not fit a model whose experts are cut over so many GPUs, and what to do.

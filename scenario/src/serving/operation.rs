@@ -326,7 +326,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     let has_kernels = kernels.sparse_weights().is_some() || kernels.attention.is_some();
     if matches!(serving.law, CostLaw::Stages(_)) && (has_kernels || serving.engine.experts.is_written()) {
         let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
-        wrong(what, "no `weights`, `prefill_attention`, `expert_counts` and `redundant_experts`, or no `stage_ms`");
+        wrong(
+            what,
+            "no `weights`, `prefill_attention`, `expert_counts`, `redundant_experts` and `dispatcher`, or no `stage_ms`",
+        );
     }
     found
 }
@@ -345,6 +348,7 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     }
     found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts));
     found.extend(serving.engine.experts.misfit(&group.model, ep));
+    found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
     if let Some(drafts) = &choice.operation.drafts
         && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {

@@ -16,6 +16,33 @@ hw::words! {
     }
 }
 
+hw::words! {
+    /// Which kernels of DeepEP an engine of serving calls between nodes (SGLang `--deepep-mode`; vLLM `--all2all-backend`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum DeepEpMode: word {
+        /// Those for latency where a rank has as few tokens as their buffers take, else those for throughput.
+        Auto = "deepep",
+        /// Those for throughput: a token goes to a node once.
+        Normal = "deepep-normal",
+        /// Those for latency: every copy is a message of its own.
+        LowLatency = "deepep-low-latency",
+    }
+}
+
+/// Tokens of a rank that the kernels for latency take at once (SGLang, `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`).
+const LATENCY_TOKENS: u64 = 128;
+
+impl DeepEpMode {
+    /// Whether so many tokens of a rank go by the kernels for latency.
+    pub const fn is_low_latency(self, tokens: u64) -> bool {
+        match self {
+            Self::Auto => tokens <= LATENCY_TOKENS,
+            Self::Normal => false,
+            Self::LowLatency => true,
+        }
+    }
+}
+
 /// Multiprocessors that DeepEP takes (`moe_deepep_num_sms`), and HybridEP in Megatron Bridge's recipes (`moe_hybridep_num_sms`, `scripts/performance/utils/overrides.py`
 /// at v0.3.1).
 const DEEP_EP: f64 = 20.0;

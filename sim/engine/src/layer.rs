@@ -8,6 +8,7 @@ use hw::{Capability, Format, GroupShape, Seconds};
 mod adapters;
 mod attending;
 mod attention;
+mod deep_ep;
 mod experts;
 mod gates;
 mod positions;
@@ -20,6 +21,7 @@ mod torch;
 
 pub use attending::prompt_attention;
 pub use attention::attention;
+pub use deep_ep::{OneWay, deep_ep};
 pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use recomputed::recomputed_part;
 pub use streams::outside;

@@ -303,6 +303,22 @@ fn chunks_of_tensorrt_llm_are_cut_by_the_tokens_of_an_iteration() {
     check(&whole, &["run = [\"trtllm\"]"], &[Code::MissingFlag]);
 }
 
+#[test]
+fn what_sends_tokens_of_vllm_to_experts_is_read() {
+    let server = "vllm serve deepseek-ai/DeepSeek-V3 -dp 16 --enable-expert-parallel";
+    for (backend, word) in [("deepep_high_throughput", "deepep-normal"), ("deepep_low_latency", "deepep-low-latency")] {
+        let keys = [&*format!("dispatcher = \"{word}\"")];
+        check(&format!("{server} --all2all-backend {backend}"), &keys, &[Code::MissingFlag]);
+    }
+    check(&format!("{server} --all2all-backend allgather_reducescatter"), &["ep = 16 "], &[Code::MissingFlag]);
+    let named = &[Code::MissingFlag, Code::NotModelled];
+    check(&format!("{server} --all2all-backend pplx"), &["ep = 16 "], named);
+    // A tensor group has all tokens on every GPU.
+    let group =
+        "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 --enable-expert-parallel --all2all-backend deepep_low_latency";
+    check(group, &["ep = 8 "], named);
+}
+
 /// Exchanges that spread experts over the tensor group do so whatever degree is asked for; DeepEP's kernels for prompts stand in no graph.
 #[test]
 fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
@@ -312,7 +328,16 @@ fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
     for options in ["", "--ep-size 2"] {
         check(&format!("{server} {options} --moe-a2a-backend deepep --deepep-mode normal"), normal, named);
     }
-    check(&format!("{server} --enable-deepep-moe --deepep-mode normal"), normal, &[Code::MissingFlag]);
+    check(&format!("{server} --enable-deepep-moe --deepep-mode normal"), normal, named);
+    // Groups of attention send tokens to each other's experts.
+    let groups = format!("{server} --dp-size 8 --enable-dp-attention");
+    for (options, word) in [
+        ("--moe-a2a-backend deepep --deepep-mode normal", "deepep-normal"),
+        ("--moe-a2a-backend deepep --deepep-mode low_latency", "deepep-low-latency"),
+        ("--enable-deepep-moe", "deepep"),
+    ] {
+        check(&format!("{groups} {options}"), &[&format!("dispatcher = \"{word}\"")], &[Code::MissingFlag]);
+    }
     for exchange in ["mooncake", "nixl", "deepep_v2", "flashinfer"] {
         let found = scenario(&format!("{server} --moe-a2a-backend {exchange} --deepep-mode normal"));
         assert!(found.contains("ep = 8 ") && !found.contains("graph_max"), "{exchange}: {found}");

@@ -1,6 +1,6 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
-use engine::dispatcher::Dispatcher;
+use engine::dispatcher::{DeepEpMode, Dispatcher};
 use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
 use engine::shard::Shard;
@@ -76,6 +76,8 @@ pub struct ReplicaConfig<'a> {
     pub routing: Routing,
     /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
     pub prompt_exchange: PromptExchange,
+    /// Kernels of DeepEP that send tokens to experts, where the engine calls them.
+    pub deep_ep: Option<DeepEpMode>,
     /// Experts of a layer that are kept once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant_experts: Option<u32>,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
@@ -147,6 +149,7 @@ impl<'a> ReplicaConfig<'a> {
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
             prompt_exchange: PromptExchange::Gathered,
+            deep_ep: None,
             redundant_experts: None,
             graph_sizes: Vec::new(),
             graph_max: u32::MAX,

@@ -13,7 +13,7 @@ use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::roofline::datasheet;
 use engine::cost::{CostModel, Estimate, Source};
-use engine::layer;
+use engine::layer::{self, OneWay};
 use engine::mixing;
 use engine::model::{Experts, FeedForward, Layer, LinearRule, Mixer, Model, QueryKeyNorm};
 use engine::play::Case;
@@ -196,9 +196,10 @@ impl<'a> Writer<'a> {
 
     /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
     /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
-    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default).
+    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
     fn sends_to_experts(&self, experts: Experts) -> bool {
-        self.deployment.lanes().ranks > 1 && u64::from(self.shard.ep) > experts.top_k
+        let is_sparse = u64::from(self.shard.ep) > experts.top_k;
+        self.deployment.lanes().ranks > 1 && (is_sparse || self.deployment.deep_ep.is_some())
     }
 
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
@@ -353,6 +354,10 @@ impl<'a> Writer<'a> {
         if self.sends_to_experts(experts) {
             let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
             let (load, shape) = (self.exchanged(m, n_busy, experts), self.deployment.expert_shape());
+            if let Some(mode) = self.deployment.deep_ep.filter(|_| shape.n_nodes > 1) {
+                let ways = layer::deep_ep(&self.shard, experts, m, load, shape, mode);
+                return ways.map(|way| (self.slower(way), n_expert)).to_vec();
+            }
             return layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, load, shape);
         }
         // Of what is gathered a rank receives all but its own part. One without tokens receives those of all others.
@@ -362,6 +367,13 @@ impl<'a> Writer<'a> {
         let (bytes, shape) = (gathered * wide * self.shard.dtype.bytes(), self.deployment.attention_shape());
         let of = |kind| (Op::Collective { kind, bytes, shape }, n_expert);
         vec![of(Collective::AllGather), of(Collective::ReduceScatter)]
+    }
+
+    /// What takes longer of a way of tokens, over ports or inside of nodes.
+    fn slower(&self, way: OneWay) -> Op {
+        let OneWay { across, inside } = way;
+        let is_longer = |inside: &Op| self.cost.estimate(inside).time > self.cost.estimate(&across).time;
+        inside.filter(is_longer).unwrap_or(across)
     }
 
     /// Both ways of exchanging so many tokens of prompts of all ranks: by sums, and by a gather and a scatter. None where nothing is summed.

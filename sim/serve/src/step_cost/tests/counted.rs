@@ -5,9 +5,11 @@ use std::sync::Arc;
 use engine::cost::experts::Routing;
 use engine::cost::experts::counts::ExpertCounts;
 use engine::cost::roofline::Roofline;
+use engine::dispatcher::DeepEpMode;
+use engine::formats::Formats;
 use engine::play::Case;
-use engine::task::{Collective, Op};
-use hw::{Bytes, Seconds};
+use engine::task::{Collective, Op, Ops};
+use hw::{Bytes, Dtype, Format, Seconds};
 
 use crate::capacity;
 use crate::step_cost::ReplicaConfig;
@@ -93,6 +95,41 @@ fn the_exchange_alone_grows_with_what_the_busiest_gpu_is_sent() {
     assert!(found > even && found.abs_diff(grown) <= even / 1000, "{found} of {grown}");
     // Of one rank's tokens no GPU receives more than that rank sends.
     assert_eq!((bytes(law, 1), bytes(Routing::Even, 1)), (even, even));
+}
+
+/// By hand, DeepSeek-V3 in 8 bits on four nodes of eight: few tokens go as eight copies each, many once to a node.
+#[test]
+fn deepep_sends_narrow_tokens_and_takes_wide_ones_back() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
+    let sent = |n_nodes, deep_ep, tokens| {
+        let cluster = hw::catalog::cluster(&gpu, n_nodes, 8);
+        let cost = Roofline::new(&cluster);
+        let formats = Formats::weights(Format::Fp8Block, Dtype::Bf16);
+        let base = ReplicaConfig::new(&model, &cluster, 1);
+        let config = ReplicaConfig { expert_degree: 8 * n_nodes, formats, deep_ep, ..base };
+        Writer::new(&config, &cost, Case::Expected).expert_exchange(tokens, 8 * n_nodes)
+    };
+    let bytes = |ops: &Ops| -> Vec<(u64, u32)> {
+        let of = |(op, n): &(Op, u32)| match op {
+            Op::Collective { kind: Collective::AllToAll, bytes, .. } => (*bytes, *n),
+            other => panic!("{other:?}"),
+        };
+        ops.iter().map(of).collect()
+    };
+    let latency = sent(4, Some(DeepEpMode::Auto), 128);
+    // Eight copies; 7,168 numbers and 56 scales of 32 bits one way, 16 bits back. A port is reached 0.9 where the library reaches 0.75.
+    let expected = [7168 + 224, 2 * 7168].map(|row| (hw::whole(128.0 * 8.0 * hw::real(row) * 0.75 / 0.9), 58));
+    assert_eq!(bytes(&latency), expected);
+    assert_eq!(latency, sent(4, Some(DeepEpMode::LowLatency), 128));
+    let many = sent(4, Some(DeepEpMode::Auto), 4096);
+    assert_eq!(many, sent(4, Some(DeepEpMode::Normal), 4096));
+    // No token goes to more than four nodes.
+    let most = hw::whole(4096.0 * 4.0 * 7392.0 * 0.75 / 0.9);
+    assert!(bytes(&many)[0].0 < most && bytes(&many)[0].0 > most / 2, "{many:?} of {most}");
+    // Inside of a node tokens are sent as well, where they would be gathered.
+    assert_eq!(bytes(&sent(1, Some(DeepEpMode::Auto), 128)), [(128 * 8 * 2 * 7168, 116)]);
+    assert_eq!(sent(1, None, 128).len(), 2);
 }
 
 #[test]
