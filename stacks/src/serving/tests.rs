@@ -311,7 +311,7 @@ fn what_sends_tokens_of_vllm_to_experts_is_read() {
         check(&format!("{server} --all2all-backend {backend}"), &keys, &[Code::MissingFlag]);
     }
     check(&format!("{server} --all2all-backend allgather_reducescatter"), &["ep = 16 "], &[Code::MissingFlag]);
-    let named = &[Code::MissingFlag, Code::NotModelled];
+    let named = &[Code::NotModelled, Code::MissingFlag];
     check(&format!("{server} --all2all-backend pplx"), &["ep = 16 "], named);
     // A tensor group has all tokens on every GPU.
     let group =
@@ -323,7 +323,7 @@ fn what_sends_tokens_of_vllm_to_experts_is_read() {
 #[test]
 fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
     let server = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8";
-    let named = &[Code::MissingFlag, Code::NotModelled];
+    let named = &[Code::NotModelled, Code::MissingFlag];
     let normal = &["ep = 8 ", "graph_max = 0 "];
     for options in ["", "--ep-size 2"] {
         check(&format!("{server} {options} --moe-a2a-backend deepep --deepep-mode normal"), normal, named);
