@@ -43,7 +43,7 @@ pub struct Capacity {
     pub is_complete: bool,
     /// Index of the cheapest fleet within the target.
     pub chosen: Option<usize>,
-    /// Index of the cheapest one that is within it at the slow end of the costs too.
+    /// Index of the cheapest one that is within it at the slow end of its latencies too.
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,
@@ -75,13 +75,13 @@ impl Capacity {
         )];
         all.extend(self.stopped());
         all.push(match self.safe.and_then(|index| self.points.get(index)) {
-            Some(safe) if safe.name == chosen.name => "It does so at the slow end of the costs too.".to_owned(),
+            Some(safe) if safe.name == chosen.name => "It does so at the slow end of its latencies too.".to_owned(),
             Some(safe) => format!(
-                "At the slow end of the costs it does not. {} does, for {} per hour.",
+                "At the slow end of its latencies it does not. {} does, for {} per hour.",
                 plain(&safe.name),
                 usd(safe.usd_per_hour)
             ),
-            None => "At the slow end of the costs neither it nor any other fleet that was tried does.".to_owned(),
+            None => "At the slow end of latencies neither it nor any other fleet that was tried does.".to_owned(),
         });
         if let Some(headroom) = &self.headroom {
             all.push(headroom_words(headroom));

@@ -185,7 +185,7 @@ pub struct Answer {
     pub left_out: Vec<(String, String)>,
     /// Position of the cheapest fleet within the target.
     pub chosen: Option<usize>,
-    /// Position of the cheapest one that is within it at the slow end of the costs too.
+    /// Position of the cheapest one that is within it at the slow end of its latencies too.
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,

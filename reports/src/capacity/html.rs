@@ -28,7 +28,7 @@ pub fn render(capacity: &Capacity) -> String {
     figure(
         &mut out,
         &front(capacity),
-        "Every fleet that was tried. To the left is cheaper, up is more requests within every limit. Bars are the interval of the costs; the \
+        "Every fleet that was tried. To the left is cheaper, up is more requests within every limit. Bars are intervals; the \
          line joins fleets that no other one beats in both. Dashed: the target. A point leads to its row.",
     );
     table(&mut out, &fleets(capacity), capacity.chosen, "");
@@ -47,7 +47,7 @@ pub fn render(capacity: &Capacity) -> String {
         figure(
             &mut out,
             &load_lines(headroom, capacity.target_ratio),
-            "Share of requests within every limit when the same requests come faster, with the interval of the costs; dashed: the target.",
+            "Share of requests within every limit when the same requests come faster, with its interval; dashed: the target.",
         );
         let breaks = super::breaks_words(headroom, capacity.target_ratio);
         let _ = writeln!(out, "<p>{}</p>\n</section>", escape(&breaks));

@@ -26,7 +26,7 @@ use crate::fleet::Served;
 use crate::records::End;
 use crate::replica::Counts;
 use crate::request::Requests;
-use saturation::RateSetBy;
+use unexplained::Unexplained;
 
 /// From the least to the most of a figure that is expected and its values at both ends of the costs. It need not lie between these: requests meet in other
 /// batches there.
@@ -34,16 +34,15 @@ pub const fn interval_of(expected: f64, [fast, slow]: [f64; 2]) -> [f64; 2] {
     [expected.min(fast).min(slow), expected.max(fast).max(slow)]
 }
 
-/// Intervals of figures over the ends of the costs. Where times are not given, what no cost explains widens them.
+/// Intervals of figures over the ends of the costs. What no cost explains widens them, where times are not given.
 pub fn intervals(
     values: &BTreeMap<String, f64>,
     [fast, slow]: &[BTreeMap<String, f64>; 2],
-    are_times_known: bool,
-    rate_set_by: RateSetBy,
+    unexplained: Option<&Unexplained>,
 ) -> BTreeMap<String, [f64; 2]> {
     let of = |key: &str| {
         let of_costs = interval_of(*values.get(key)?, [*fast.get(key)?, *slow.get(key)?]);
-        let interval = if are_times_known { of_costs } else { unexplained::around(key, values, of_costs, rate_set_by) };
+        let interval = unexplained.map_or(of_costs, |open| open.around(key, values, of_costs));
         Some((key.to_owned(), interval))
     };
     WITH_INTERVAL.into_iter().filter_map(of).collect()
@@ -126,6 +125,18 @@ pub fn latencies<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterato
             e2e_s: since(last, request.arrival),
         })
     })
+}
+
+/// The same of those requests that count after a warm-up: all but those that arrive in it and those whose clients had enough.
+fn counted<'a>(
+    requests: &'a Requests,
+    served: &'a Served,
+    warm_up: Seconds,
+) -> impl Iterator<Item = Option<Latencies>> + 'a {
+    let start = Time::ZERO + hw::Span::from_seconds(warm_up);
+    let all = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
+    let those = all.filter(move |((request, record), _)| request.arrival >= start && record.end() != End::Cancelled);
+    those.map(|(_, latencies)| latencies)
 }
 
 /// Mean, p50, p90 and p99 of some values, under keys `name.mean` and so on; nothing where there are none.

@@ -34,6 +34,7 @@ use serve::fleet::scaler::Scaler;
 use serve::fleet::{Fleet, Rules, Served};
 use serve::metrics;
 use serve::metrics::saturation::{Queue, RateSetBy};
+use serve::metrics::unexplained::Unexplained;
 use serve::own::{Own, Refusal};
 use serve::request::Requests;
 use serve::step_cost::average::Average;
@@ -186,8 +187,8 @@ struct Figures {
     why: String,
     /// What a planner decided while it served.
     steps: Vec<Step>,
-    /// What sets the rate at which requests end.
-    rate_set_by: RateSetBy,
+    /// What no cost explains of the figures; `None` where times are given.
+    unexplained: Option<Unexplained>,
     /// What is drawn of the requests, with the expected costs.
     curves: Option<Curves>,
     /// What an iteration holds on average, where one was played.
@@ -266,6 +267,8 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let steps = steps.unwrap_or_default();
     let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
     let rate_set_by = RateSetBy::of(queue.as_ref());
+    let unexplained =
+        (!scenario.times_are_known()).then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, rate_set_by));
     let n_draws = 1 + scenario.draws.len();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
@@ -276,7 +279,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
         planner: best::chunks(&fleet, &requests, planner),
         why,
         steps,
-        rate_set_by,
+        unexplained,
         curves,
         average: metrics::average::of(&requests, &served),
     }
@@ -284,7 +287,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
 
 fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
-    let Figures { values, source, planner, why, rate_set_by, curves, average, .. } =
+    let Figures { values, source, planner, why, unexplained, curves, average, .. } =
         figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     if let Some(why) = [&values, &ends[0], &ends[1]].into_iter().find_map(metrics::words::past_clock) {
@@ -292,7 +295,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     }
     let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
-    let interval = metrics::intervals(&values, &ends, scenario.times_are_known(), rate_set_by);
+    let interval = metrics::intervals(&values, &ends, unexplained.as_ref());
     let result = PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,

@@ -5,12 +5,56 @@
 
 use std::collections::BTreeMap;
 
+use hw::Seconds;
+
 use super::saturation::RateSetBy;
+use super::{Latencies, Slo, counted, meets};
+use crate::fleet::Served;
+use crate::request::Requests;
 
 /// Of the time to the first token.
 const TTFT: [f64; 2] = [0.6, 3.0];
 /// Of the time of further tokens.
 const TPOT: [f64; 2] = [0.85, 1.35];
+
+/// What no cost explains of a run's figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unexplained {
+    /// Who sets the rate of requests.
+    pub rate_set_by: RateSetBy,
+    /// Share of requests that meet the limits with every latency at its high end, and at its low end.
+    pub met_ratio: [f64; 2],
+}
+
+impl Unexplained {
+    /// Of the requests that count of a run.
+    pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds, rate_set_by: RateSetBy) -> Self {
+        let (mut n, mut n_met) = (0_u64, [0_u64; 2]);
+        for latencies in counted(requests, served, warm_up) {
+            n += 1;
+            for (end, met) in [1, 0].into_iter().zip(&mut n_met) {
+                *met += u64::from(latencies.as_ref().is_some_and(|latencies| meets(slo, &stretched(latencies, end))));
+            }
+        }
+        Self { rate_set_by, met_ratio: n_met.map(|met| hw::real(met) / hw::real(n.max(1))) }
+    }
+
+    /// Ends of a metric, at least so far from what is expected.
+    pub fn around(&self, key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]) -> [f64; 2] {
+        if key == "slo_attainment_ratio" {
+            return [low.min(self.met_ratio[0]), high.max(self.met_ratio[1])];
+        }
+        around(key, expected, [low, high], self.rate_set_by)
+    }
+}
+
+/// Latencies of a request at one end.
+fn stretched(latencies: &Latencies, end: usize) -> Latencies {
+    let first = latencies.ttft_s * TTFT[end];
+    let later = (latencies.e2e_s - latencies.ttft_s) * TPOT[end];
+    let tpot_s = latencies.tpot_s.map(|tpot| tpot * TPOT[end]);
+    Latencies { ttft_s: first, tpot_s, e2e_s: first + later, ..*latencies }
+}
 
 /// Ends of a metric, at least so far from what is expected. What is neither a latency nor a rate that the fleet sets keeps the ends of the costs.
 pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2], rate_set_by: RateSetBy) -> [f64; 2] {
@@ -45,6 +89,23 @@ pub fn slowness([low, expected, high]: [f64; 3]) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_within_its_limits_may_miss_them_as_its_latencies_may() {
+        let latencies = Latencies { queue_s: 0.0, ttft_s: 0.5, tpot_s: Some(0.02), e2e_s: 2.5 };
+        let met = |slo: Slo| [1, 0].map(|end| meets(&slo, &stretched(&latencies, end)));
+        let within = |key: &str, limit: f64| {
+            let limit = Some(Seconds::new(limit));
+            met(Slo { ttft: limit, tpot: limit, e2e: limit }.only(key))
+        };
+        // Its first token comes after 0.3 to 1.5 s, others after 17 to 27 ms each, and the last after 0.3 + 1.7 to 1.5 + 2.7 s.
+        for (key, expected, sure, never) in
+            [("ttft_s", 1.0, 1.51, 0.29), ("tpot_s", 0.02, 0.0271, 0.0169), ("e2e_s", 3.0, 4.21, 1.99)]
+        {
+            assert_eq!(within(key, expected), [false, true], "{key}");
+            assert_eq!([within(key, sure), within(key, never)], [[true; 2], [false; 2]], "{key}");
+        }
+    }
 
     #[test]
     fn a_batch_is_as_slow_as_its_costs_say_or_its_tokens_leave_open() {

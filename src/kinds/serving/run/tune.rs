@@ -230,14 +230,20 @@ impl Settings<'_> {
         near.iter().map(change).collect()
     }
 
-    /// The interval of the figure of a setting over the ends of the costs, and the limit that breaks at the slow end.
+    /// The interval of the figure of a setting, as `run` has it, and the limit that breaks at the slow end of the costs.
     fn ends(&self, at: usize) -> (Option<[f64; 2]>, String) {
-        let [fast, slow] = [Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case).values);
-        let of = |values: &BTreeMap<String, f64>| values.get(&self.best.aim.metric).copied();
-        let expected = self.played.get(&at).and_then(|played| played.figure.as_ref().ok().copied());
-        let ends = of(&fast).zip(of(&slow)).zip(expected);
-        let interval = ends.map(|((fast, slow), expected)| metrics::interval_of(expected, [fast, slow]));
-        (interval, expect::broken(&self.best.within, &slow).unwrap_or_default())
+        let of = |case| figures(self.scenario, self.ways[at], case);
+        let (expected, ends) = (of(Case::Expected), [Case::Low, Case::High].map(|case| of(case).values));
+        let intervals = metrics::intervals(&expected.values, &ends, expected.unexplained.as_ref());
+        let metric = &self.best.aim.metric;
+        let of_costs = || {
+            let value = |values: &BTreeMap<String, f64>| values.get(metric).copied();
+            let [fast, slow] = ends.each_ref().map(value);
+            Some(metrics::interval_of(value(&expected.values)?, [fast?, slow?]))
+        };
+        let interval = intervals.get(metric).copied().or_else(of_costs);
+        let [_, slow] = &ends;
+        (interval, expect::broken(&self.best.within, slow).unwrap_or_default())
     }
 }
 
