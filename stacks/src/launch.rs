@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
@@ -26,6 +27,8 @@ pub struct Launch {
     pub program: Vec<String>,
     /// Flags of the program.
     pub flags: Vec<Flag>,
+    /// Variables of the environment that servers read.
+    pub environment: Vec<Variable>,
     /// Version of the engine, where the image that it runs in says it.
     pub version: Option<String>,
     /// Warnings.
@@ -37,6 +40,7 @@ impl Launch {
     pub(crate) fn moved_to(mut self, place: &Range<usize>) -> Self {
         self.flags.iter_mut().for_each(|flag| flag.at = place.clone());
         self.findings.iter_mut().for_each(|finding| finding.at = Some(place.clone()));
+        self.environment.iter_mut().for_each(|variable| variable.at = place.clone());
         self
     }
 }
@@ -163,6 +167,8 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
         found.extend(first.map(|(index, start)| {
             let mut launch = launched(&words, &texts, start, &|_, _| false);
             launch.findings.extend(not_followed(&command.left));
+            launch.environment = environment::of_command(&command.environment, &words[..start]);
+            launch.findings.extend(environment::judged(&launch.environment));
             (index, launch)
         }));
     }
@@ -198,6 +204,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
         program: texts[start..start + n_program].to_vec(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
+        environment: Vec::new(),
         flags,
     }
 }
@@ -236,9 +243,15 @@ pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
 }
 
 /// A key of a file of options as a flag.
-fn key_as_flag(entry: &yaml::Entry) -> Flag {
+pub(crate) fn key_as_flag(entry: &yaml::Entry) -> Flag {
     let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
     let value = entry.value.trim_start_matches('[').trim_end_matches(']');
+    // YAML has several words for a truth.
+    let value = match value {
+        "True" | "TRUE" => "true",
+        "False" | "FALSE" => "false",
+        other => other,
+    };
     Flag {
         name: name.join("."),
         values: value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect(),

@@ -31,6 +31,9 @@ const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "e
 /// Words in front of assignments, which may have options of their own.
 const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
+/// Beginnings of variables that servers and their libraries read.
+const READ: [&str; 8] = ["VLLM_", "SGLANG_", "SGL_", "TRTLLM_", "TLLM_", "LMCACHE_", "NCCL_", "CUDA_LAUNCH_"];
+
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
 
@@ -100,6 +103,8 @@ pub struct Command {
     pub words: Vec<Word>,
     /// What it uses and is not followed.
     pub left: Vec<Left>,
+    /// Variables that servers and their libraries read, as they stand when it runs.
+    pub environment: Vec<(String, Word)>,
 }
 
 /// Commands of a script, in order; without those under conditions that are false.

@@ -126,7 +126,9 @@ impl Reader {
             return Err(Unreadable::Long);
         }
         if !words.is_empty() {
-            self.commands.push(Command { words, left });
+            let environment = self.values.read_by_servers();
+            self.n_letters += environment.iter().map(|(_, value)| value.letters.len()).sum::<usize>();
+            self.commands.push(Command { words, left, environment });
         }
         Ok(())
     }

@@ -35,8 +35,7 @@ impl<'t> Written<'t> {
 
     /// Its keys as options. A line into which the shell puts values has no place of its own: the text's place stands for it.
     pub(crate) fn options(&self, script: &str) -> Option<Launch> {
-        let is_plain = self.is_quoted || !self.body.contains(['$', '`']);
-        if is_plain {
+        if self.is_plain() {
             let mut options = launch::of_all_yaml(self.body).ok()?;
             options
                 .flags
@@ -44,8 +43,17 @@ impl<'t> Written<'t> {
                 .for_each(|flag| flag.at = flag.at.start + self.at.start..flag.at.end + self.at.start);
             return Some(options);
         }
-        let filled = value(&self.body.replace('"', "\\\""), script)?;
-        launch::of_all_yaml(&filled).ok().map(|options| options.moved_to(&self.at))
+        launch::of_all_yaml(&self.filled(script)?).ok().map(|options| options.moved_to(&self.at))
+    }
+
+    /// Whether the shell puts nothing into it.
+    fn is_plain(&self) -> bool {
+        self.is_quoted || !self.body.contains(['$', '`'])
+    }
+
+    /// The text with what the shell puts into it.
+    pub(crate) fn filled(&self, script: &str) -> Option<String> {
+        if self.is_plain() { Some(self.body.to_owned()) } else { value(&self.body.replace('"', "\\\""), script) }
     }
 }
 

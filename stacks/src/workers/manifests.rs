@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use input::diagnostic::Finding;
 
-use super::Replicas;
+use super::started::Started;
+use super::{LABEL, Replicas};
 use crate::launch::{self, Begins, Launch};
 use crate::shell::quoted;
 use crate::variables::{Variables, assigned, filled, take_entry};
@@ -32,28 +33,61 @@ pub(super) fn word_of(document: &str, key: &str) -> Option<String> {
     (!word.is_empty()).then(|| word.to_owned())
 }
 
-/// How many pods, or groups of pods, a document asks for.
-pub(super) fn replicas_of(document: &str) -> Replicas {
-    let entries = yaml::entries(document).unwrap_or_default();
-    Replicas::read(entries.iter().find(|entry| entry.key() == "replicas"))
-}
-
-/// The first container of a document that starts a server.
-pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
+/// The first container of a document that starts a server, with how often and where its pods run.
+pub(super) fn started(document: &str, begins: &[Begins]) -> Result<Option<Started>, Finding> {
     let entries = yaml::entries(document)?;
-    for container in containers(&entries, document) {
+    let size = entries.iter().find(|entry| entry.path.ends_with(&["leaderWorkerTemplate".to_owned(), "size".to_owned()]));
+    let n_pods = size.and_then(|entry| entry.value.parse().ok()).filter(|n: &u64| *n > 0);
+    let of_group = size.map(|_| of_group(n_pods.unwrap_or(1))).unwrap_or_default();
+    for mut container in containers(&entries, document) {
+        // A group of pods starts the same server on each: the first says all.
+        container.variables.extend(of_group.iter().cloned());
         if let Some((engine, launch)) = container.server(begins)? {
-            return Ok(Some((engine, launch.moved_to(&container.place.unwrap_or_default()))));
+            let launch = launch.moved_to(&container.place.unwrap_or_default());
+            let replicas = Replicas::read(entries.iter().find(|entry| entry.key() == "replicas"));
+            let name = word_of(document, "name:").unwrap_or_default();
+            let (label, role) = (label(&entries, document), role(&entries));
+            return Ok(Some(Started { label, role, n_pods, ..Started::plain(name, replicas, engine, launch) }));
         }
     }
     Ok(None)
+}
+
+/// What LeaderWorkerSet tells the first pod of a group (`leaderworkerset.x-k8s.io`: environment of its pods).
+pub(super) fn of_group(size: u64) -> Variables {
+    [("LWS_GROUP_SIZE", size), ("LWS_WORKER_INDEX", 0)].map(|(name, value)| (name.to_owned(), value.to_string())).into()
+}
+
+/// What nodes say of their GPU: a node selector, or an affinity with one value.
+fn label(entries: &[Entry], document: &str) -> Option<String> {
+    let of_affinity = || {
+        let at = entries.iter().position(|entry| entry.key() == "key" && entry.value == LABEL)?;
+        let values = entries[at..].iter().skip_while(|entry| entry.key() != "values");
+        values.flat_map(yaml::listed).next()
+    };
+    word_of(document, &format!("{LABEL}:")).or_else(of_affinity)
+}
+
+/// Labels by which charts and our own manifests say what a pod does of a request.
+const ROLES: [&str; 3] = ["llm-d.ai/role", "role", "app.kubernetes.io/component"];
+
+/// Whether a pod reads prompts or generates, by its label.
+fn role(entries: &[Entry]) -> Option<&'static str> {
+    let of_label = |entry: &Entry| {
+        let pairs = yaml::in_braces(&entry.value);
+        let mut own = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let is_role = |(key, _): &(&str, &str)| ROLES.contains(key);
+        own.find(is_role).or(Some((entry.key(), entry.value.as_str())).filter(is_role)).map(|(_, value)| value.to_owned())
+    };
+    let labels = entries.iter().filter(|entry| entry.path.iter().any(|key| key == "labels"));
+    labels.filter_map(of_label).find_map(|value| ["prefill", "decode"].into_iter().find(|role| *role == value))
 }
 
 /// Keys of a container that are read.
 const KEYS: [&str; 4] = ["args", "command", "env", "image"];
 
 /// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
-fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
+pub(super) fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
     let mut found: Vec<(&[String], Container)> = Vec::new();
     // What runs before the containers serves nothing.
     for entry in entries.iter().filter(|entry| !entry.path.iter().any(|key| key == "initContainers")) {
@@ -73,14 +107,20 @@ fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
     found.into_iter().map(|(_, container)| container).collect()
 }
 
+/// Whether a word tells a shell to run the next one: `-c`, `-lc`, `-ec`.
+fn runs_text(word: &str) -> bool {
+    let letters = word.strip_prefix('-');
+    letters.is_some_and(|letters| letters.contains('c') && letters.chars().all(|letter| "celxu".contains(letter)))
+}
+
 /// A container of a manifest: its image, words of its command and of its arguments, and where they stand.
 #[derive(Default)]
-struct Container {
+pub(super) struct Container {
     image: String,
-    command: Vec<String>,
-    args: Vec<String>,
-    variables: Variables,
-    place: Option<Range<usize>>,
+    pub(super) command: Vec<String>,
+    pub(super) args: Vec<String>,
+    pub(super) variables: Variables,
+    pub(super) place: Option<Range<usize>>,
 }
 
 impl Container {
@@ -98,15 +138,17 @@ impl Container {
     }
 
     /// The server that it starts. Without a command its image says what that is.
-    fn server(&self, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
+    pub(super) fn server(&self, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
         let words = self.command.iter().chain(&self.args);
         let words: Vec<String> = words.map(|word| filled(word, &self.variables)).collect();
-        let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
+        let is_shell = words.first().is_some_and(|word| word.ends_with("sh"));
+        let of_shell = words.windows(2).find(|pair| runs_text(&pair[0]) && (is_shell || pair[1].contains([' ', '\n'])));
+        let of_shell = of_shell.map(|pair| &pair[1]);
         let mut text: String = words.iter().map(|word| quoted(word) + " ").collect();
         if self.command.is_empty() {
             text.insert_str(0, &self.run());
         }
-        let script = of_shell.map_or(text, |script| assigned(&self.variables) + script);
+        let script = assigned(&self.variables) + of_shell.unwrap_or(&text);
         let found = launch::all_of_script(&script, begins)?.into_iter().next();
         Ok(found.map(|(engine, mut launch)| {
             launch.version = launch.version.or_else(|| self.version(begins));
