@@ -107,7 +107,10 @@ mod tests {
         let with = |config: &str| found(&format!("vllm serve llama-3-8b -tp 2 --kv-transfer-config '{config}'\n"));
         let (_, told) = with("{\"kv_connector\":\"LMCacheConnectorV1\",\"kv_role\":\"kv_both\"}");
         let [(Code::NotModelled, words)] = &told[..] else { panic!("{told:?}") };
-        assert!(words.contains("LMCacheConnectorV1") && words.contains("host_gib") && !words.contains("two groups"), "{words}");
+        assert!(
+            words.contains("LMCacheConnectorV1") && words.contains("host_gib") && !words.contains("two groups"),
+            "{words}"
+        );
         let (scenario, told) = with(
             "{\"kv_connector\":\"OffloadingConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"cpu_bytes_to_use\":10737418240}}",
         );
@@ -122,7 +125,8 @@ mod tests {
         let config = "--kv-transfer-config '{\"kv_connector\":\"LMCacheConnectorV1\",\"kv_role\":\"kv_both\"}'";
         let (scenario, told) = found(&format!("LMCACHE_MAX_LOCAL_CPU_SIZE=20 vllm serve llama-3-8b -tp 2 {config}\n"));
         assert!(scenario.contains("tiers = { host_gib = 40 }") && told.is_empty(), "{scenario} {told:?}");
-        let (scenario, told) = found("vllm serve llama-3-8b -tp 2 --kv-offloading-backend native --kv-offloading-size 30\n");
+        let (scenario, told) =
+            found("vllm serve llama-3-8b -tp 2 --kv-offloading-backend native --kv-offloading-size 30\n");
         assert!(scenario.contains("tiers = { host_gib = 30 }") && told.is_empty(), "{scenario} {told:?}");
     }
 
@@ -136,6 +140,9 @@ mod tests {
         };
         let (scenario, told) = found(&format!("{}{}", server("kv_producer"), server("kv_consumer")));
         assert!(scenario.contains("role = \"prefill\"") && scenario.contains("role = \"decode\""), "{scenario}");
-        assert!(told.iter().all(|(_, words)| words.contains("NixlConnector, LMCacheConnectorV1")) && told.len() == 2, "{told:?}");
+        assert!(
+            told.iter().all(|(_, words)| words.contains("NixlConnector, LMCacheConnectorV1")) && told.len() == 2,
+            "{told:?}"
+        );
     }
 }

@@ -127,7 +127,8 @@ mod tests {
         ] {
             let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
             let found = import(recognise(text).expect("vLLM"), text, &machine).findings;
-            let named: Vec<&str> = found.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
+            let named: Vec<&str> =
+                found.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
             assert_eq!(named, ["`VLLM_ATTENTION_BACKEND=FLASHINFER` is not modelled"], "{text}: {found:?}");
         }
     }

@@ -222,7 +222,10 @@ mod tests {
     #[test]
     fn a_fleet_comes_back_from_its_values() {
         for (parts, groups) in [
-            (&[(Role::Prefill, 2), (Role::Decode, 8)][..], vec!["tp = 2\nreplicas = 3\nrole = \"prefill\"", "tp = 8\nreplicas = 3\nrole = \"decode\""]),
+            (
+                &[(Role::Prefill, 2), (Role::Decode, 8)][..],
+                vec!["tp = 2\nreplicas = 3\nrole = \"prefill\"", "tp = 8\nreplicas = 3\nrole = \"decode\""],
+            ),
             (&[(Role::Both, 4)][..], vec!["tp = 4 ", "nodes = 3 ", "gpus_per_node = 4"]),
         ] {
             let deployments = deployment("vllm-v1", parts);

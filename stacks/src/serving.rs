@@ -236,7 +236,12 @@ impl Server {
         let what = format!("`{shown}`: {tp} GPUs do not share the {heads} of `{}` evenly", model.name);
         let allowed: Vec<String> = (1..=model.n_heads).filter(|tp| shares(*tp)).map(|tp| tp.to_string()).collect();
         let at = flags.at(name);
-        flags.refuse(Code::UnevenDegree, at, what, format!("the server does not start so; allowed are {}", allowed.join(", ")));
+        flags.refuse(
+            Code::UnevenDegree,
+            at,
+            what,
+            format!("the server does not start so; allowed are {}", allowed.join(", ")),
+        );
     }
 
     /// A degree, by any of its names.

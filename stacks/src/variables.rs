@@ -35,7 +35,8 @@ pub(crate) fn filled(word: &str, variables: &Variables) -> String {
 
 /// Assignments that a shell reads before a script. A variable without a value, as a secret is one, stays unknown.
 pub(crate) fn assigned(variables: &Variables) -> String {
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let known = variables.iter().filter(|(name, value)| !value.is_empty() && is_name(name));
     known.map(|(name, value)| format!("{name}={}\n", quoted(value))).collect()
 }

@@ -10,19 +10,24 @@ use crate::launch::{Begins, Launch};
 use crate::serving::Server;
 use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
 
+mod charts;
 mod compose;
+mod containers;
+mod kserve;
 mod manifests;
+mod one;
 mod replicas;
 mod routing;
 mod scaled;
+mod skypilot;
 mod split;
 mod started;
 mod values;
 
+use one::Started;
 pub(crate) use replicas::Replicas;
 use routing::Routing;
 use split::Beside;
-use started::Started;
 
 /// The label by which nodes say their GPU (NVIDIA's feature discovery).
 pub(crate) const LABEL: &str = "nvidia.com/gpu.product";

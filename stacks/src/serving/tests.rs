@@ -467,7 +467,8 @@ fn a_tensor_degree_that_does_not_divide_the_heads_is_refused_with_those_that_do(
     ] {
         let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
         let found = import(recognise(text).expect("a server"), text, &machine).findings;
-        let wrong = found.iter().find(|one| one.code == Code::UnevenDegree).unwrap_or_else(|| panic!("{text}: {found:?}"));
+        let wrong =
+            found.iter().find(|one| one.code == Code::UnevenDegree).unwrap_or_else(|| panic!("{text}: {found:?}"));
         assert!(wrong.what.contains(heads) && wrong.at.is_some(), "{wrong:?}");
         assert!(wrong.help.as_ref().is_some_and(|help| help.contains("1, 2, 4")), "{wrong:?}");
     }

@@ -92,7 +92,8 @@ pub(crate) fn read(text: &str) -> Result<Split, Finding> {
         }));
     }
     for (name, role) in SECTIONS {
-        let own: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == name && entry.path.len() > 1).map(inner).collect();
+        let own: Vec<Entry> =
+            entries.iter().filter(|entry| entry.path[0] == name && entry.path.len() > 1).map(inner).collect();
         if own.is_empty() {
             continue;
         }
@@ -101,7 +102,8 @@ pub(crate) fn read(text: &str) -> Result<Split, Finding> {
             let other = own.iter().find(|other| other.path == entry.path && other.value != entry.value);
             split.findings.extend(other.map(|other| contradicted(other, entry, name)));
         }
-        let flags = common.map(|entry| key_as_flag(entry)).chain(own.iter().filter(|entry| is_option(entry)).map(key_as_flag));
+        let flags =
+            common.map(|entry| key_as_flag(entry)).chain(own.iter().filter(|entry| is_option(entry)).map(key_as_flag));
         let servers = Servers { role, flags: flags.collect(), ..Servers::default() };
         split.servers.push(counted(servers, &own, name, &mut split.findings));
     }
@@ -122,7 +124,8 @@ fn is_option(entry: &Entry) -> bool {
 fn contradicted(own: &Entry, outer: &Entry, section: &str) -> Finding {
     let key = own.path.join(".");
     let what = format!("`{key}: {}` of `{section}` stands outside of it as `{}`", own.value, outer.value);
-    Finding::error(Code::WrongFlag, Some(own.at.clone()), what).help("TensorRT-LLM takes no other value there: write it in the sections alone")
+    Finding::error(Code::WrongFlag, Some(own.at.clone()), what)
+        .help("TensorRT-LLM takes no other value there: write it in the sections alone")
 }
 
 /// Servers with how many there are: `num_instances`, which is the number of `urls` where they stand.
@@ -143,7 +146,10 @@ fn counted(mut servers: Servers, own: &[Entry], section: &str, findings: &mut Ve
     if n_urls > 0 && n_urls != servers.n {
         let at = asked.or(own.iter().find(|entry| entry.path[0] == "urls")).map(|entry| entry.at.clone());
         let what = format!("`{section}` has {} servers and {n_urls} `urls`", servers.n);
-        findings.push(Finding::error(Code::WrongFlag, at, what).help("`num_instances` is the number of `urls`; without it there is one"));
+        findings.push(
+            Finding::error(Code::WrongFlag, at, what)
+                .help("`num_instances` is the number of `urls`; without it there is one"),
+        );
     }
     let router = own.iter().find(|entry| entry.path == ["router", "type"]);
     servers.router = router.map(|entry| (entry.value.clone(), entry.at.clone()));
@@ -155,7 +161,12 @@ fn discovered(entries: &[Entry], split: &mut Split) {
     let Some(cluster) = entries.iter().find(|entry| entry.path[0] == "disagg_cluster") else { return };
     let least = |name: &str| {
         let path = ["disagg_cluster", "minimal_instances", name];
-        entries.iter().find(|entry| entry.path == path).and_then(|entry| entry.value.parse::<u64>().ok()).unwrap_or(1).max(1)
+        entries
+            .iter()
+            .find(|entry| entry.path == path)
+            .and_then(|entry| entry.value.parse::<u64>().ok())
+            .unwrap_or(1)
+            .max(1)
     };
     for (name, role) in SECTIONS {
         match split.servers.iter_mut().find(|servers| servers.role == role) {

@@ -3,23 +3,13 @@
 //! Source: sgl-project/sglang `sgl-router/py_src/sglang_router/router_args.py` @ e46dcd87adca (without a word it is `cache_aware`), vllm-project/production-stack
 //! `src/vllm_router/parsers/parser.py`, NVIDIA/TensorRT-LLM `tensorrt_llm/serve/router.py`.
 
-use std::ops::Range;
-
 use input::diagnostic::{Code, Finding};
 
-use super::started;
+use super::one::Policy;
+use super::{charts, started};
 use crate::Machine;
 use crate::flags::Flag;
 use crate::launch::Launch;
-
-/// A policy as a router is told it.
-#[derive(Clone, Debug)]
-pub(super) struct Policy {
-    /// Its word.
-    pub(super) word: String,
-    /// Where it stands.
-    pub(super) at: Option<Range<usize>>,
-}
 
 /// The rule of a scenario, and what is said of it.
 #[derive(Default)]
@@ -31,8 +21,16 @@ pub(super) struct Routing {
 }
 
 /// Names of programs and images of routers; modules may have a part behind a point.
-const PROGRAMS: [&str; 8] =
-    ["sglang_router", "sglang-router", "vllm_router", "vllm-router", "smg", "lmstack-router", "sgl-model-gateway", "sgl-router"];
+const PROGRAMS: [&str; 8] = [
+    "sglang_router",
+    "sglang-router",
+    "vllm_router",
+    "vllm-router",
+    "smg",
+    "lmstack-router",
+    "sgl-model-gateway",
+    "sgl-router",
+];
 
 /// Which word of a command begins a router.
 fn begins(words: &[String]) -> Option<usize> {
@@ -62,7 +60,8 @@ const OF_PREFIXES: [&str; 7] =
 /// Policies of the routers that a file starts.
 pub(super) fn policies(text: &str, machine: &Machine) -> Vec<Policy> {
     let routers = started::of(text, &[begins], machine).unwrap_or_default();
-    routers.first().map(|one| of_launch(&one.launch)).unwrap_or_default()
+    let of_routers = routers.first().map(|one| of_launch(&one.launch)).unwrap_or_default();
+    if of_routers.is_empty() { charts::policies(text) } else { of_routers }
 }
 
 fn of_launch(launch: &Launch) -> Vec<Policy> {
@@ -76,7 +75,8 @@ fn of_launch(launch: &Launch) -> Vec<Policy> {
         return found;
     }
     // Production stack's takes turns, the others look for prefixes.
-    let is_of_stack = launch.flags.iter().any(|flag| ["static-backends", "service-discovery"].contains(&flag.name.as_str()));
+    let is_of_stack =
+        launch.flags.iter().any(|flag| ["static-backends", "service-discovery"].contains(&flag.name.as_str()));
     let word = if is_of_stack { "roundrobin" } else { "cache_aware" };
     let at = launch.flags.first().map(|flag| flag.at.clone());
     vec![Policy { word: word.to_owned(), at }]
@@ -89,7 +89,8 @@ pub(super) fn routing(policies: &[Policy]) -> Routing {
     let others = policies.iter().skip(1).filter(|other| other.word != first.word);
     routing.findings.extend(others.map(|other| {
         let what = format!("the router's `{}` beside `{}` is not modelled", other.word, first.word);
-        Finding::warning(Code::NotModelled, other.at.clone(), what).help("both roles are chosen by one rule (`fleet.router`)")
+        Finding::warning(Code::NotModelled, other.at.clone(), what)
+            .help("both roles are chosen by one rule (`fleet.router`)")
     }));
     routing
 }
@@ -145,8 +146,13 @@ mod tests {
 
     #[test]
     fn a_router_that_starts_its_servers_is_read_with_them() {
-        let found = found("python3 -m sglang_router.launch_server --model-path llama-3-8b --dp-size 4 --router-policy power_of_two\n");
-        assert!(found.scenario.contains("router = \"power-of-two\"") && found.scenario.contains("gpus_per_node = 4"), "{found:?}");
+        let found = found(
+            "python3 -m sglang_router.launch_server --model-path llama-3-8b --dp-size 4 --router-policy power_of_two\n",
+        );
+        assert!(
+            found.scenario.contains("router = \"power-of-two\"") && found.scenario.contains("gpus_per_node = 4"),
+            "{found:?}"
+        );
         assert!(found.findings.iter().all(|one| !one.what.contains("router")), "{:?}", found.findings);
     }
 }

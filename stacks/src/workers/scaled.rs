@@ -32,15 +32,22 @@ fn finding(entries: &[Entry]) -> Option<Finding> {
     let kind = entries.iter().find(|entry| entry.path == ["kind"])?;
     let (name, [least, most], usual) = KINDS.iter().find(|(name, ..)| kind.value == *name)?;
     let value = |key: &str| {
-        let found = entries.iter().find(|entry| entry.path.first().is_some_and(|first| first == "spec") && entry.key() == key);
+        let found =
+            entries.iter().find(|entry| entry.path.first().is_some_and(|first| first == "spec") && entry.key() == key);
         found.map(|entry| entry.value.clone())
     };
     let target = entries.iter().find(|entry| entry.path == ["spec", "scaleTargetRef", "name"]);
     let target = target.map_or_else(String::new, |entry| format!(" of `{}`", entry.value));
-    let (least, most) = (value(least).unwrap_or_else(|| (*usual).to_owned()), value(most).unwrap_or_else(|| "any number".to_owned()));
-    let metric = entries.iter().find(|entry| ["metricName", "query"].contains(&entry.key()) || entry.path.ends_with(&["metric".to_owned(), "name".to_owned()]));
+    let (least, most) =
+        (value(least).unwrap_or_else(|| (*usual).to_owned()), value(most).unwrap_or_else(|| "any number".to_owned()));
+    let metric = entries.iter().find(|entry| {
+        ["metricName", "query"].contains(&entry.key())
+            || entry.path.ends_with(&["metric".to_owned(), "name".to_owned()])
+    });
     let metric = metric.map_or_else(String::new, |entry| format!(" by `{}`", entry.value));
-    let what = format!("`{name}` is not modelled: replicas{target} go from {least} to {most}{metric}, and stay as many as the file starts here");
+    let what = format!(
+        "`{name}` is not modelled: replicas{target} go from {least} to {most}{metric}, and stay as many as the file starts here"
+    );
     let help = "give the group `scaling = { rule = \"concurrency\", target = …, min = …, start_up_s = … }` and the most as its `replicas`";
     Some(Finding::warning(Code::NotModelled, Some(kind.at.clone()), what).help(help))
 }

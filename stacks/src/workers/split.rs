@@ -2,8 +2,8 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::routing::Policy;
-use super::started::{self, Started};
+use super::one::{Policy, Started};
+use super::started;
 use super::{Replicas, TRTLLM};
 use crate::Machine;
 use crate::launch::Launch;
@@ -130,7 +130,8 @@ mod tests {
     #[test]
     fn both_sections_are_groups_with_their_roles() {
         let found_one = found(FILE, &[]);
-        for part in GROUPS.into_iter().chain(["router = \"least-loaded\"", "prefix_cache = false", "loop = \"serial\""]) {
+        for part in GROUPS.into_iter().chain(["router = \"least-loaded\"", "prefix_cache = false", "loop = \"serial\""])
+        {
             assert!(found_one.scenario.contains(part), "{part} in {}", found_one.scenario);
         }
         assert_eq!(codes(&found_one), [Code::MissingFlag], "{:?}", found_one.findings);
@@ -160,9 +161,14 @@ mod tests {
     #[test]
     fn workers_have_the_roles_of_their_addresses() {
         let one = |port: u32, options: &str| {
-            format!("trtllm-serve Qwen/Qwen3-32B --host localhost --port {port} --extra_llm_api_options ./{options} &\n")
+            format!(
+                "trtllm-serve Qwen/Qwen3-32B --host localhost --port {port} --extra_llm_api_options ./{options} &\n"
+            )
         };
-        let text = one(8001, "ctx.yaml") + &one(8002, "ctx.yaml") + &one(8003, "gen.yaml") + "trtllm-serve disaggregated -c disagg.yaml\n";
+        let text = one(8001, "ctx.yaml")
+            + &one(8002, "ctx.yaml")
+            + &one(8003, "gen.yaml")
+            + "trtllm-serve disaggregated -c disagg.yaml\n";
         let disagg = "hostname: localhost\nport: 8000\ncontext_servers:\n  num_instances: 2\n  urls:\n    - \"localhost:8001\"\n    - \"localhost:8002\"\n\
                       generation_servers:\n  num_instances: 1\n  urls:\n    - \"localhost:8003\"\n";
         let ctx = "tensor_parallel_size: 2\ncache_transceiver_config:\n  backend: UCX\n";
@@ -190,7 +196,12 @@ mod tests {
             ("port: 8000\n", "port: 8000\ntensor_parallel_size: 8\n", "stands outside of it as `8`"),
         ] {
             let text = FILE.replacen(from, to, 1);
-            let told: Vec<String> = found(&text, &[]).findings.into_iter().filter(|one| one.severity == Severity::Error).map(|one| one.what).collect();
+            let told: Vec<String> = found(&text, &[])
+                .findings
+                .into_iter()
+                .filter(|one| one.severity == Severity::Error)
+                .map(|one| one.what)
+                .collect();
             assert!(told.iter().any(|what| what.contains(words)), "{words}: {told:?}");
         }
     }

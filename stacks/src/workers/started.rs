@@ -5,36 +5,11 @@ use std::ops::Range;
 use input::diagnostic::Finding;
 
 use super::manifests::{self, documents};
-use super::{Replicas, compose, values};
+use super::one::Started;
+use super::{Replicas, charts, compose, skypilot, values};
 use crate::Machine;
 use crate::flags::Flag;
 use crate::launch::{self, Begins, Launch};
-
-/// A command that starts a server, and what stands around it.
-#[derive(Debug)]
-pub(super) struct Started {
-    /// Its name.
-    pub(super) name: String,
-    /// How many there are.
-    pub(super) replicas: Replicas,
-    /// What its nodes say of their GPU.
-    pub(super) label: Option<String>,
-    /// Whether it reads prompts or generates, where what stands around it says so.
-    pub(super) role: Option<&'static str>,
-    /// Pods of a group that are one server.
-    pub(super) n_pods: Option<u64>,
-    /// Position of what began it.
-    pub(super) engine: usize,
-    /// The command.
-    pub(super) launch: Launch,
-}
-
-impl Started {
-    /// One that stands for itself.
-    pub(super) const fn plain(name: String, replicas: Replicas, engine: usize, launch: Launch) -> Self {
-        Self { name, replicas, label: None, role: None, n_pods: None, engine, launch }
-    }
-}
 
 /// Options that say which part of a server over several nodes a command starts; the first part has none of them, or 0.
 ///
@@ -79,7 +54,7 @@ pub(super) fn is_of_manifests(text: &str) -> bool {
 
 /// Whether a file is a YAML with containers in a form that is known.
 pub(super) fn is_of_containers(text: &str) -> bool {
-    is_of_manifests(text) || values::is_one(text) || compose::entries(text).is_some()
+    is_of_manifests(text) || values::is_one(text) || charts::is_one(text) || compose::entries(text).is_some()
 }
 
 /// Servers of a file that begin so.
@@ -92,6 +67,12 @@ pub(super) fn of(text: &str, begins: &[Begins], machine: &Machine) -> Result<Vec
     }
     if values::is_one(text) {
         return values::started(text, begins, machine);
+    }
+    if charts::is_one(text) {
+        return charts::started(text, begins);
+    }
+    if skypilot::is_one(text) {
+        return skypilot::started(text, begins);
     }
     if is_of_manifests(text) { of_manifests(text, begins) } else { of_script(text, begins) }
 }
@@ -111,7 +92,7 @@ fn of_manifests(text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> 
     let mut found: Vec<Started> = Vec::new();
     let mut start = 0;
     for document in documents(text) {
-        if let Some(mut started) = manifests::started(document, begins)? {
+        for mut started in manifests::started(document, begins)? {
             started.launch.flags.iter_mut().for_each(|flag| move_by(&mut flag.at, start));
             let places = started.launch.findings.iter_mut().filter_map(|finding| finding.at.as_mut());
             places.for_each(|at| move_by(at, start));

@@ -27,10 +27,8 @@ fn two_commands_of_a_script_are_two_groups_with_their_roles() {
 /// Degrees of the first part are those of all.
 #[test]
 fn parts_of_a_server_on_further_nodes_are_no_servers() {
-    let (vllm, sglang) = (
-        "vllm serve deepseek-ai/DeepSeek-V3",
-        "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3",
-    );
+    let (vllm, sglang) =
+        ("vllm serve deepseek-ai/DeepSeek-V3", "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3");
     let ranks = "--data-parallel-size 16 --data-parallel-size-local 8 --enable-expert-parallel";
     for (head, follower, keys) in [
         (
@@ -140,8 +138,7 @@ fn replicas_that_are_no_number_of_servers_are_refused_where_they_stand() {
         for wrong in ["0", "four", "3.5", "-1"] {
             for text in [of(wrong), format!("---\n{}---\n{}", manifest("2"), manifest(wrong))] {
                 let findings = found(&text, Some("h100-sxm")).findings;
-                let told: Vec<_> =
-                    findings.iter().filter(|one| one.what.contains("is no number of servers")).collect();
+                let told: Vec<_> = findings.iter().filter(|one| one.what.contains("is no number of servers")).collect();
                 let [one] = told[..] else { panic!("{findings:?} of {text}") };
                 assert_eq!(one.severity, Severity::Error);
                 let at = one.at.clone().expect("a place");
@@ -159,12 +156,34 @@ fn replicas_that_are_no_number_of_servers_are_refused_where_they_stand() {
 fn containers_start_servers_in_several_ways() {
     let list = "args: [\n          \"vllm serve Qwen/Qwen3-32B -tp 2\"\n        ]";
     for (image, lines) in [
-        ("vllm/vllm-openai:v0.11.0", "command: [\"vllm\", \"serve\"]\n        args: [\"Qwen/Qwen3-32B\", \"-tp\", \"2\"]".to_owned()),
-        ("vllm/vllm-openai:v0.11.0", "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned()),
+        (
+            "vllm/vllm-openai:v0.11.0",
+            "command: [\"vllm\", \"serve\"]\n        args: [\"Qwen/Qwen3-32B\", \"-tp\", \"2\"]".to_owned(),
+        ),
+        (
+            "vllm/vllm-openai:v0.11.0",
+            "args: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]".to_owned(),
+        ),
         ("vllm/vllm-openai:v0.11.0", format!("command: [\"/bin/sh\", \"-c\"]\n        {list}")),
-        ("vllm/vllm-openai:v0.11.0", format!("command: [sh, -c]\n        {}\n        env:\n        - name: MODEL\n          value: Qwen/Qwen3-32B\n        - name: TP\n          value: \"2\"", list.replace("Qwen/Qwen3-32B -tp 2", "$MODEL -tp $(TP)"))),
-        ("vllm/vllm-openai:v0.11.0", format!("command: [sh, -c]\n        {}\n        env:\n        - {{name: TP, value: \"2\"}}\n        - {{ name: OTHER, value: x }}", list.replace("-tp 2", "-tp $TP"))),
-        ("lmsysorg/sglang:v0.5.5", "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]".to_owned()),
+        (
+            "vllm/vllm-openai:v0.11.0",
+            format!(
+                "command: [sh, -c]\n        {}\n        env:\n        - name: MODEL\n          value: Qwen/Qwen3-32B\n        - name: TP\n          value: \"2\"",
+                list.replace("Qwen/Qwen3-32B -tp 2", "$MODEL -tp $(TP)")
+            ),
+        ),
+        (
+            "vllm/vllm-openai:v0.11.0",
+            format!(
+                "command: [sh, -c]\n        {}\n        env:\n        - {{name: TP, value: \"2\"}}\n        - {{ name: OTHER, value: x }}",
+                list.replace("-tp 2", "-tp $TP")
+            ),
+        ),
+        (
+            "lmsysorg/sglang:v0.5.5",
+            "command: [python3, -m, sglang.launch_server]\n        args: [--model-path, Qwen/Qwen3-32B, --tp, \"2\"]"
+                .to_owned(),
+        ),
     ] {
         let text = format!(
             "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: 2\n  template:\n    spec:\n      \
@@ -253,6 +272,7 @@ fn sums_of_a_group_of_pods_are_known() {
     for part in ["name = \"wide-ep-prefill\"", "role = \"prefill\"", "role = \"decode\"", "ep = 16"] {
         assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
     }
-    let told: Vec<&str> = both.findings.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
+    let told: Vec<&str> =
+        both.findings.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
     assert_eq!(told, ["`VLLM_ALL2ALL_BACKEND=deepep_low_latency` is not modelled"; 2], "{:?}", both.findings);
 }

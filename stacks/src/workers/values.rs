@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
-use super::manifests::{containers, of_group};
-use super::started::Started;
+use super::containers::{Container, containers, of_group};
+use super::one::Started;
 use super::{LABEL, Replicas};
 use crate::Machine;
 use crate::launch::Begins;
+use crate::variables::Variables;
 use crate::yaml::{self, Entry};
 
 /// Sections of servers, which are roles.
@@ -33,7 +34,8 @@ pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Resul
         if own.len() < 2 || value(&["create"]).is_some_and(|entry| entry.value == "false") {
             continue;
         }
-        let section = Section { role, own: &own, degrees: Degrees::of(&own)?, model: model(&entries, machine) };
+        let model = model(&entries, "modelArtifacts", machine.model.as_deref());
+        let section = Section { role, own: &own, degrees: Degrees::of(&own)?, model, is_service: false };
         found.extend(section.started(text, begins)?);
     }
     if let [only] = &mut found[..] {
@@ -42,10 +44,40 @@ pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Resul
     Ok(found)
 }
 
-/// The model and the name that it is served under: `modelArtifacts.uri` without its protocol and the claim of a volume, and `modelArtifacts.name`.
-fn model(entries: &[Entry], machine: &Machine) -> [String; 2] {
+/// Servers of an `LLMInferenceService` of KServe, whose controller is the chart's: the service itself, and `prefill` in it where prompts are read apart.
+///
+/// Source: kserve/kserve `pkg/apis/serving/v1alpha1/llm_inference_service_types.go` (`WorkloadSpec`, `ParallelismSpec`), and its templates, which put the words
+/// of `VLLM_ADDITIONAL_ARGS` behind the command.
+pub(super) fn of_service(entries: &[Entry], text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
+    let spec: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == "spec").map(below).collect();
+    let is_prefill = |entry: &&Entry| entry.path.first().is_some_and(|key| key == "prefill");
+    let prefill: Vec<Entry> = spec.iter().filter(is_prefill).cloned().collect();
+    let own = spec.iter().filter(|entry| !is_prefill(entry) && !entry.path.is_empty());
+    let own: Vec<Entry> =
+        own.map(|entry| Entry { path: [&["decode".to_owned()], &entry.path[..]].concat(), ..entry.clone() }).collect();
+    let mut found = Vec::new();
+    for (role, own) in [("prefill", &prefill), ("decode", &own)] {
+        if own.len() > 1 {
+            let model = model(&spec, "model", None);
+            let section = Section { role, own, degrees: Degrees::of(own)?, model, is_service: true };
+            found.extend(section.started(text, begins)?);
+        }
+    }
+    if let [only] = &mut found[..] {
+        only.role = None;
+    }
+    Ok(found)
+}
+
+/// An entry without its outermost key.
+fn below(entry: &Entry) -> Entry {
+    Entry { path: entry.path[1..].to_vec(), ..entry.clone() }
+}
+
+/// The model and the name that it is served under: `uri` of a section without its protocol and the claim of a volume, and `name`.
+fn model(entries: &[Entry], section: &str, given: Option<&str>) -> [String; 2] {
     let value = |key: &str| {
-        let found = entries.iter().find(|entry| entry.path == ["modelArtifacts", key]);
+        let found = entries.iter().find(|entry| entry.path == [section, key]);
         found.map(|entry| entry.value.trim_matches('"').to_owned()).unwrap_or_default()
     };
     let (name, uri) = (value("name"), value("uri"));
@@ -59,7 +91,7 @@ fn model(entries: &[Entry], machine: &Machine) -> [String; 2] {
         "pvc+hf" => path.rmatch_indices('/').nth(1).map_or(path, |(at, _)| &path[at + 1..]),
         _ => path,
     };
-    [machine.model.clone().unwrap_or_else(|| path.to_owned()), name.clone()]
+    [given.unwrap_or(path).to_owned(), name.clone()]
 }
 
 /// Degrees of a section (`parallelism`).
@@ -70,6 +102,9 @@ struct Degrees {
     local: u64,
     /// Pods of a group.
     workers: u64,
+    pipeline: u64,
+    /// Whether experts lie whole on all ranks.
+    whole_experts: bool,
 }
 
 impl Degrees {
@@ -82,19 +117,35 @@ impl Degrees {
                 _ => Err(refused(entry, "allowed are whole numbers from 1 to 65536")),
             }
         };
-        let [tensor, data, local, workers] = ["tensor", "data", "dataLocal", "workers"].map(value);
-        let (tensor, data, local, workers) = (tensor?, data?, local?, workers?);
+        let [tensor, data, local, workers, pipeline] =
+            ["tensor", "data", "dataLocal", "workers", "pipeline"].map(value);
+        let (tensor, data, local, workers, pipeline) = (tensor?, data?, local?, workers?, pipeline?.unwrap_or(1));
+        let expert = own.iter().find(|entry| entry.path[1..] == ["parallelism", "expert"]);
+        let whole_experts = expert.is_some_and(|entry| entry.value == "true");
         let all = data.or_else(|| Some(local? * workers.unwrap_or(1))).unwrap_or(1);
         let n_workers = workers.or_else(|| Some(all / local?)).unwrap_or(1).max(1);
         let of_worker = local.unwrap_or(all / n_workers).max(1);
         if all != of_worker * n_workers {
-            let at = own.iter().find(|entry| entry.path[1..] == ["parallelism"] || entry.path[1..] == ["parallelism", "data"]);
+            let at = own
+                .iter()
+                .find(|entry| entry.path[1..] == ["parallelism"] || entry.path[1..] == ["parallelism", "data"]);
             let what = format!("`parallelism`: {all} data ranks are not {n_workers} pods of {of_worker}");
             let help = "`data` is `dataLocal` times `workers`";
             return Err(Finding::error(Code::WrongFlag, at.map(|entry| entry.at.clone()), what).help(help));
         }
-        Ok(Self { tensor: tensor.unwrap_or(1), data: all, local: of_worker, workers: n_workers })
+        let tensor = tensor.unwrap_or(1);
+        Ok(Self { tensor, data: all, local: of_worker, workers: n_workers, pipeline, whole_experts })
     }
+}
+
+/// The variable whose words KServe puts behind the command.
+const ADDITIONAL: &str = "VLLM_ADDITIONAL_ARGS";
+
+/// Its words.
+fn additional(variables: &Variables) -> Vec<String> {
+    let text = variables.iter().find(|(name, _)| name == ADDITIONAL).map(|(_, value)| value.as_str());
+    let commands = crate::shell::commands(text.unwrap_or_default()).unwrap_or_default();
+    commands.into_iter().next().unwrap_or_default().iter().map(crate::shell::Word::text).collect()
 }
 
 fn refused(entry: &Entry, help: &str) -> Finding {
@@ -108,18 +159,27 @@ struct Section<'a> {
     own: &'a [Entry],
     degrees: Degrees,
     model: [String; 2],
+    /// Whether it is of a service of KServe, whose command needs no word.
+    is_service: bool,
 }
 
 impl Section<'_> {
     /// The first of its containers that starts a server.
     fn started(&self, text: &str, begins: &[Begins]) -> Result<Option<Started>, Finding> {
-        let Degrees { tensor, data, local, workers } = self.degrees;
+        let Degrees { tensor, data, local, workers, .. } = self.degrees;
         let commands: Vec<&Entry> = self.own.iter().filter(|entry| entry.key() == "modelCommand").collect();
-        for mut container in containers(self.own, text) {
+        let mut all = containers(self.own, text);
+        if all.is_empty() && self.is_service {
+            all.push(Container::default());
+        }
+        for mut container in all {
             let place = container.place.clone().unwrap_or_default();
             let command = commands.iter().find(|entry| self.is_beside(entry, &place)).map(|entry| entry.value.as_str());
-            if matches!(command, Some("vllmServe" | "imageDefault")) {
-                let given = std::mem::take(&mut container.args);
+            let is_plain = self.is_service && container.command.is_empty();
+            if is_plain || matches!(command, Some("vllmServe" | "imageDefault")) {
+                let mut given = std::mem::take(&mut container.args);
+                given.extend(additional(&container.variables));
+                container.variables.retain(|(name, _)| name != ADDITIONAL);
                 container.command = vec!["vllm".to_owned(), "serve".to_owned()];
                 container.args = self.of_chart().into_iter().chain(given).collect();
             }
@@ -147,11 +207,18 @@ impl Section<'_> {
 
     /// Arguments that the chart puts before those of the container.
     fn of_chart(&self) -> Vec<String> {
-        let Degrees { tensor, data, local, .. } = self.degrees;
+        let Degrees { tensor, data, local, pipeline, whole_experts, .. } = self.degrees;
         let [model, name] = &self.model;
         let mut words = vec![model.clone()];
-        let degrees = [("--tensor-parallel-size", tensor), ("--data-parallel-size", data), ("--data-parallel-size-local", local)];
-        words.extend(degrees.into_iter().filter(|(_, n)| *n > 1).flat_map(|(flag, n)| [flag.to_owned(), n.to_string()]));
+        let degrees = [
+            ("--tensor-parallel-size", tensor),
+            ("--data-parallel-size", data),
+            ("--data-parallel-size-local", local),
+            ("--pipeline-parallel-size", pipeline),
+        ];
+        words
+            .extend(degrees.into_iter().filter(|(_, n)| *n > 1).flat_map(|(flag, n)| [flag.to_owned(), n.to_string()]));
+        words.extend(whole_experts.then(|| "--enable-expert-parallel".to_owned()));
         if !name.is_empty() {
             words.extend(["--served-model-name".to_owned(), name.clone()]);
         }
@@ -160,7 +227,8 @@ impl Section<'_> {
 
     /// The GPU of its nodes, where its accelerators are named by the label that says it.
     fn label(&self) -> Option<String> {
-        let is_of = |entry: &&Entry, key: &str| entry.path.get(1..3).is_some_and(|path| path == ["acceleratorTypes", key]);
+        let is_of =
+            |entry: &&Entry, key: &str| entry.path.get(1..3).is_some_and(|path| path == ["acceleratorTypes", key]);
         self.own.iter().filter(|entry| is_of(entry, "labelKey")).find(|entry| entry.value == LABEL)?;
         self.own.iter().filter(|entry| is_of(entry, "labelValues")).flat_map(yaml::listed).next()
     }
@@ -205,7 +273,8 @@ mod tests {
         assert_eq!(codes(&both), [Code::MissingFlag], "{:?}", both.findings);
         let at = VALUES.rfind("create: true").expect("two sections");
         let alone = format!("{}create: false{}", &VALUES[..at], &VALUES[at + "create: true".len()..]);
-        let alone = found(&alone.replace("hf://\"{{ .Values.modelArtifacts.name }}\"", "pvc://claim/models/Qwen3-32B")).scenario;
+        let alone = found(&alone.replace("hf://\"{{ .Values.modelArtifacts.name }}\"", "pvc://claim/models/Qwen3-32B"))
+            .scenario;
         assert!(alone.contains("tp = 4") && alone.contains("qwen3-32b") && !alone.contains("role"), "{alone}");
     }
 
