@@ -25,7 +25,12 @@ fn messages(set: &[&str]) -> String {
 /// Whoever reads such a message knows which key to change.
 #[test]
 fn limits_that_leave_no_room_are_named() {
-    let one = ["policies.run=['vllm-v1']", "policies.baseline='vllm-v1'", "cluster.gpu='h100-sxm'", "model.name='llama-3-8b'"];
+    let one = [
+        "policies.run=['vllm-v1']",
+        "policies.baseline='vllm-v1'",
+        "cluster.gpu='h100-sxm'",
+        "model.name='llama-3-8b'",
+    ];
     let found = |set: &[&str]| {
         let checked = checked(&[&one, set].concat());
         diagnostic::render(&checked.source, &checked.findings)

@@ -224,6 +224,16 @@ fn services_of_compose_are_servers() {
 }
 
 #[test]
+fn services_of_compose_share_what_an_anchor_names() {
+    let text = "x-vllm: &vllm\n  image: vllm/vllm-openai:v0.11.0\n  runtime: nvidia\n  command: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]\nservices:\n  \
+                vllm-1:\n    <<: *vllm\n    ports: [\"8001:8000\"]\n  vllm-2:\n    <<: *vllm\n    ports: [\"8002:8000\"]\n  nginx:\n    image: nginx:latest\n";
+    let found = found(text, Some("h100-sxm"));
+    for part in ["name = \"vllm-1\"\ntp = 2", "name = \"vllm-2\"\ntp = 2", "qwen3-32b"] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+}
+
+#[test]
 fn options_that_differ_between_groups_are_named() {
     let text = "vllm serve llama-3-8b --block-size 64 --quantization fp8\nvllm serve llama-3-8b --block-size 32 --enforce-eager\n";
     let found = found(text, Some("h100-sxm"));
@@ -275,4 +285,32 @@ fn sums_of_a_group_of_pods_are_known() {
     let told: Vec<&str> =
         both.findings.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
     assert_eq!(told, ["`VLLM_ALL2ALL_BACKEND=deepep_low_latency` is not modelled"; 2], "{:?}", both.findings);
+}
+
+/// The form of AIBrix's StormService and of role-based groups: every role is a kind of pods.
+#[test]
+fn roles_of_one_manifest_are_groups() {
+    let role = |name: &str, n: u32, tp: u32| {
+        format!(
+            "        - name: {name}\n          replicas: {n}\n          stateful: true\n          template:\n            metadata:\n              labels:\n                \
+             model.aibrix.ai/name: qwen3-8B\n            spec:\n              containers:\n                - name: {name}\n                  image: aibrix/vllm-openai:v0.10.0\n                  \
+             command: [\"sh\", \"-c\"]\n                  args:\n                    - |\n                      python3 -m vllm.entrypoints.openai.api_server \\\n                        \
+             --model /models/Qwen3-8B \\\n                        --tensor-parallel-size {tp} \\\n                        \
+             --kv-transfer-config '{{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_both\"}}'\n"
+        )
+    };
+    let text = format!(
+        "apiVersion: orchestration.aibrix.ai/v1alpha1\nkind: StormService\nmetadata:\n  name: vllm-pd\nspec:\n  replicas: 2\n  template:\n    spec:\n      roles:\n{}{}",
+        role("prefill", 3, 1),
+        role("decode", 1, 2)
+    );
+    let found = found(&text, Some("h100-sxm"));
+    for part in [
+        "name = \"prefill\"\ntp = 1\nreplicas = 6\nrole = \"prefill\"",
+        "name = \"decode\"\ntp = 2\nreplicas = 2\nrole = \"decode\"",
+    ] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+    let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+    assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
 }

@@ -297,4 +297,26 @@ mod tests {
         let wrong = found(&text.replace("data: 16", "data: 12"));
         assert!(wrong.findings.iter().any(|one| one.what.contains("12 data ranks")), "{:?}", wrong.findings);
     }
+
+    /// The form of KServe's samples of such services.
+    #[test]
+    fn a_service_of_kserve_has_the_degrees_of_its_keys() {
+        let of = |prefill: &str| {
+            format!(
+                "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata:\n  name: r1\nspec:\n  model:\n    uri: hf://deepseek-ai/DeepSeek-R1\n    \
+                 name: deepseek-ai/DeepSeek-R1\n  replicas: 2\n  parallelism:\n    data: 16\n    dataLocal: 8\n    expert: true\n    tensor: 1\n  router:\n    route: {{}}\n  \
+                 template:\n    containers:\n      - name: main\n        env:\n          - name: VLLM_ADDITIONAL_ARGS\n            value: \"--max-num-seqs 64\"\n{prefill}"
+            )
+        };
+        let alone = found(&of(""));
+        for part in ["ep = 16", "nodes = 4 ", "gpus_per_node = 8", "max_sequences = 64"] {
+            assert!(alone.scenario.contains(part), "{part} in {}", alone.scenario);
+        }
+        assert_eq!(codes(&alone), [Code::MissingFlag], "{:?}", alone.findings);
+        let prefill = "  prefill:\n    replicas: 3\n    parallelism:\n      data: 16\n      dataLocal: 8\n      expert: true\n    template:\n      containers:\n        - name: main\n";
+        let both = found(&of(prefill)).scenario;
+        for part in ["replicas = 3\nrole = \"prefill\"", "replicas = 2\nrole = \"decode\"\nmax_sequences = 64"] {
+            assert!(both.contains(part), "{part} in {both}");
+        }
+    }
 }
