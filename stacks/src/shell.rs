@@ -13,7 +13,7 @@ mod follow;
 mod into_names;
 mod uses;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 pub use uses::{Left, Why};
@@ -83,6 +83,8 @@ const fn end_of(letter: &Letter) -> usize {
 #[derive(Clone, Debug, Default)]
 struct Values {
     words: BTreeMap<String, Vec<Word>>,
+    /// Names that programs see.
+    exported: BTreeSet<String>,
     letters: usize,
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn is_manifest(text: &str) -> bool {
         && started::of(text, &begins, &Machine::default()).is_ok_and(|found| !found.is_empty())
 }
 
-/// Whether a file is of a kind that is read here, though no server of it is known.
+/// Whether a file says the servers of a split fleet of TensorRT-LLM.
 pub(crate) fn is_split(text: &str) -> bool {
     trtllm::disaggregated::is_one(text)
 }

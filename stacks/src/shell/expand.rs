@@ -73,10 +73,11 @@ impl Values {
         self.words.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Variables that servers read, each with its first word.
-    pub(super) fn read_by_servers(&self) -> Vec<(String, Word)> {
+    /// Variables that servers read, each with its first word: those that are exported, and those in front of the command.
+    pub(super) fn read_by_servers(&self, in_front: &[String]) -> Vec<(String, Word)> {
         let is_read = |name: &str| READ.iter().any(|beginning| name.starts_with(beginning));
-        let named = self.words.iter().filter(|(name, _)| is_read(name));
+        let is_seen = |name: &String| self.exported.contains(name) || in_front.contains(name);
+        let named = self.words.iter().filter(|(name, _)| is_read(name) && is_seen(name));
         let first = named.filter_map(|(name, words)| Some((name.clone(), words.first()?.clone())));
         first.filter(|(_, value)| value.letters.len() <= READ_LETTERS_MAX).take(READ_MAX).collect()
     }
