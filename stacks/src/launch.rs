@@ -242,6 +242,52 @@ pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
     Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
 }
 
+/// The last part of a path: files are looked for beside a text, whatever folder it names.
+pub(crate) fn bare(path: &str) -> Option<&str> {
+    let last = path.rsplit(['/', '\\']).next()?;
+    (!last.is_empty() && last != ".." && !last.contains('$')).then_some(last)
+}
+
+/// Files of options that stand behind options of such names, without their folders.
+pub(crate) fn files_behind(text: &str, options: &[&str]) -> Vec<String> {
+    const MOST: usize = 8;
+    let mut names: Vec<String> = Vec::new();
+    let mut before = "";
+    for word in lines(text).flat_map(|line| line.split([' ', '\t', '=', '"', '\'', ',', '[', ']'])) {
+        if word.is_empty() || word == "\\" {
+            continue;
+        }
+        let is_asked = before.starts_with('-') && options.contains(&named(before).as_str());
+        let is_file = word.ends_with(".yaml") || word.ends_with(".yml");
+        if let Some(name) = bare(word).filter(|_| is_asked && is_file)
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+        before = word;
+    }
+    names.truncate(MOST);
+    names
+}
+
+/// A launch with the options of the YAML that `--config` names, where that lies beside: those of the command count before them (vLLM
+/// `vllm/utils/argparse_utils.py`, SGLang `srt/server_args_config_parser.py`).
+pub(crate) fn with_config(mut launch: Launch, beside: &dyn Fn(&str) -> Option<String>) -> Launch {
+    let Some(asked) = launch.flags.iter().position(|flag| flag.name == CONFIG) else { return launch };
+    let flag = launch.flags[asked].clone();
+    let text = bare(&flag.value()).and_then(beside);
+    let Some(options) = text.and_then(|text| of_all_yaml(&text).ok()) else { return launch };
+    launch.flags.remove(asked);
+    // A switch that is false is left out, and one that is true has no value.
+    let given = options.moved_to(&flag.at).flags.into_iter().filter(|flag| flag.value() != "false");
+    let given = given.map(|flag| if flag.value() == "true" { Flag { values: Vec::new(), ..flag } } else { flag });
+    launch.flags.splice(0..0, given);
+    launch
+}
+
+/// The option that names a file of options.
+pub(crate) const CONFIG: &str = "config";
+
 /// A key of a file of options as a flag.
 pub(crate) fn key_as_flag(entry: &yaml::Entry) -> Flag {
     let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();

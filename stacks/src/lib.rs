@@ -179,7 +179,11 @@ pub fn named_beside(text: &str) -> Vec<String> {
     let schedule: Vec<String> = names.filter(is_bare).take(1).collect();
     let of_torchtitan = torchtitan::file::names(text);
     let others = if schedule.is_empty() { trainer::named_beside(text) } else { schedule };
-    of_torchtitan.into_iter().chain(others).chain(trtllm::named_beside(text)).collect()
+    let mut names: Vec<String> = of_torchtitan.into_iter().chain(others).collect();
+    let of_servers: Vec<String> =
+        workers::named_beside(text).into_iter().filter(|name| !names.contains(name)).collect();
+    names.extend(of_servers);
+    names
 }
 
 /// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.

@@ -87,7 +87,7 @@ fn file(text: &str, name: &str, at: &Range<usize>, machine: &Machine) -> Option<
     if let Some(written) = Written::of(text, name) {
         return written.options(text);
     }
-    let beside = machine.beside(bare(name)?)?;
+    let beside = machine.beside(launch::bare(name)?)?;
     launch::of_all_yaml(beside).ok().map(|options| options.moved_to(at))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn split(front: &Launch, text: &str, machine: &Machine) -> Option<Res
     let flag = front.flags.iter().find(|flag| OF_FRONT.contains(&flag.name.as_str()))?;
     let name = flag.value();
     let body = Written::of(text, &name).and_then(|written| written.filled(text));
-    let body = body.or_else(|| machine.beside(bare(&name)?).map(str::to_owned))?;
+    let body = body.or_else(|| machine.beside(launch::bare(&name)?).map(str::to_owned))?;
     let moved = |mut split: Split| {
         let flags = split.servers.iter_mut().flat_map(|servers| &mut servers.flags);
         flags.for_each(|option| option.at = flag.at.clone());
@@ -109,36 +109,9 @@ pub(crate) fn split(front: &Launch, text: &str, machine: &Machine) -> Option<Res
 /// Names of the flag that gives the file of a split fleet.
 const OF_FRONT: [&str; 3] = ["c", "config", "config-file"];
 
-/// The last part of a path: files are looked for beside the text, whatever folder it names.
-fn bare(path: &str) -> Option<&str> {
-    let last = path.rsplit(['/', '\\']).next()?;
-    (!last.is_empty() && last != ".." && !last.contains('$')).then_some(last)
-}
-
 /// Files that commands of a script name, and that are read with it.
 pub(crate) fn named_beside(text: &str) -> Vec<String> {
-    const MOST: usize = 8;
-    let mut names: Vec<String> = Vec::new();
-    if !is_script(text) {
-        return names;
-    }
-    let mut before = "";
-    for word in launch::lines(text).flat_map(|line| line.split([' ', '\t', '=', '"', '\'', ',', '[', ']'])) {
-        if word.is_empty() || word == "\\" {
-            continue;
-        }
-        let name = before.trim_start_matches('-').replace('_', "-");
-        let is_asked = before.starts_with('-') && (FILES.contains(&name.as_str()) || OF_FRONT.contains(&name.as_str()));
-        let is_file = word.ends_with(".yaml") || word.ends_with(".yml");
-        if let Some(name) = bare(word).filter(|_| is_asked && is_file)
-            && !names.iter().any(|known| known == name)
-        {
-            names.push(name.to_owned());
-        }
-        before = word;
-    }
-    names.truncate(MOST);
-    names
+    if is_script(text) { launch::files_behind(text, &[&FILES[..], &OF_FRONT].concat()) } else { Vec::new() }
 }
 
 /// Most iterations for which prompts wait.

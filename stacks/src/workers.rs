@@ -6,7 +6,7 @@ use input::diagnostic::{Code, Finding};
 
 use crate::document::Document;
 use crate::flags::{Flags, Table};
-use crate::launch::{Begins, Launch};
+use crate::launch::{self, Begins, Launch};
 use crate::serving::Server;
 use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
 
@@ -77,6 +77,14 @@ pub(crate) fn is_split(text: &str) -> bool {
     trtllm::disaggregated::is_one(text)
 }
 
+/// Files of options that commands of a script name, and that are read with it.
+pub(crate) fn named_beside(text: &str) -> Vec<String> {
+    let starts = ["vllm serve", "vllm.entrypoints", "sglang"];
+    let is_script = launch::lines(text).any(|line| starts.iter().any(|start| line.contains(start)));
+    let of_engines = if is_script { launch::files_behind(text, &[launch::CONFIG]) } else { Vec::new() };
+    of_engines.into_iter().chain(trtllm::named_beside(text)).collect()
+}
+
 /// Servers of a file, and what it says beside them.
 fn servers(text: &str, machine: &Machine) -> Result<(Vec<Started>, Beside), Finding> {
     if is_split(text) && !trtllm::is_script(text) {
@@ -85,8 +93,13 @@ fn servers(text: &str, machine: &Machine) -> Result<(Vec<Started>, Beside), Find
     let begins = ENGINES.map(|(begins, _)| begins);
     let mut found = started::of(text, &begins, machine)?;
     let beside = split::joined(&mut found, text, machine)?;
-    for one in found.iter_mut().filter(|one| one.engine == TRTLLM) {
-        one.launch = trtllm::with_options(std::mem::take(&mut one.launch), text, machine);
+    for one in &mut found {
+        let launch = std::mem::take(&mut one.launch);
+        one.launch = if one.engine == TRTLLM {
+            trtllm::with_options(launch, text, machine)
+        } else {
+            launch::with_config(launch, &|name| machine.beside(name).map(str::to_owned))
+        };
     }
     started::leave_out_followers(&mut found);
     Ok((found, beside))

@@ -135,10 +135,15 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         let value = if is_text { String::new() } else { value.to_owned() };
         entries.push(Entry { path, value, at });
     }
+    without_quotes(&mut entries, &texts);
+    Ok(if anchors.is_empty() { entries } else { Anchored { entries: &entries, anchors: &anchors }.resolved() })
+}
+
+/// Takes the quotes from values that are no texts of deeper lines.
+fn without_quotes(entries: &mut [Entry], texts: &BTreeSet<usize>) {
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.value = if texts.contains(&index) { entry.value.trim_end().to_owned() } else { unquoted(&entry.value) };
     }
-    Ok(if anchors.is_empty() { entries } else { Anchored { entries: &entries, anchors: &anchors }.resolved() })
 }
 
 /// The name of an anchor in front of a value, and the value.

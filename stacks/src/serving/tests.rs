@@ -476,3 +476,17 @@ fn a_tensor_degree_that_does_not_divide_the_heads_is_refused_with_those_that_do(
     let groups = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 16 --dp 16 --enable-dp-attention --ep 16";
     check(groups, &["ep = 16"], &[Code::MissingFlag]);
 }
+
+#[test]
+fn options_of_a_file_beside_a_command_give_way_to_those_of_the_command() {
+    let text = "vllm serve Qwen/Qwen3-32B --config ./conf/vllm.yaml --max-num-seqs 32\n";
+    assert_eq!(crate::named_beside(text), ["vllm.yaml"]);
+    let file = "tensor-parallel-size: 4\nmax-num-seqs: 64\nenable-prefix-caching: false\n";
+    let files = vec![("vllm.yaml".to_owned(), file.to_owned())];
+    let machine = Machine { gpu: Some("h200-sxm".to_owned()), files, ..Machine::default() };
+    let found = import(recognise(text).expect("vLLM"), text, &machine);
+    for part in ["tp = 4 ", "max_sequences = 32"] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+    check(text, &["max_sequences = 32"], &[Code::MissingFlag, Code::NotModelled]);
+}

@@ -30,6 +30,13 @@ fn is_of_ray(text: &str) -> bool {
 /// Servers of all models.
 pub(super) fn started(text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
     let entries = yaml::entries(text)?;
+    // A service of KubeRay holds the configuration as a text.
+    if let Some(entry) = entries.iter().find(|entry| entry.key() == "serveConfigV2") {
+        let inner = text.get(entry.at.clone()).and_then(|own| own.split_once('\n')).map_or("", |(_, inner)| inner);
+        let mut found = if is_of_ray(inner) { started(inner, begins)? } else { Vec::new() };
+        found.iter_mut().for_each(|one| one.launch = std::mem::take(&mut one.launch).moved_to(&entry.at));
+        return Ok(found);
+    }
     let (list, read): (_, fn(&[Entry]) -> Model) =
         if is_of_stack(text) { ("modelSpec", of_stack) } else { ("llm_configs", of_ray) };
     let mut found = Vec::new();
@@ -259,5 +266,11 @@ mod tests {
             assert!(one.scenario.contains(part), "{part} in {}", one.scenario);
         }
         assert_eq!(told(&one), ["replicas go up to 4, and stay the fewest here"]);
+        let inner: String = text.lines().map(|line| format!("    {line}\n")).collect();
+        let service = format!(
+            "apiVersion: ray.io/v1\nkind: RayService\nmetadata:\n  name: llm\nspec:\n  serveConfigV2: |\n{inner}  rayClusterConfig:\n    rayVersion: 2.46.0\n"
+        );
+        let whole = found(&service);
+        assert!(whole.scenario.contains("tp = 2 ") && told(&whole).len() == 1, "{whole:?}");
     }
 }
