@@ -22,6 +22,31 @@ fn messages(set: &[&str]) -> String {
     diagnostic::render(&checked.source, &checked.findings)
 }
 
+/// Whoever reads such a message knows which key to change.
+#[test]
+fn limits_that_leave_no_room_are_named() {
+    let one = [
+        "policies.run=['vllm-v1']",
+        "policies.baseline='vllm-v1'",
+        "cluster.gpu='h100-sxm'",
+        "model.name='llama-3-8b'",
+    ];
+    let found = |set: &[&str]| {
+        let checked = checked(&[&one, set].concat());
+        diagnostic::render(&checked.source, &checked.findings)
+    };
+    for (set, code, words) in [
+        (&["engine.kv_blocks=20"][..], "S097", "in `kv_blocks` = 20"),
+        (&["engine.kv_blocks=20"], "S097", "all would need more `kv_blocks`"),
+        (&["engine.max_context=64"], "S097", "all would need a larger `engine.max_context`"),
+        (&["engine.max_tokens=1048576"], "S094", "activations of `max_tokens` = 1048576 take"),
+        (&["engine.max_tokens=1048576"], "S094", "would fit"),
+    ] {
+        let found = found(set);
+        assert!(found.contains(code) && found.contains(words), "{set:?}: {found}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     let scenario = checked(&["trace.requests=2000"]).scenario.expect("a good scenario");

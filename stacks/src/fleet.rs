@@ -49,6 +49,11 @@ pub(crate) fn of_label(label: &str) -> Option<&'static str> {
     GPUS.iter().find(|[_, known, _]| *known == label).map(|[name, ..]| *name)
 }
 
+/// The label of a GPU that SkyPilot's catalogue calls so.
+pub(crate) fn label_of_accelerator(name: &str) -> Option<&'static str> {
+    GPUS.iter().find(|[.., accelerator]| *accelerator == name).map(|[_, label, _]| *label)
+}
+
 /// An engine that replicas run.
 pub(crate) struct Engine {
     /// Its name in images and modules.

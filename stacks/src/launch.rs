@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, named, of_words, rows};
 use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
@@ -26,6 +27,8 @@ pub struct Launch {
     pub program: Vec<String>,
     /// Flags of the program.
     pub flags: Vec<Flag>,
+    /// Variables of the environment that servers read.
+    pub environment: Vec<Variable>,
     /// Version of the engine, where the image that it runs in says it.
     pub version: Option<String>,
     /// Warnings.
@@ -37,6 +40,7 @@ impl Launch {
     pub(crate) fn moved_to(mut self, place: &Range<usize>) -> Self {
         self.flags.iter_mut().for_each(|flag| flag.at = place.clone());
         self.findings.iter_mut().for_each(|finding| finding.at = Some(place.clone()));
+        self.environment.iter_mut().for_each(|variable| variable.at = place.clone());
         self
     }
 }
@@ -163,6 +167,8 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
         found.extend(first.map(|(index, start)| {
             let mut launch = launched(&words, &texts, start, &|_, _| false);
             launch.findings.extend(not_followed(&command.left));
+            launch.environment = environment::of_command(&command.environment, &words[..start]);
+            launch.findings.extend(environment::judged(&launch.environment));
             (index, launch)
         }));
     }
@@ -198,6 +204,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
         program: texts[start..start + n_program].to_vec(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
+        environment: Vec::new(),
         flags,
     }
 }
@@ -235,10 +242,62 @@ pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
     Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
 }
 
+/// The last part of a path: files are looked for beside a text, whatever folder it names.
+pub(crate) fn bare(path: &str) -> Option<&str> {
+    let last = path.rsplit(['/', '\\']).next()?;
+    (!last.is_empty() && last != ".." && !last.contains('$')).then_some(last)
+}
+
+/// Files of options that stand behind options of such names, without their folders.
+pub(crate) fn files_behind(text: &str, options: &[&str]) -> Vec<String> {
+    const MOST: usize = 8;
+    let mut names: Vec<String> = Vec::new();
+    let mut before = "";
+    for word in lines(text).flat_map(|line| line.split([' ', '\t', '=', '"', '\'', ',', '[', ']'])) {
+        if word.is_empty() || word == "\\" {
+            continue;
+        }
+        let is_asked = before.starts_with('-') && options.contains(&named(before).as_str());
+        let is_file = word.ends_with(".yaml") || word.ends_with(".yml");
+        if let Some(name) = bare(word).filter(|_| is_asked && is_file)
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_owned());
+        }
+        before = word;
+    }
+    names.truncate(MOST);
+    names
+}
+
+/// A launch with the options of the YAML that `--config` names, where that lies beside: those of the command count before them (vLLM
+/// `vllm/utils/argparse_utils.py`, SGLang `srt/server_args_config_parser.py`).
+pub(crate) fn with_config(mut launch: Launch, beside: &dyn Fn(&str) -> Option<String>) -> Launch {
+    let Some(asked) = launch.flags.iter().position(|flag| flag.name == CONFIG) else { return launch };
+    let flag = launch.flags[asked].clone();
+    let text = bare(&flag.value()).and_then(beside);
+    let Some(options) = text.and_then(|text| of_all_yaml(&text).ok()) else { return launch };
+    launch.flags.remove(asked);
+    // A switch that is false is left out, and one that is true has no value.
+    let given = options.moved_to(&flag.at).flags.into_iter().filter(|flag| flag.value() != "false");
+    let given = given.map(|flag| if flag.value() == "true" { Flag { values: Vec::new(), ..flag } } else { flag });
+    launch.flags.splice(0..0, given);
+    launch
+}
+
+/// The option that names a file of options.
+pub(crate) const CONFIG: &str = "config";
+
 /// A key of a file of options as a flag.
-fn key_as_flag(entry: &yaml::Entry) -> Flag {
+pub(crate) fn key_as_flag(entry: &yaml::Entry) -> Flag {
     let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
     let value = entry.value.trim_start_matches('[').trim_end_matches(']');
+    // YAML has several words for a truth.
+    let value = match value {
+        "True" | "TRUE" => "true",
+        "False" | "FALSE" => "false",
+        other => other,
+    };
     Flag {
         name: name.join("."),
         values: value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect(),

@@ -11,11 +11,13 @@ pub mod bridge;
 pub mod chakra;
 pub mod checked;
 mod checkpoint;
+mod connectors;
 pub mod data_order;
 pub mod deepspeed;
 pub mod document;
 pub mod dynamo;
 pub mod elsewhere;
+pub mod environment;
 #[cfg(test)]
 mod example;
 pub mod export;
@@ -177,7 +179,11 @@ pub fn named_beside(text: &str) -> Vec<String> {
     let schedule: Vec<String> = names.filter(is_bare).take(1).collect();
     let of_torchtitan = torchtitan::file::names(text);
     let others = if schedule.is_empty() { trainer::named_beside(text) } else { schedule };
-    of_torchtitan.into_iter().chain(others).collect()
+    let mut names: Vec<String> = of_torchtitan.into_iter().chain(others).collect();
+    let of_servers: Vec<String> =
+        workers::named_beside(text).into_iter().filter(|name| !names.contains(name)).collect();
+    names.extend(of_servers);
+    names
 }
 
 /// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
@@ -221,7 +227,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
         Some(Stack::Dynamo)
     } else if has(&["vllm serve", "vllm.entrypoints"]) || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"]) {
         Some(Stack::Vllm)
-    } else if has(&["sglang.launch_server", "sglang serve"]) {
+    } else if has(&sglang::MODULES) || has(&["sglang serve"]) {
         Some(Stack::Sglang)
     } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
@@ -269,7 +275,7 @@ fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
     match stack {
         Stack::Megatron => megatron::import(text, machine),
         Stack::Vllm | Stack::Sglang => workers::imported(text, machine),
-        Stack::Trtllm if trtllm::is_script(text) => workers::imported(text, machine),
+        Stack::Trtllm if trtllm::is_script(text) || workers::is_split(text) => workers::imported(text, machine),
         Stack::Trtllm => trtllm::import(text, machine),
         Stack::Deepspeed => deepspeed::import::import(text, machine),
         Stack::Torchtitan => torchtitan::import::import(text, machine),

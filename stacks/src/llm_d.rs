@@ -217,4 +217,27 @@ mod tests {
         assert_eq!(refused("vllm-v1", &[(Role::Both, 4), (Role::Both, 2)]), "several kinds of replicas with one role");
         assert_eq!(refused("vllm-v1", &[]), "a plan without replicas that generate");
     }
+
+    /// What is exported for a fleet comes back as that fleet.
+    #[test]
+    fn a_fleet_comes_back_from_its_values() {
+        for (parts, groups) in [
+            (
+                &[(Role::Prefill, 2), (Role::Decode, 8)][..],
+                vec!["tp = 2\nreplicas = 3\nrole = \"prefill\"", "tp = 8\nreplicas = 3\nrole = \"decode\""],
+            ),
+            (&[(Role::Both, 4)][..], vec!["tp = 4 ", "nodes = 3 ", "gpus_per_node = 4"]),
+        ] {
+            let deployments = deployment("vllm-v1", parts);
+            let planned = Planned::Serving { deployments: &deployments, settings: &Settings::new() };
+            let text = export(NAME, &planned, &Words::default()).expect("values")[0].text().into_owned();
+            let stack = crate::recognise(&text).unwrap_or_else(|| panic!("{text}"));
+            let found = crate::import(stack, &text, &crate::Machine::default());
+            for part in groups.into_iter().chain(["gpu = \"h200-sxm\"", "max_sequences = 128", "llama-3-70b"]) {
+                assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+            }
+            let codes: Vec<_> = found.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [input::diagnostic::Code::MissingFlag], "{:?}", found.findings);
+        }
+    }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Server {
     pub(crate) adapters: Option<Adapters>,
     /// What the command line says of requests.
     pub(crate) load: Load,
+    /// What chooses a server for a request, with the word that gave it.
+    pub(crate) router: Option<(&'static str, String)>,
 }
 
 impl Server {
@@ -97,6 +99,7 @@ impl Server {
             drafts: None,
             adapters: None,
             load: Load::NOTHING,
+            router: None,
         }
     }
 
@@ -207,6 +210,40 @@ impl Server {
         self.cut_experts(flags, name, "give a degree as wide as the tensor degree, or leave it out");
     }
 
+    /// Refuses a tensor degree that does not cut the heads of attention into equal parts, as engines do when they start. Heads of keys and values are cut
+    /// too, or each lies on as many GPUs (`verify_with_parallel_config` in vllm/config/model.py, attention in vllm/model_executor/models/llama.py;
+    /// SGLang has both of vLLM, TensorRT-LLM the first in tensorrt_llm/_torch/modules/attention.py).
+    pub(crate) fn divides_heads(&self, flags: &mut Flags<'_>, names: &[&str], machine: &Machine) {
+        let Some(model) = self.model.as_deref().and_then(of_checkpoint) else { return };
+        if machine.states(&["engine.tp"]) {
+            return;
+        }
+        let is_plain = model.latent.is_none() && model.heads_by_layer.is_none() && model.n_kv_heads > 0;
+        let shares = |tp: u64| {
+            let kv = model.n_kv_heads;
+            model.n_heads.is_multiple_of(tp) && (!is_plain || kv.is_multiple_of(tp) || tp.is_multiple_of(kv))
+        };
+        if shares(self.tp.max(1)) {
+            return;
+        }
+        let name = flags.last_of(names).unwrap_or(names[0]);
+        let (shown, tp) = (flags.shown(name), self.tp);
+        let heads = if model.n_heads.is_multiple_of(tp) {
+            format!("{} heads of keys and values", model.n_kv_heads)
+        } else {
+            format!("{} attention heads", model.n_heads)
+        };
+        let what = format!("`{shown}`: {tp} GPUs do not share the {heads} of `{}` evenly", model.name);
+        let allowed: Vec<String> = (1..=model.n_heads).filter(|tp| shares(*tp)).map(|tp| tp.to_string()).collect();
+        let at = flags.at(name);
+        flags.refuse(
+            Code::UnevenDegree,
+            at,
+            what,
+            format!("the server does not start so; allowed are {}", allowed.join(", ")),
+        );
+    }
+
     /// A degree, by any of its names.
     pub(crate) fn degree(flags: &mut Flags<'_>, names: &[&str]) -> Option<u64> {
         let name = flags.last_of(names)?;
@@ -219,6 +256,7 @@ impl Server {
         self.machine(&mut flags, &mut out, machine);
         out.set("engine", "tp", self.tp, "tensor degree");
         self.batching(&mut out);
+        self.routed(&mut out);
         flags.judge();
         Imported { scenario: out.toml(), findings: flags.findings }
     }
@@ -230,6 +268,18 @@ impl Server {
             _ => "the engine's own batching",
         };
         out.set("policies", "run", format!("[\"{}\"]", self.policy), remark);
+    }
+
+    /// Servers of which each takes requests of its own.
+    pub(crate) fn n_replicas(&self) -> u64 {
+        if self.ep.is_some() { self.copies } else { self.copies.saturating_mul(self.dp) }
+    }
+
+    /// What chooses one of several for a request.
+    pub(crate) fn routed(&self, out: &mut Document) {
+        if let Some((router, word)) = &self.router {
+            out.word("fleet", "router", router, format!("the router's `{word}`"));
+        }
     }
 
     /// What it is without its GPUs: model, requests that stand for those nobody says, and the engine.
@@ -246,7 +296,8 @@ impl Server {
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document) {
         let Some(asked) = &self.model else {
-            flags.missing("model", "name the checkpoint that is served");
+            let help = "name the checkpoint that is served, or give `--set model.name=…` (`import`: `--model …`)";
+            flags.missing("model", help);
             return;
         };
         let found = of_checkpoint(asked);

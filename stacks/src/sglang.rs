@@ -13,24 +13,34 @@ use crate::serving::{Drafter, Server, format, with_whole_names};
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
 
+/// Names of the tensor degree.
+const TENSOR: [&str; 3] = ["tp-size", "tp", "tensor-parallel-size"];
+
 /// Which word of a command begins the server.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("sglang") && pair[1] == "serve");
-    of_serve.or_else(|| words.iter().position(|word| word.contains("sglang.launch_server")))
+    let starts = |word: &String| MODULES.iter().any(|module| word.contains(module));
+    of_serve.or_else(|| words.iter().position(starts))
 }
+
+/// Modules that start servers; the second one starts a router in front of them, whose options begin with a word of its own.
+pub(crate) const MODULES: [&str; 2] = ["sglang.launch_server", "sglang_router.launch_server"];
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let mut flags = Flags::new(with_whole_names(launch.flags, &FLAGS), &FLAGS);
+    let given = launch.flags.into_iter().filter(|flag| !flag.name.starts_with("router-")).collect();
+    let mut flags = Flags::new(with_whole_names(given, &FLAGS), &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
     let given = flags.last_of(&["model-path", "model"]).and_then(|name| flags.text(name));
     server.named(&mut flags, machine, given);
-    server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
+    server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
     let ranks = attention(&mut server, &mut flags);
+    // A group of attention has a part of the tensor ranks.
+    server.divides_heads(&mut flags, &TENSOR, machine);
     // Groups of attention share both limits.
     server.share_of_count(&mut flags, "max_sequences", "max-running-requests", ranks);
     server.count(&mut flags, "max_context", &["context-length"], 100_000_000);

@@ -13,7 +13,7 @@ mod follow;
 mod into_names;
 mod uses;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 pub use uses::{Left, Why};
@@ -30,6 +30,9 @@ const ALL_LETTERS_MAX: usize = 16 << 20;
 const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "env", "coproc"];
 /// Words in front of assignments, which may have options of their own.
 const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
+
+/// Beginnings of variables that servers and their libraries read.
+const READ: [&str; 8] = ["VLLM_", "SGLANG_", "SGL_", "TRTLLM_", "TLLM_", "LMCACHE_", "NCCL_", "CUDA_LAUNCH_"];
 
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
@@ -80,6 +83,8 @@ const fn end_of(letter: &Letter) -> usize {
 #[derive(Clone, Debug, Default)]
 struct Values {
     words: BTreeMap<String, Vec<Word>>,
+    /// Names that programs see.
+    exported: BTreeSet<String>,
     letters: usize,
 }
 
@@ -100,6 +105,8 @@ pub struct Command {
     pub words: Vec<Word>,
     /// What it uses and is not followed.
     pub left: Vec<Left>,
+    /// Variables that servers and their libraries read, as they stand when it runs.
+    pub environment: Vec<(String, Word)>,
 }
 
 /// Commands of a script, in order; without those under conditions that are false.

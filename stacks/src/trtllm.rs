@@ -1,14 +1,19 @@
 //! TensorRT-LLM: `trtllm-serve MODEL --tp_size …`, or the YAML of its options, becomes a serving scenario; meanings are in `tables/trtllm.tsv`.
 
+pub(crate) mod disaggregated;
 mod in_place;
 
+use std::ops::Range;
 use std::sync::LazyLock;
+
+use input::diagnostic::Finding;
 
 use crate::batching::CHUNKS;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format};
 use crate::{Imported, Machine};
+use disaggregated::Split;
 use in_place::Written;
 
 /// Options of TensorRT-LLM; keys inside others have their path.
@@ -16,6 +21,15 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 
 /// Which word of a command begins the server.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
+    serves(words).filter(|at| !disaggregated::is_front(words, *at))
+}
+
+/// Which word of a command begins the server in front of a split fleet.
+pub(crate) fn begins_front(words: &[String]) -> Option<usize> {
+    serves(words).filter(|at| disaggregated::is_front(words, *at))
+}
+
+fn serves(words: &[String]) -> Option<usize> {
     words.iter().position(|word| word.rsplit('/').next() == Some("trtllm-serve"))
 }
 
@@ -27,6 +41,8 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
         "enable_attention_dp:",
         "disable_overlap_scheduler:",
         "moe_expert_parallel_size:",
+        "context_servers:",
+        "generation_servers:",
     ];
     // Inside of others these are keys of other stacks too.
     let outer = ["max_num_tokens:", "max_batch_size:", "kv_cache_free_gpu_memory_fraction:", "moe_config:"];
@@ -50,19 +66,52 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     }
 }
 
+/// Names of the tensor degree.
+const TENSOR: [&str; 2] = ["tp-size", "tensor-parallel-size"];
 /// Names of the flag that gives a file of options.
 const FILES: [&str; 2] = ["config", "extra-llm-api-options"];
 
-/// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`). Options of a file that it does not write stay unread.
-pub(crate) fn with_options(mut launch: Launch, text: &str) -> Launch {
+/// A launch with the options of the file that its script writes (`cat >options.yaml <<'END'`), or that lies beside it. Others stay unread.
+pub(crate) fn with_options(mut launch: Launch, text: &str, machine: &Machine) -> Launch {
     let Some(asked) = launch.flags.iter().position(|flag| FILES.contains(&flag.name.as_str())) else { return launch };
-    let name = launch.flags[asked].value();
-    let Some(written) = Written::of(text, &name) else { return launch };
-    let Some(mut options) = written.options(text) else { return launch };
+    let flag = &launch.flags[asked];
+    let Some(mut options) = file(text, &flag.value(), &flag.at, machine) else { return launch };
     launch.flags.remove(asked);
     // The file overwrites the command (`trtllm-serve --help`, 1.2): the last counts.
     launch.flags.append(&mut options.flags);
     launch
+}
+
+/// Keys of a file that a script writes, or that lies beside it: those of the latter have the place of what names it.
+fn file(text: &str, name: &str, at: &Range<usize>, machine: &Machine) -> Option<Launch> {
+    if let Some(written) = Written::of(text, name) {
+        return written.options(text);
+    }
+    let beside = machine.beside(launch::bare(name)?)?;
+    launch::of_all_yaml(beside).ok().map(|options| options.moved_to(at))
+}
+
+/// The fleet that the file of a server in front says; `None` where nobody has the file.
+pub(crate) fn split(front: &Launch, text: &str, machine: &Machine) -> Option<Result<Split, Finding>> {
+    let flag = front.flags.iter().find(|flag| OF_FRONT.contains(&flag.name.as_str()))?;
+    let name = flag.value();
+    let body = Written::of(text, &name).and_then(|written| written.filled(text));
+    let body = body.or_else(|| machine.beside(launch::bare(&name)?).map(str::to_owned))?;
+    let moved = |mut split: Split| {
+        let flags = split.servers.iter_mut().flat_map(|servers| &mut servers.flags);
+        flags.for_each(|option| option.at = flag.at.clone());
+        split.findings.iter_mut().for_each(|finding| finding.at = Some(flag.at.clone()));
+        split
+    };
+    Some(disaggregated::read(&body).map(moved))
+}
+
+/// Names of the flag that gives the file of a split fleet.
+const OF_FRONT: [&str; 3] = ["c", "config", "config-file"];
+
+/// Files that commands of a script name, and that are read with it.
+pub(crate) fn named_beside(text: &str) -> Vec<String> {
+    if is_script(text) { launch::files_behind(text, &[&FILES[..], &OF_FRONT].concat()) } else { Vec::new() }
 }
 
 /// Most iterations for which prompts wait.
@@ -152,9 +201,10 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     let words = program.iter().skip(1).find(|word| *word != "serve" && !word.starts_with('-'));
     let given = flags.text("model").or_else(|| words.cloned());
     server.named(&mut flags, machine, given);
-    server.tp = Server::degree(&mut flags, &["tp-size", "tensor-parallel-size"]).unwrap_or(1);
+    server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);
     experts(&mut server, &mut flags);
+    server.divides_heads(&mut flags, &TENSOR, machine);
     server.nodes = Server::degree(&mut flags, &["gpus-per-node"]).map(|per_node| server.n_gpus().div_ceil(per_node));
     // An option is of one micro-batch, and every stage has one (`get_max_num_sequences` in tensorrt_llm/_torch/pyexecutor/model_engine.py).
     server.times(&mut flags, ("max_sequences", "max-batch-size"), server.pp);

@@ -35,8 +35,10 @@ pub(crate) fn filled(word: &str, variables: &Variables) -> String {
 
 /// Assignments that a shell reads before a script. A variable without a value, as a secret is one, stays unknown.
 pub(crate) fn assigned(variables: &Variables) -> String {
-    let known = variables.iter().filter(|(_, value)| !value.is_empty());
-    known.map(|(name, value)| format!("{name}={}\n", quoted(value))).collect()
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    let known = variables.iter().filter(|(name, value)| !value.is_empty() && is_name(name));
+    known.map(|(name, value)| format!("export {name}={}\n", quoted(value))).collect()
 }
 
 #[cfg(test)]
@@ -50,6 +52,6 @@ mod tests {
             take(&mut variables, key, value);
         }
         assert_eq!(filled("$(A) $(SECRET)", &variables), "it's $(SECRET)");
-        assert_eq!(assigned(&variables), "A='it'\\''s'\n");
+        assert_eq!(assigned(&variables), "export A='it'\\''s'\n");
     }
 }

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 
 use crate::Machine;
 use crate::adapters;
+use crate::connectors;
+use crate::environment;
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
@@ -13,6 +15,8 @@ use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
 
+/// Names of the tensor degree.
+const TENSOR: [&str; 2] = ["tensor-parallel-size", "tp"];
 /// The image whose command is the server.
 const IMAGE: &str = "vllm/vllm-openai";
 
@@ -72,19 +76,21 @@ fn set(whole: &mut Value, keys: &[String], value: Value) {
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let Launch { program, flags, findings, version, .. } = launch;
+    let Launch { program, flags, findings, version, environment, .. } = launch;
     let flags = flags.into_iter().map(with_level).collect();
     let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
     let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
-    let mut server = Server::new("vllm", "vllm-v1");
+    let is_older = environment::is_off(&environment, "VLLM_USE_V1");
+    let mut server = Server::new("vllm", if is_older { "vllm-v0" } else { "vllm-v1" });
     server.version(version.as_ref());
     // `vllm serve MODEL`: the third word; behind an image the second.
     let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
     let word = program.get(if is_image { 1 } else { 2 }).cloned();
     let given = flags.text("model").or(word);
     server.named(&mut flags, machine, given);
-    server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
+    server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
+    server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
@@ -129,6 +135,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     redundant_experts(&mut server, &mut flags);
     dispatcher(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)

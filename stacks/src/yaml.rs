@@ -1,7 +1,8 @@
 //! The part of YAML in which people write flags: keys with words, nested by indentation, and lists of words.
 //!
 //! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves, or begins there. Behind
-//! `|` or `>` it is a text of deeper lines. Anchors, tags and several documents are not read. Positions are bytes of the file.
+//! `|` or `>` it is a text of deeper lines. What an anchor names is put in where its alias stands (`*name`, `<<: *name`). Tags and several documents are not
+//! read. Positions are bytes of the file.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -77,6 +78,7 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
     // Entries whose values are texts, and whether the last one goes on.
     let mut texts = BTreeSet::new();
     let mut is_text = false;
+    let mut anchors = Vec::new();
     for line in text.split_inclusive('\n') {
         let from = start;
         start += line.len();
@@ -119,6 +121,8 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         if open.len() >= DEPTH_MAX {
             return Err(Unreadable::Deep { at });
         }
+        let (anchor, value) = anchored(value);
+        anchors.extend(anchor.map(|name| (name.to_owned(), entries.len())));
         let key = unquoted(key);
         let path = open.iter().map(|(_, key)| key.clone()).chain([key.clone()]).collect();
         if value.is_empty() {
@@ -131,10 +135,85 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         let value = if is_text { String::new() } else { value.to_owned() };
         entries.push(Entry { path, value, at });
     }
+    without_quotes(&mut entries, &texts);
+    Ok(if anchors.is_empty() { entries } else { Anchored { entries: &entries, anchors: &anchors }.resolved() })
+}
+
+/// Takes the quotes from values that are no texts of deeper lines.
+fn without_quotes(entries: &mut [Entry], texts: &BTreeSet<usize>) {
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.value = if texts.contains(&index) { entry.value.trim_end().to_owned() } else { unquoted(&entry.value) };
     }
-    Ok(entries)
+}
+
+/// The name of an anchor in front of a value, and the value.
+fn anchored(value: &str) -> (Option<&str>, &str) {
+    let is_of_name = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '-';
+    let Some(rest) = value.strip_prefix('&') else { return (None, value) };
+    let (name, behind) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    if name.is_empty() || !name.chars().all(is_of_name) { (None, value) } else { (Some(name), behind.trim()) }
+}
+
+/// Keys that aliases may put in, all of them together.
+const COPIED_MAX: usize = 10_000;
+/// Aliases of a file; more stay as they are.
+const ALIASES_MAX: usize = 500;
+
+/// Entries with the anchors among them, by their positions.
+struct Anchored<'a> {
+    entries: &'a [Entry],
+    anchors: &'a [(String, usize)],
+}
+
+impl Anchored<'_> {
+    /// The entries with what aliases stand for.
+    fn resolved(&self) -> Vec<Entry> {
+        let mut out = Vec::with_capacity(self.entries.len());
+        let (mut left, mut n_aliases) = (COPIED_MAX, 0);
+        for entry in self.entries {
+            let known = aliases(entry).filter(|names| names.iter().all(|name| self.first_of(name).is_some()));
+            let Some(names) = known.filter(|_| n_aliases < ALIASES_MAX) else {
+                out.push(entry.clone());
+                continue;
+            };
+            n_aliases += 1;
+            names.iter().for_each(|name| self.copy(name, entry, &mut left, &mut out));
+        }
+        out
+    }
+
+    /// The entry that the last anchor of a name stands at.
+    fn first_of(&self, name: &str) -> Option<usize> {
+        self.anchors.iter().rev().find(|(known, _)| known == name).map(|(_, first)| *first)
+    }
+
+    /// Puts in what an anchor stands for. Keys that a map has itself count before those that are merged into it.
+    fn copy(&self, name: &str, alias: &Entry, left: &mut usize, out: &mut Vec<Entry>) {
+        let Some(first) = self.first_of(name) else { return };
+        let is_merge = alias.key() == "<<";
+        let path = &alias.path[..alias.path.len() - usize::from(is_merge)];
+        let root = &self.entries[first].path;
+        let own =
+            self.entries.iter().filter(|entry| entry.path.len() == path.len() + 1 && entry.path.starts_with(path));
+        let own: BTreeSet<&str> = own.map(Entry::key).filter(|_| is_merge).collect();
+        let tree = self.entries[first..].iter().take_while(|entry| entry.path.starts_with(root));
+        for entry in tree.filter(|entry| !is_merge || entry.path.len() > root.len()) {
+            let inner = &entry.path[root.len()..];
+            let is_own = inner.first().is_some_and(|key| own.contains(key.as_str()));
+            if is_own || aliases(entry).is_some() || *left == 0 {
+                continue;
+            }
+            *left -= 1;
+            out.push(Entry { path: [path, inner].concat(), value: entry.value.clone(), at: alias.at.clone() });
+        }
+    }
+}
+
+/// Names of the anchors that a value stands for.
+fn aliases(entry: &Entry) -> Option<Vec<String>> {
+    let words = entry.value.trim_matches(['[', ']']).split(',').map(str::trim);
+    let names: Option<Vec<String>> = words.map(|word| Some(word.strip_prefix('*')?.to_owned())).collect();
+    names.filter(|names| !names.is_empty())
 }
 
 /// Whether a list in brackets ends in a later line.
@@ -324,6 +403,27 @@ mod tests {
         let text = "a: |\n  cd /x # no: remark\n\n  'b: 1'\nl:\n  - >-\n    run\n    on\n  - c\nd: 1";
         check(text, &[("a", "cd /x # no: remark\n\n'b: 1'"), ("l", ""), ("l/-", "run\non"), ("l/-", "c"), ("d", "1")]);
         check("a:\n  b: |\nc: 1", &[("a", ""), ("a/b", ""), ("c", "1")]);
+    }
+
+    #[test]
+    fn an_alias_is_what_its_anchor_names() {
+        check(
+            "x: &one\n  a: 1\n  b: [2]\ns:\n  t:\n    <<: *one\n    a: 3\nu: &two 4\nv: *two\nw: *none",
+            &[
+                ("x", ""),
+                ("x/a", "1"),
+                ("x/b", "[2]"),
+                ("s", ""),
+                ("s/t", ""),
+                ("s/t/b", "[2]"),
+                ("s/t/a", "3"),
+                ("u", "4"),
+                ("v", "4"),
+                ("w", "*none"),
+            ],
+        );
+        let bomb: String = (0..60).map(|n| format!("k{n}: &a{n}\n  x: *a{}\n  y: *a{}\n", n - 1, n - 1)).collect();
+        assert!(entries(&bomb).is_ok_and(|found| found.len() < 20_000));
     }
 
     #[test]

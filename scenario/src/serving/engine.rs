@@ -425,13 +425,17 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let gpu = &group.cluster.gpu;
     let (degree, sizes) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
     let (_, chunk) = serving.sizes_max(choice, group);
-    let reserve = |sizes: Sizes| {
-        let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
-        asked.reserve(gpu, degree, deployment.n_gpus())
+    let kept = kept_of(serving, group);
+    let of_process = |chunk: u32| {
+        let reserve = |sizes: Sizes| {
+            let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
+            asked.reserve(gpu, degree, deployment.n_gpus())
+        };
+        let activations = capacity::activations(&deployment, u64::from(chunk));
+        [Bytes(activations.0.max(kept.0)), sizes.map_or(Bytes(0), reserve), kept]
     };
-    let of_process = [reserved_of(serving, choice, group), sizes.map_or(Bytes(0), reserve), kept_of(serving, group)];
-    let capacity = capacity::by_rule(&deployment, engine.memory, of_process)
-        .map_err(|refused| activations::told(refused, (&deployment, engine.memory), of_process, chunk))?;
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(chunk))
+        .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, chunk))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let host_link = deployment.host_link();
@@ -488,15 +492,6 @@ impl Serving {
 /// What the process keeps of a GPU's memory, as asked.
 fn kept_of(serving: &Serving, group: &ServingGroup) -> Bytes {
     group.reserved.unwrap_or(serving.reserved)
-}
-
-/// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of the largest one need more, they
-/// take it.
-pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Bytes {
-    let reserved = kept_of(serving, group);
-    let (_, tokens_max) = serving.sizes_max(choice, group);
-    let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
-    if activations > reserved { activations } else { reserved }
 }
 
 /// Says that there are more blocks than a device would hold, had it nothing else but the weights and what is reserved.

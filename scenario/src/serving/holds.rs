@@ -23,6 +23,11 @@ fn of_rank(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> L
     Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
 }
 
+/// Blocks of a group where they are written, and do not follow from memory.
+fn written_blocks(serving: &Serving, group: &ServingGroup) -> Option<u32> {
+    [group.kv_blocks, serving.engine.limits.kv_blocks].into_iter().find(|blocks| *blocks > 0)
+}
+
 /// Tokens of the longest sequence that memory holds.
 fn room(limits: &Limits) -> u64 {
     u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
@@ -34,15 +39,21 @@ fn starts(reader: &mut Reader<'_>, serving: &Serving) {
         return;
     }
     let limits = serving.fitting().flat_map(|choice| {
-        serving.groups_of(choice).into_iter().map(move |group| of_rank(serving, choice, group)).collect::<Vec<_>>()
+        let of = move |group| (of_rank(serving, choice, group), written_blocks(serving, group));
+        serving.groups_of(choice).into_iter().map(of).collect::<Vec<_>>()
     });
-    let Some(short) = limits.into_iter().find(|limits| room(limits) < u64::from(limits.context_max)) else { return };
+    let is_short = |(limits, _): &(Limits, Option<u32>)| room(limits) < u64::from(limits.context_max);
+    let Some((short, written)) = limits.into_iter().find(is_short) else { return };
     let what = format!(
-        "vLLM does not start so: a sequence of the whole context has {} tokens, and there is room for {}",
+        "vLLM does not start so: a sequence of the whole context has {} tokens, and there is room for {}{}",
         short.context_max,
-        room(&short)
+        room(&short),
+        written.map_or_else(String::new, |blocks| format!(" in `kv_blocks` = {blocks}"))
     );
-    let help = "give `engine.max_context` (`--max-model-len`) as your requests need it, more memory or a larger `tp`; here it is served all the same";
+    let more = if written.is_some() { "more `kv_blocks`" } else { "more memory or a larger `tp`" };
+    let help = format!(
+        "give `engine.max_context` (`--max-model-len`) as your requests need it, {more}; here it is served all the same"
+    );
     reader.warn(Code::NoRoomForCache, None, what, help);
 }
 
@@ -64,6 +75,10 @@ struct TooLong {
     n: usize,
     n_requests: usize,
     largest: Limits,
+    /// Blocks for keys and values where they are written.
+    written: Option<u32>,
+    /// Tokens of the longest of them, and of the longest prompt among them.
+    longest: (u64, u32),
     /// Whether prompts are not cut, so that an iteration holds a whole one.
     is_whole: bool,
 }
@@ -71,16 +86,24 @@ struct TooLong {
 impl TooLong {
     /// `None` where the largest replica holds every request.
     fn of(serving: &Serving, choice: &ServingChoice) -> Option<Self> {
-        let limits = serving.groups_of(choice).into_iter().map(|group| of_rank(serving, choice, group));
-        let largest = limits.max_by_key(most)?;
+        let limits = serving
+            .groups_of(choice)
+            .into_iter()
+            .map(|group| (of_rank(serving, choice, group), written_blocks(serving, group)));
+        let (largest, written) = limits.max_by_key(|(limits, _)| most(limits))?;
         let requests = serving.requests_of(choice);
         let is_whole = choice.batcher.cut() == Cut::Never;
         let is_too_long = |index: &usize| {
             let Request { prompt, output, .. } = requests.list[*index];
             u64::from(prompt) + u64::from(output) > most(&largest) || (is_whole && prompt > largest.tokens_max)
         };
-        let n = (0..requests.len()).filter(is_too_long).count();
-        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, is_whole })
+        let (mut n, mut longest) = (0, (0, 0));
+        for index in (0..requests.len()).filter(is_too_long) {
+            let Request { prompt, output, .. } = requests.list[index];
+            n += 1;
+            longest = (longest.0.max(u64::from(prompt) + u64::from(output)), longest.1.max(prompt));
+        }
+        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, written, longest, is_whole })
     }
 
     /// Whether other engines could hold some: memory leaves no room, and no limit that is written.
@@ -89,24 +112,35 @@ impl TooLong {
     }
 
     fn words(&self, name: &str) -> String {
-        let Self { n, n_requests, largest, is_whole } = self;
+        let Self { n, n_requests, largest, written, is_whole, .. } = self;
         let whole = if *is_whole {
             format!(", {} tokens of an iteration, which cuts no prompt", largest.tokens_max)
         } else {
             String::new()
         };
+        let of = written.map_or_else(|| "of memory".to_owned(), |blocks| format!("in `kv_blocks` = {blocks}"));
         format!(
-            "{n} of {n_requests} requests are longer than a replica of `{name}` can hold ({} tokens of context, {} tokens of memory{whole})",
+            "{n} of {n_requests} requests are longer than a replica of `{name}` can hold ({} tokens of context, {} tokens {of}{whole})",
             largest.context_max,
             room(largest)
         )
     }
 
     fn help(&self) -> String {
-        let tokens = if self.is_whole { ", `engine.max_tokens`" } else { "" };
-        format!(
-            "they are refused and meet no limit; more memory, a larger `engine.tp`{tokens} or `engine.max_context` holds them"
-        )
+        format!("they are refused and meet no limit; {}", self.remedy())
+    }
+
+    /// What would hold them: the limits that the longest of them exceeds.
+    fn remedy(&self) -> String {
+        let Self { largest, written, is_whole, longest: (tokens, prompt), .. } = *self;
+        let memory = if written.is_some() { "more `kv_blocks`" } else { "more memory, or a larger `engine.tp`" };
+        let limits = [
+            (tokens > room(&largest) + 1, memory),
+            (tokens > u64::from(largest.context_max), "a larger `engine.max_context`"),
+            (is_whole && prompt > largest.tokens_max, "a larger `engine.max_tokens`"),
+        ];
+        let wider: Vec<&str> = limits.into_iter().filter_map(|(is_over, words)| is_over.then_some(words)).collect();
+        format!("all would need {}", wider.join(" and "))
     }
 }
 
@@ -130,7 +164,8 @@ fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
         } else if serving.looks_at_others() && found.is_for_memory() {
             serving.choices[index].refused = Some(what);
         } else {
-            reader.refuse(Code::LongRequests, None, what, "no request could run");
+            let help = format!("no request could run; {}", found.remedy());
+            reader.refuse(Code::LongRequests, None, what, help);
         }
     }
 }

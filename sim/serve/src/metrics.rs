@@ -228,7 +228,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         "tokens_per_verification",
         real(sum(&|counts| counts.verified_tokens)) / real(sum(&|counts| counts.n_verified)),
     );
-    add("prefix_hit_ratio", real(cached) / real(cached + computed));
+    add("prefix_hit_ratio", prefix_hit_ratio(requests, served));
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     shares_below(&mut figures, served, cached + computed);
@@ -239,6 +239,24 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         ways(&mut figures, requests, served);
     }
     figures
+}
+
+/// Share of the prompt tokens of scheduled requests that were cached when each was first scheduled; no number where nobody was.
+///
+/// vLLM counts so: a query of its prefix cache is a prompt that is scheduled, and one that was preempted is counted apart (`get_computed_blocks` in
+/// vllm/v1/core/kv_cache_manager.py). Requests whose clients left the queue are not in it, nor is what is computed again.
+pub fn prefix_hit_ratio(requests: &Requests, served: &Served) -> f64 {
+    // Where others compute all prompts nobody looks for prefixes.
+    if served.counts.iter().all(|counts| counts.cached_tokens + counts.prefill_tokens == 0) {
+        return f64::NAN;
+    }
+    let records = requests.list.iter().zip(&served.records.list);
+    let (mut cached, mut prompts) = (0, 0);
+    for (request, record) in records.filter(|(_, record)| record.scheduled().is_some()) {
+        cached += u64::from(record.cached_tokens);
+        prompts += u64::from(request.prompt);
+    }
+    real(cached) / real(prompts)
 }
 
 /// Adds the shares of so many prompt tokens that came from below the device, and from a store of the fleet.

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
+use crate::connectors;
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, named as flag_named};
 use crate::launch::Launch;
 use crate::variables::{Variables, assigned, filled, take_entry};
@@ -113,6 +115,9 @@ fn worker_of(
     let mut launch = launch_of(&container, &variables);
     findings.extend(offloads(&launch, &variables));
     let module = launch.program.iter().find_map(|word| word.strip_prefix(MODULE)).map(str::to_owned);
+    let module = module.or_else(|| of_image(&container).filter(|_| !launch.flags.is_empty()));
+    launch.environment = environment_of(&variables, at.clone().unwrap_or_default());
+    launch.findings.extend(environment::judged(&launch.environment));
     // The model stands behind its flag alone.
     launch.program.clear();
     let (server, mut flags) = match module.as_deref() {
@@ -143,6 +148,18 @@ fn worker_of(
     Some(Worker { name: name.to_owned(), role, replicas, label, server })
 }
 
+/// The engine that the image of a container starts where no command stands: `…/vllm-runtime:1.0`.
+fn of_image(container: &[Key<'_>]) -> Option<String> {
+    let image = &value(container, "image")?.value;
+    ["vllm", "sglang"].into_iter().find(|engine| image.contains(&format!("{engine}-runtime"))).map(str::to_owned)
+}
+
+/// Variables of a service, which have its place.
+fn environment_of(variables: &Variables, at: Range<usize>) -> Vec<Variable> {
+    let of = |(name, value): &(String, String)| Variable { name: name.clone(), value: value.clone(), at: at.clone() };
+    variables.iter().map(of).collect()
+}
+
 /// A router of a frontend that is not the scenario's: `--router-mode`, or `DYN_ROUTER_MODE` of its container.
 fn routes(own: &[Key<'_>], text: &str) -> Option<Finding> {
     let container = container(own, text);
@@ -163,22 +180,11 @@ fn routes(own: &[Key<'_>], text: &str) -> Option<Finding> {
     Some(Finding::warning(Code::NotModelled, at, what).help(help))
 }
 
-/// Connectors that join roles and do no more, by a part of their names.
-const JOINING: [&str; 6] = ["Nixl", "nixl", "P2pNccl", "Mooncake", "none", "null"];
-/// Parts of names of connectors that keep keys and values outside of the device, also among several.
-const OFFLOADING: [&str; 6] = ["Dynamo", "kvbm", "LMCache", "lmcache", "Offload", "Store"];
-
-/// Whether a flag names a connector that does more than join roles.
-fn is_offloading(flag: &Flag) -> bool {
-    let value = flag.value();
-    let is_connector = flag.name == "kv-transfer-config" || flag.name == "connector";
-    let offloads = OFFLOADING.iter().any(|mark| value.contains(mark));
-    is_connector && (offloads || !JOINING.iter().any(|mark| value.contains(mark)))
-}
-
-/// Keys and values that leave the device: by a connector that does more than join roles, or by the room that Dynamo's block manager is given.
+/// Keys and values that leave the device: by a connector of Dynamo's wrapper that does more than join roles, or by the room that its block manager is
+/// given. A connector in the engine's own words is read with them.
 fn offloads(launch: &Launch, variables: &Variables) -> Option<Finding> {
-    let connector = launch.flags.iter().find(|flag| is_offloading(flag));
+    let is_one = |flag: &&Flag| flag.name == "connector" && connectors::is_offloading(&flag.value());
+    let connector = launch.flags.iter().find(is_one);
     let room = variables.iter().find(|(name, _)| name.starts_with("DYN_KVBM_") && name.ends_with("_GB"));
     let named = match (connector, room) {
         (None, None) => return None,
@@ -186,8 +192,7 @@ fn offloads(launch: &Launch, variables: &Variables) -> Option<Finding> {
         (_, Some((name, value))) => format!("`{name} = {value}`"),
     };
     let at = connector.or(launch.flags.first()).map(|flag| flag.at.clone());
-    let help = "keys and values are taken to stay on the device; `engine.tiers` has room on the host";
-    Some(Finding::warning(Code::NotModelled, at, format!("{named} is not modelled")).help(help))
+    Some(Finding::warning(Code::NotModelled, at, format!("{named} is not modelled")).help(connectors::TIERS))
 }
 
 /// Flags of Dynamo's wrappers that engines do not have, and the one by which roles are joined.
@@ -230,11 +235,14 @@ fn launch_of(container: &[Key<'_>], variables: &Variables) -> Launch {
     let (command, args) = (words_of(container, "command"), words_of(container, "args"));
     let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(&word, variables), at)).collect();
     let behind_shell = all.iter().position(|(word, _)| word == "-c").and_then(|at| all.get(at + 1)).cloned();
-    let words = behind_shell.map_or(all, |script| of_shell(&script, variables));
+    // Without a command a whole one may stand in one argument.
+    let whole = || all.iter().find(|(word, _)| word.contains(' ') && word.contains(MODULE)).cloned();
+    let words = behind_shell.or_else(whole).map_or(all.clone(), |script| of_shell(&script, variables));
     let mut launch = Launch::default();
-    // What stands before the module is its interpreter.
+    // What stands before the module is its interpreter; without one the image starts it, and its options are all that stands there.
     let module = words.iter().position(|(word, _)| word.starts_with(MODULE));
-    let (program, options) = words.split_at(module.map_or(words.len(), |at| at + 1));
+    let first = || words.iter().position(|(word, _)| is_flag(word) && word != "-m");
+    let (program, options) = words.split_at(module.map(|at| at + 1).or_else(first).unwrap_or(words.len()));
     launch.program = program.iter().skip(module.unwrap_or(0)).map(|(word, _)| word.clone()).collect();
     for (word, at) in options {
         if is_flag(word) {
@@ -335,6 +343,26 @@ mod tests {
             block.replace("/a/models--meta-llama--Llama-3.1-8B/snapshots/x", "/m/own --served-model-name llama-3-8b");
         let found = deployed("", &format!("{shell}{served}"));
         assert!(found.scenario.contains("name = \"llama-3-8b\""), "{}", found.scenario);
+    }
+
+    #[test]
+    fn arguments_without_a_command_are_read() {
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let image = "          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.0\n";
+        for args in [
+            "          args:\n          - --model\n          - llama-3-8b\n          - --tensor-parallel-size\n          - \"2\"\n",
+            "          args:\n          - \"python3 -m dynamo.vllm --model llama-3-8b --tensor-parallel-size 2\"\n",
+            "          args: [-m, dynamo.vllm, --model, llama-3-8b, --tensor-parallel-size, \"2\"]\n",
+        ] {
+            let text = format!(
+                "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      componentType: frontend\n      \
+                 extraPodSpec:\n        mainContainer:\n          args: [--router-mode, kv]\n    Worker:\n      componentType: worker\n      \
+                 extraPodSpec:\n        mainContainer:\n{image}{args}"
+            );
+            let found = import(&text, &machine);
+            assert!(found.scenario.contains("llama-3-8b") && found.scenario.contains("tp = 2"), "{args}: {found:?}");
+            assert!(found.findings.iter().any(|one| one.what.contains("router `kv`")), "{:?}", found.findings);
+        }
     }
 
     #[test]

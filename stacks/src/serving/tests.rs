@@ -480,3 +480,38 @@ fn graphs_and_levels_of_compilation_are_read_in_any_form() {
         &[Code::MissingFlag],
     );
 }
+
+/// Engines do not start where heads of attention are not shared evenly.
+#[test]
+fn a_tensor_degree_that_does_not_divide_the_heads_is_refused_with_those_that_do() {
+    for (text, heads) in [
+        ("vllm serve llama-3-8b -tp 3", "32 attention heads"),
+        ("python -m sglang.launch_server --model-path llama-3-8b --tp 3", "32 attention heads"),
+        ("trtllm-serve llama-3-8b --tp_size 3", "32 attention heads"),
+        ("vllm serve Qwen/Qwen2.5-7B-Instruct -tp 7", "4 heads of keys and values"),
+    ] {
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let found = import(recognise(text).expect("a server"), text, &machine).findings;
+        let wrong =
+            found.iter().find(|one| one.code == Code::UnevenDegree).unwrap_or_else(|| panic!("{text}: {found:?}"));
+        assert!(wrong.what.contains(heads) && wrong.at.is_some(), "{wrong:?}");
+        assert!(wrong.help.as_ref().is_some_and(|help| help.contains("1, 2, 4")), "{wrong:?}");
+    }
+    // Groups of attention have a part of the tensor ranks each.
+    let groups = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 16 --dp 16 --enable-dp-attention --ep 16";
+    check(groups, &["ep = 16"], &[Code::MissingFlag]);
+}
+
+#[test]
+fn options_of_a_file_beside_a_command_give_way_to_those_of_the_command() {
+    let text = "vllm serve Qwen/Qwen3-32B --config ./conf/vllm.yaml --max-num-seqs 32\n";
+    assert_eq!(crate::named_beside(text), ["vllm.yaml"]);
+    let file = "tensor-parallel-size: 4\nmax-num-seqs: 64\nenable-prefix-caching: false\n";
+    let files = vec![("vllm.yaml".to_owned(), file.to_owned())];
+    let machine = Machine { gpu: Some("h200-sxm".to_owned()), files, ..Machine::default() };
+    let found = import(recognise(text).expect("vLLM"), text, &machine);
+    for part in ["tp = 4 ", "max_sequences = 32"] {
+        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
+    }
+    check(text, &["max_sequences = 32"], &[Code::MissingFlag, Code::NotModelled]);
+}

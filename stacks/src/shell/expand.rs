@@ -1,7 +1,12 @@
 //! Substitution: a word as it is written becomes words as a command gets them.
 
 use super::cut::{Cutter, Dollar, Part, Piece};
-use super::{DEPTH_MAX, LETTERS_MAX, Letter, UNKNOWN, Unreadable, Values, Word, arithmetic};
+use super::{DEPTH_MAX, LETTERS_MAX, Letter, READ, UNKNOWN, Unreadable, Values, Word, arithmetic};
+
+/// Variables of servers that a command may have.
+const READ_MAX: usize = 64;
+/// Letters of one of their values.
+const READ_LETTERS_MAX: usize = 256;
 
 /// Words that are being put together.
 #[derive(Default)]
@@ -66,6 +71,15 @@ impl Values {
     /// Words of a name.
     pub(super) fn words_of(&self, name: &str) -> &[Word] {
         self.words.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Variables that servers read, each with its first word: those that are exported, and those in front of the command.
+    pub(super) fn read_by_servers(&self, in_front: &[String]) -> Vec<(String, Word)> {
+        let is_read = |name: &str| READ.iter().any(|beginning| name.starts_with(beginning));
+        let is_seen = |name: &String| self.exported.contains(name) || in_front.contains(name);
+        let named = self.words.iter().filter(|(name, _)| is_read(name) && is_seen(name));
+        let first = named.filter_map(|(name, words)| Some((name.clone(), words.first()?.clone())));
+        first.filter(|(_, value)| value.letters.len() <= READ_LETTERS_MAX).take(READ_MAX).collect()
     }
 
     /// The number that a name stands for.

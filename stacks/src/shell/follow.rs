@@ -59,7 +59,8 @@ impl Reader {
         }
         let here = self.status.then(statement.before);
         let condition = self.status.tested();
-        let mut is_assigning = false;
+        let (mut is_assigning, mut is_exporting) = (false, false);
+        let mut in_front: Vec<String> = Vec::new();
         while let Some((first, rest)) = pieces.split_first() {
             let word = first.plain();
             match word.as_str() {
@@ -85,9 +86,13 @@ impl Reader {
                 "eval" => return self.eval(rest, here, depth),
                 _ if first.assigns().is_some() => {
                     self.assign(first, here)?;
+                    in_front.extend(first.assigns().map(|(name, _)| name));
                     self.end(Status::Command, here);
                 }
-                _ if DECLARING.contains(&word.as_str()) => is_assigning = true,
+                _ if DECLARING.contains(&word.as_str()) => {
+                    (is_assigning, is_exporting) = (true, is_exporting || word == "export");
+                }
+                _ if is_exporting && word.chars().all(super::is_of_name) => in_front.push(word),
                 _ if is_assigning && word.starts_with(['-', '+']) => {}
                 _ if IN_FRONT.contains(&word.as_str()) && !(word == "!" && self.branches.is_condition()) => {}
                 _ => break,
@@ -97,11 +102,14 @@ impl Reader {
         if here.inside(self.branches.runs()) == Runs::Yes {
             self.values.read(pieces, statement.text.as_ref())?;
         }
-        self.command(pieces, here)
+        if is_exporting {
+            self.values.exported.append(&mut in_front.drain(..).collect());
+        }
+        self.command(pieces, here, &in_front)
     }
 
-    /// A command without what stands in front of it.
-    fn command(&mut self, pieces: &[Piece], here: Runs) -> Result<(), Unreadable> {
+    /// A command without what stands in front of it, with the names that are assigned there.
+    fn command(&mut self, pieces: &[Piece], here: Runs, in_front: &[String]) -> Result<(), Unreadable> {
         let runs = here.inside(self.branches.runs());
         if pieces.is_empty() {
             return Ok(());
@@ -126,7 +134,9 @@ impl Reader {
             return Err(Unreadable::Long);
         }
         if !words.is_empty() {
-            self.commands.push(Command { words, left });
+            let environment = self.values.read_by_servers(in_front);
+            self.n_letters += environment.iter().map(|(_, value)| value.letters.len()).sum::<usize>();
+            self.commands.push(Command { words, left, environment });
         }
         Ok(())
     }

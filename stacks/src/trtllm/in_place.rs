@@ -1,5 +1,6 @@
-//! Texts in place that a script writes into files: `cat >FILE <<END`, `cat <<END >FILE`, `tee FILE <<END`.
+//! Texts in place that a script writes into files: `cat >FILE <<END`, `cat <<END >FILE`, `tee FILE <<END`, and `echo -e "…" >FILE` in one line.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::launch::{self, Launch};
@@ -7,8 +8,8 @@ use crate::shell::{UNKNOWN, commands};
 
 /// A text that a script writes into a file.
 pub(crate) struct Written<'t> {
-    /// As it stands in the script.
-    body: &'t str,
+    /// As it stands in the script; of `echo` with its lines cut.
+    body: Cow<'t, str>,
     /// Where it stands.
     at: Range<usize>,
     /// Whether a quote around its mark keeps the shell from it.
@@ -21,6 +22,9 @@ impl<'t> Written<'t> {
         let mut start = 0;
         for line in text.split_inclusive('\n') {
             start += line.len();
+            if let Some((body, is_quoted)) = echoed(line, name, text) {
+                return Some(Self { body: Cow::Owned(body), at: start - line.len()..start, is_quoted });
+            }
             let Some((targets, mark)) = targets_and_mark(line) else { continue };
             if !targets.iter().any(|target| is_named(target, name, text)) {
                 continue;
@@ -28,29 +32,52 @@ impl<'t> Written<'t> {
             let end = mark.trim_matches(QUOTES);
             let body = text.get(start..)?;
             let n: usize = body.split_inclusive('\n').take_while(|line| line.trim() != end).map(str::len).sum();
-            return Some(Self { body: body.get(..n)?, at: start..start + n, is_quoted: mark.contains(QUOTES) });
+            let is_quoted = mark.contains(QUOTES);
+            return Some(Self { body: Cow::Borrowed(body.get(..n)?), at: start..start + n, is_quoted });
         }
         None
     }
 
     /// Its keys as options. A line into which the shell puts values has no place of its own: the text's place stands for it.
     pub(crate) fn options(&self, script: &str) -> Option<Launch> {
-        let is_plain = self.is_quoted || !self.body.contains(['$', '`']);
-        if is_plain {
-            let mut options = launch::of_all_yaml(self.body).ok()?;
+        if self.is_plain() && matches!(self.body, Cow::Borrowed(_)) {
+            let mut options = launch::of_all_yaml(&self.body).ok()?;
             options
                 .flags
                 .iter_mut()
                 .for_each(|flag| flag.at = flag.at.start + self.at.start..flag.at.end + self.at.start);
             return Some(options);
         }
-        let filled = value(&self.body.replace('"', "\\\""), script)?;
-        launch::of_all_yaml(&filled).ok().map(|options| options.moved_to(&self.at))
+        launch::of_all_yaml(&self.filled(script)?).ok().map(|options| options.moved_to(&self.at))
+    }
+
+    /// Whether the shell puts nothing into it.
+    fn is_plain(&self) -> bool {
+        self.is_quoted || !self.body.contains(['$', '`'])
+    }
+
+    /// The text with what the shell puts into it.
+    pub(crate) fn filled(&self, script: &str) -> Option<String> {
+        if self.is_plain() {
+            Some(self.body.clone().into_owned())
+        } else {
+            value(&self.body.replace('"', "\\\""), script)
+        }
     }
 }
 
 /// Quotes of a shell.
 const QUOTES: [char; 2] = ['\'', '"'];
+
+/// What `echo -e "…" >FILE` writes into a file of this name, and whether the shell is kept from it.
+fn echoed(line: &str, name: &str, script: &str) -> Option<(String, bool)> {
+    let rest = line.trim().strip_prefix("echo ")?.trim_start();
+    let rest = rest.strip_prefix("-e ").unwrap_or(rest).trim_start();
+    let quote = rest.chars().next().filter(|letter| QUOTES.contains(letter))?;
+    let end = rest.rfind(quote).filter(|end| *end > 0)?;
+    let is_target = targets(&rest[end + 1..]).into_iter().any(|target| is_named(target, name, script));
+    is_target.then(|| (rest[1..end].replace("\\n", "\n"), quote == '\''))
+}
 
 /// Files that a line with a text in place may write, and the mark that ends the text.
 fn targets_and_mark(line: &str) -> Option<(Vec<&str>, &str)> {
@@ -73,7 +100,7 @@ fn targets(part: &str) -> Vec<&str> {
 /// Whether a word of a script is the name of a file, which may stand in a variable.
 fn is_named(target: &str, name: &str, script: &str) -> bool {
     if !target.contains('$') {
-        return target.trim_matches(QUOTES) == name;
+        return target.trim_matches(QUOTES).trim_start_matches("./") == name.trim_start_matches("./");
     }
     let is_unknown = name.chars().all(|letter| letter == UNKNOWN);
     !is_unknown && value(target.trim_matches('"'), script).is_some_and(|value| value == name)
@@ -111,6 +138,16 @@ mod tests {
             let script = format!("{line}\na: 1\nEND\n");
             assert!(Written::of(&script, "o.yaml").is_none(), "{line}");
         }
+    }
+
+    #[test]
+    fn lines_of_an_echo_are_a_text() {
+        let script = "echo -e \"a: 1\\nb:\\n  c: True\" > o.yaml\nrun\n";
+        let options = Written::of(script, "o.yaml").and_then(|written| written.options(script)).expect("options");
+        let names: Vec<(&str, String)> = options.flags.iter().map(|flag| (flag.name.as_str(), flag.value())).collect();
+        assert_eq!(names, [("a", "1".to_owned()), ("b", String::new()), ("b.c", "true".to_owned())]);
+        assert!(Written::of(script, "./o.yaml").is_some());
+        assert!(Written::of("echo \"a: 1\" > other.yaml\n", "o.yaml").is_none());
     }
 
     #[test]

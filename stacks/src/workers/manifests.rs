@@ -1,13 +1,11 @@
 //! Manifests of Kubernetes: documents of a file, their containers, and the server that one of them starts.
 
-use std::ops::Range;
-
 use input::diagnostic::Finding;
 
-use super::Replicas;
-use crate::launch::{self, Begins, Launch};
-use crate::shell::quoted;
-use crate::variables::{Variables, assigned, filled, take_entry};
+use super::containers::{containers, items_of, of_group};
+use super::one::Started;
+use super::{LABEL, Replicas, kserve, values};
+use crate::launch::{self, Begins};
 use crate::yaml::{self, Entry};
 
 /// Documents of a file, whose lengths are those of the file.
@@ -32,96 +30,91 @@ pub(super) fn word_of(document: &str, key: &str) -> Option<String> {
     (!word.is_empty()).then(|| word.to_owned())
 }
 
-/// How many pods, or groups of pods, a document asks for.
-pub(super) fn replicas_of(document: &str) -> Replicas {
-    let entries = yaml::entries(document).unwrap_or_default();
-    Replicas::read(entries.iter().find(|entry| entry.key() == "replicas"))
-}
-
-/// The first container of a document that starts a server.
-pub(super) fn of_manifest(document: &str, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
+/// Servers that the pods of a document start, with how often and where these run.
+pub(super) fn started(document: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
     let entries = yaml::entries(document)?;
-    for container in containers(&entries, document) {
-        if let Some((engine, launch)) = container.server(begins)? {
-            return Ok(Some((engine, launch.moved_to(&container.place.unwrap_or_default()))));
-        }
+    let is_kind = |kind: &str| entries.iter().any(|entry| entry.path == ["kind"] && entry.value == kind);
+    if is_kind("LLMInferenceService") {
+        return values::of_service(&entries, document, begins);
     }
-    Ok(None)
+    if is_kind("InferenceService") {
+        return kserve::started(&entries, document, begins);
+    }
+    let roles = items_of(&entries, document, "roles");
+    if roles.is_empty() {
+        let name = word_of(document, "name:").unwrap_or_default();
+        return Pods { entries: &entries, document, name, outer: 1 }.started(begins);
+    }
+    // Whole sets of roles may be started several times.
+    let outer = entries.iter().find(|entry| entry.path == ["spec", "replicas"]);
+    let outer = outer.and_then(|entry| entry.value.parse().ok()).unwrap_or(1);
+    let mut found = Vec::new();
+    for role in roles {
+        let name = role.iter().find(|entry| entry.key() == "name").map(|entry| entry.value.clone()).unwrap_or_default();
+        found.extend(Pods { entries: &role, document, name, outer }.started(begins)?);
+    }
+    Ok(found)
 }
 
-/// Keys of a container that are read.
-const KEYS: [&str; 4] = ["args", "command", "env", "image"];
-
-/// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
-fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
-    let mut found: Vec<(&[String], Container)> = Vec::new();
-    // What runs before the containers serves nothing.
-    for entry in entries.iter().filter(|entry| !entry.path.iter().any(|key| key == "initContainers")) {
-        let outer = entry.path.split_last().map_or(&[][..], |(_, outer)| outer);
-        let has_dash = document.get(entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
-        if has_dash && outer.last().is_some_and(|key| key == "-") {
-            found.push((outer, Container::default()));
-        }
-        let Some(at) = entry.path.iter().position(|key| KEYS.contains(&key.as_str())) else { continue };
-        let outer = &entry.path[..at];
-        let known = found.iter().rposition(|(known, _)| *known == outer).unwrap_or_else(|| {
-            found.push((outer, Container::default()));
-            found.len() - 1
-        });
-        found[known].1.read(&entry.path[at], entry);
-    }
-    found.into_iter().map(|(_, container)| container).collect()
+/// Pods of one kind.
+struct Pods<'a> {
+    entries: &'a [Entry],
+    document: &'a str,
+    name: String,
+    /// How often all of them are started.
+    outer: u64,
 }
 
-/// A container of a manifest: its image, words of its command and of its arguments, and where they stand.
-#[derive(Default)]
-struct Container {
-    image: String,
-    command: Vec<String>,
-    args: Vec<String>,
-    variables: Variables,
-    place: Option<Range<usize>>,
+impl Pods<'_> {
+    fn started(self, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
+        let Self { entries, document, name, outer } = self;
+        let is_size = |entry: &&Entry| entry.path.ends_with(&["leaderWorkerTemplate".to_owned(), "size".to_owned()]);
+        let size = entries.iter().find(is_size);
+        let n_pods = size.and_then(|entry| entry.value.parse().ok()).filter(|n: &u64| *n > 0);
+        let of_group = size.map(|_| of_group(n_pods.unwrap_or(1))).unwrap_or_default();
+        let (label, role) = (label(entries, document), role(entries, &name));
+        let mut found: Vec<Started> = Vec::new();
+        for mut container in containers(entries, document) {
+            container.variables.extend(of_group.iter().cloned());
+            let Some((engine, launch)) = container.server(begins)? else { continue };
+            let launch = launch.moved_to(&container.place.unwrap_or_default());
+            let replicas = Replicas::read(entries.iter().find(|entry| entry.key() == "replicas")).times(outer);
+            let again = if found.is_empty() { String::new() } else { format!("-{}", found.len() + 1) };
+            let one = Started::plain(format!("{name}{again}"), replicas, engine, launch);
+            found.push(Started { label: label.clone(), role, n_pods, ..one });
+            // A group of pods starts the same server on each: the first says all.
+            if size.is_some() {
+                break;
+            }
+        }
+        Ok(found)
+    }
 }
 
-impl Container {
-    /// Reads one of its keys.
-    fn read(&mut self, key: &str, entry: &Entry) {
-        let words = match key {
-            "env" => return take_entry(&mut self.variables, entry),
-            "image" => return self.image.clone_from(&entry.value),
-            "args" => &mut self.args,
-            _ => &mut self.command,
-        };
-        words.extend(yaml::listed(entry));
-        let start = self.place.as_ref().map_or(entry.at.start, |place| place.start);
-        self.place = Some(start..entry.at.end);
-    }
+/// What nodes say of their GPU: a node selector, or an affinity with one value.
+fn label(entries: &[Entry], document: &str) -> Option<String> {
+    let of_affinity = || {
+        let at = entries.iter().position(|entry| entry.key() == "key" && entry.value == LABEL)?;
+        let values = entries[at..].iter().skip_while(|entry| entry.key() != "values");
+        values.flat_map(yaml::listed).next()
+    };
+    word_of(document, &format!("{LABEL}:")).or_else(of_affinity)
+}
 
-    /// The server that it starts. Without a command its image says what that is.
-    fn server(&self, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
-        let words = self.command.iter().chain(&self.args);
-        let words: Vec<String> = words.map(|word| filled(word, &self.variables)).collect();
-        let of_shell = words.iter().position(|word| word == "-c").and_then(|at| words.get(at + 1));
-        let mut text: String = words.iter().map(|word| quoted(word) + " ").collect();
-        if self.command.is_empty() {
-            text.insert_str(0, &self.run());
-        }
-        let script = of_shell.map_or(text, |script| assigned(&self.variables) + script);
-        let found = launch::all_of_script(&script, begins)?.into_iter().next();
-        Ok(found.map(|(engine, mut launch)| {
-            launch.version = launch.version.or_else(|| self.version(begins));
-            (engine, launch)
-        }))
-    }
+/// Labels by which charts and our own manifests say what a pod does of a request.
+const ROLES: [&str; 3] = ["llm-d.ai/role", "role", "app.kubernetes.io/component"];
 
-    /// The beginning of a command that runs the image.
-    fn run(&self) -> String {
-        format!("docker run {} ", quoted(&self.image))
-    }
-
-    /// The version that the tag of the image says, as it does in a command that runs any server in it.
-    fn version(&self, begins: &[Begins]) -> Option<String> {
-        let found = launch::all_of_script(&(self.run() + "vllm serve any"), begins).ok()?;
-        found.into_iter().next()?.1.version
-    }
+/// Whether a pod reads prompts or generates, by the name of its role or by its label.
+fn role(entries: &[Entry], name: &str) -> Option<&'static str> {
+    let of_label = |entry: &Entry| {
+        let pairs = yaml::in_braces(&entry.value);
+        let mut own = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let is_role = |(key, _): &(&str, &str)| ROLES.contains(key);
+        own.find(is_role)
+            .or(Some((entry.key(), entry.value.as_str())).filter(is_role))
+            .map(|(_, value)| value.to_owned())
+    };
+    let labels = entries.iter().filter(|entry| entry.path.iter().any(|key| key == "labels"));
+    let known = |value: &str| ["prefill", "decode"].into_iter().find(|role| *role == value);
+    labels.filter_map(of_label).find_map(|value| known(&value)).or_else(|| known(name))
 }

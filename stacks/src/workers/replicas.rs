@@ -24,6 +24,12 @@ impl Replicas {
         found.map_or_else(|| Self { n: 1, wrong: Some(refused(entry)) }, Self::of)
     }
 
+    /// So many times as many.
+    pub(super) fn times(mut self, n: u64) -> Self {
+        self.n = self.n.saturating_mul(n.max(1));
+        self
+    }
+
     /// The same where what it was read of begins so far behind in a file.
     pub(super) fn moved_by(mut self, start: usize) -> Self {
         let place = self.wrong.as_mut().and_then(|wrong| wrong.at.as_mut());

@@ -313,7 +313,13 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     let served = playable.fleet.serve(requests, (kind.make)(0).as_mut());
     let answer = |record: &Record| Some(Answer { first: record.first_token()?, last: record.finished()? });
     let answers: Vec<Option<Answer>> = served.records.list.iter().map(answer).collect();
-    Played { prefix_hit_ratio: hit_ratio(&served), ..seen(task, requests, &answers) }
+    Played { prefix_hit_ratio: hits(requests, &served), ..seen(task, requests, &answers) }
+}
+
+/// Share of the prompt tokens that a kept prefix saved; none where nobody was served.
+fn hits(requests: &Requests, served: &serve::fleet::Served) -> f64 {
+    let ratio = serve::metrics::prefix_hit_ratio(requests, served);
+    if ratio.is_finite() { ratio } else { 0.0 }
 }
 
 /// What clients saw of answers to requests, `None` for those that had none.
@@ -342,15 +348,6 @@ pub fn seen(task: &Task, requests: &Requests, answers: &[Option<Answer>]) -> Pla
     played.tpot_s /= f64::max(n_more, 1.0);
     played.tokens_per_s = hw::real(tokens) / took_s.max(1e-9);
     played
-}
-
-fn hit_ratio(served: &serve::fleet::Served) -> f64 {
-    let (mut cached, mut computed) = (0, 0);
-    for counts in &served.counts {
-        cached += counts.cached_tokens;
-        computed += counts.prefill_tokens;
-    }
-    hw::real(cached) / hw::real((cached + computed).max(1))
 }
 
 /// The same requests, so many per second where they came once per second.

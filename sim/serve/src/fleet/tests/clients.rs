@@ -63,6 +63,22 @@ fn whoever_waits_too_long_leaves_and_the_next_one_comes() {
 }
 
 #[test]
+fn who_leaves_the_queue_asks_for_no_prefix() {
+    // Three prompts of 40 tokens with the same 32 first, place for one. The second leaves the queue, the third finds what the first one computed.
+    let list = vec![at(0.0, 40, 10), at(0.5, 40, 2), at(11.5, 40, 1)];
+    let patience = vec![Patience::default(), Patience { whole: None, first_token: span(3.0) }, Patience::default()];
+    let mut requests = Requests { streams: vec![0, 1, 2], patience, ..Requests::of(list) };
+    (requests.prefix_tokens, requests.n_prefix_ids, requests.prefix_ids) = (16, 2, vec![0, 1]);
+    requests.list.iter_mut().for_each(|request| (request.prefix_first, request.prefix_count) = (0, 2));
+    let mut fleet = one(1);
+    let limits = Limits { block_tokens: 8, kv_blocks: 100, shares_prefixes: true, ..fleet.groups[0].engine.limits };
+    fleet.groups[0].engine.limits = limits;
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    assert_eq!(served.records.list[1].end(), End::TimedOut);
+    assert_eq!(metrics::prefix_hit_ratio(&requests, &served), 32.0 / 80.0);
+}
+
+#[test]
 fn a_token_at_the_deadline_is_in_time() {
     // One token per second, three of them: the last comes at 3 s, which is when its client would go.
     let patience = vec![Patience { first_token: span(1.0), whole: span(3.0) }];
