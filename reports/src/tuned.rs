@@ -149,9 +149,9 @@ impl Tuned {
         };
         let gpus = |setting: &Setting| counted(setting.n_gpus.into(), "GPU");
         let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
-        let ends = self.interval.map_or_else(String::new, |ends| {
-            format!(" ({} over its interval)", aim::ends(self.aim, ends))
-        });
+        let ends = self
+            .interval
+            .map_or_else(String::new, |ends| format!(" ({} over its interval)", aim::ends(self.aim, ends)));
         let mut all = vec![format!("Best: {} on {}, {}{ends}.", words(&answer.values), gpus(answer), figure(answer))];
         all.push(match self.broken_when_slow.as_str() {
             _ if self.limits.is_empty() => "It has no limits to keep.".to_owned(),

@@ -2,12 +2,14 @@
 
 use std::sync::LazyLock;
 
+use engine::dispatcher::DeepEpMode;
+use input::diagnostic::{Code, Finding};
 use serde_json::{Map, Value};
 
 use crate::Machine;
 use crate::adapters;
 use crate::connectors;
-use crate::environment;
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
@@ -133,7 +135,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
     }
     redundant_experts(&mut server, &mut flags);
-    dispatcher(&mut server, &mut flags);
+    dispatcher(&mut server, &mut flags, &environment);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
@@ -199,19 +201,32 @@ fn experts(server: &mut Server, flags: &mut Flags<'_>) {
     }
 }
 
-/// What sends tokens to experts: `--all2all-backend`, where ranks of attention share them.
-fn dispatcher(server: &mut Server, flags: &mut Flags<'_>) {
+/// What sends tokens to experts where ranks of attention share them: `--all2all-backend`, and `VLLM_ALL2ALL_BACKEND` of older releases.
+fn dispatcher(server: &mut Server, flags: &mut Flags<'_>, environment: &[Variable]) {
     const NAME: &str = "all2all-backend";
-    let Some(backend) = flags.text(NAME) else { return };
-    let sends = server.dp > 1 && server.ep.is_some_and(|ep| ep > server.tp);
-    match backend.as_str() {
+    const VARIABLE: &str = "VLLM_ALL2ALL_BACKEND";
+    let of_flag = flags.text(NAME);
+    let source = if of_flag.is_some() { "--all2all-backend" } else { VARIABLE };
+    let Some(backend) = of_flag.clone().or_else(|| environment::value(environment, VARIABLE).map(str::to_owned)) else {
+        return;
+    };
+    let mode = match backend.as_str() {
+        "deepep_high_throughput" => DeepEpMode::Normal,
+        "deepep_low_latency" => DeepEpMode::LowLatency,
         // What a server does anyway (`vllm/config/parallel.py`).
-        "allgather_reducescatter" => {}
-        _ if !sends => flags.not_modelled(NAME, "no ranks of `--data-parallel-size` share experts, so nothing is sent"),
-        "deepep_high_throughput" => server.key("dispatcher", "\"deepep-normal\"", "--all2all-backend"),
-        "deepep_low_latency" => server.key("dispatcher", "\"deepep-low-latency\"", "--all2all-backend"),
-        _ => flags.not_modelled(NAME, "tokens are gathered, or sent by the kernels of the profile"),
+        "allgather_reducescatter" => return,
+        // The table of variables says so of those.
+        _ if of_flag.is_none() => return,
+        _ => return flags.not_modelled(NAME, "tokens are gathered, or sent by the kernels of the profile"),
+    };
+    let sends = server.dp > 1 && server.ep.is_some_and(|ep| ep > server.tp);
+    if sends {
+        return server.key("dispatcher", format!("\"{}\"", mode.word()), source);
     }
+    let what = format!("`{source}` = {backend} changes nothing");
+    let help = "no ranks of `--data-parallel-size` share experts, so no token is sent";
+    let at = flags.find(NAME).map(|flag| flag.at.clone());
+    flags.findings.push(Finding::warning(Code::NoEffect, at, what).help(help));
 }
 
 /// `--enable-eplb --eplb-config '{"num_redundant_experts": 32}'`; without a number none lies twice.

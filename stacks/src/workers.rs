@@ -1,7 +1,9 @@
 //! Several servers of a file as a fleet: a script with several commands, or manifests of Kubernetes. Each is a group with its role and its replicas.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use engine::dispatcher::DeepEpMode;
 use input::diagnostic::{Code, Finding};
 
 use crate::document::Document;
@@ -192,7 +194,8 @@ fn gpu_of(label: Option<&str>, machine: &Machine) -> Result<Option<String>, Find
 }
 
 /// The scenario of a fleet: the first worker's engine, and a group for each.
-pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Machine) -> Imported {
+pub(crate) fn fleet(mut workers: Vec<Worker>, findings: Vec<Finding>, machine: &Machine) -> Imported {
+    join_dispatchers(&mut workers);
     let Some(first) = workers.iter().find(|worker| worker.role != Some("prefill")).or(workers.first()) else {
         let mut findings = findings;
         let what = "the deployment has no service that runs an engine";
@@ -225,6 +228,21 @@ pub(crate) fn fleet(workers: Vec<Worker>, findings: Vec<Finding>, machine: &Mach
         text += &group(worker, first, gpu.filter(|_| !is_one));
     }
     Imported { scenario: text, findings }
+}
+
+/// Where some groups call DeepEP for throughput and others for latency, all call it as their batches are: those that read prompts have many tokens.
+fn join_dispatchers(workers: &mut [Worker]) {
+    const KEY: &str = "dispatcher";
+    let modes: BTreeSet<String> =
+        workers.iter().filter_map(|worker| value_of(&worker.server, KEY)).map(str::to_owned).collect();
+    let all_have_one = workers.iter().all(|worker| value_of(&worker.server, KEY).is_some());
+    if modes.len() < 2 || !all_have_one {
+        return;
+    }
+    let keys = workers.iter_mut().flat_map(|worker| &mut worker.server.keys);
+    for (_, value, _) in keys.filter(|(key, ..)| *key == KEY) {
+        *value = format!("\"{}\"", DeepEpMode::Auto.word());
+    }
 }
 
 /// The machine of all groups: nodes that no two groups share.

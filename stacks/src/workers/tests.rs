@@ -279,12 +279,23 @@ fn sums_of_a_group_of_pods_are_known() {
         assert!(alone.scenario.contains(part), "{part} in {}", alone.scenario);
     }
     let both = found(&(one("prefill", 2) + &one("decode", 2)), Some("h200-sxm"));
-    for part in ["name = \"wide-ep-prefill\"", "role = \"prefill\"", "role = \"decode\"", "ep = 16"] {
+    for part in [
+        "name = \"wide-ep-prefill\"",
+        "role = \"prefill\"",
+        "role = \"decode\"",
+        "ep = 16",
+        "dispatcher = \"deepep-low-latency\"",
+    ] {
         assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
     }
     let told: Vec<&str> =
         both.findings.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
-    assert_eq!(told, ["`VLLM_ALL2ALL_BACKEND=deepep_low_latency` is not modelled"; 2], "{:?}", both.findings);
+    assert_eq!(told, [""; 0], "{:?}", both.findings);
+    // Each of two roles has its own mode, which its batches choose.
+    let prompts = one("prefill", 2).replace("deepep_low_latency", "deepep_high_throughput");
+    let split = found(&(prompts + &one("decode", 2)), Some("h200-sxm"));
+    assert!(split.scenario.contains("dispatcher = \"deepep\""), "{}", split.scenario);
+    assert_eq!(split.findings.len(), both.findings.len(), "{:?}", split.findings);
 }
 
 /// The form of AIBrix's StormService and of role-based groups: every role is a kind of pods.
