@@ -62,7 +62,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 61] = [
+const ROWS: [(&str, Row); 62] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -127,6 +127,7 @@ const ROWS: [(&str, Row); 61] = [
     ("engine.tiers", Row::Told([By(tiers_vllm), Nothing, Nothing])),
     ("engine.tokenize_us_per_token", Row::Remark),
     ("engine.tp", Row::Held),
+    ("engine.two_batch_overlap", Row::Told([By(overlap_vllm), By(overlap_sglang), Nothing])),
     ("engine.version", Row::Remark),
     ("engine.watermark_ratio", Row::ToldTo("vllm", Flag("--watermark"))),
     ("engine.weights", Row::Told([By(weights_vllm), By(weights_sglang), By(weights_trtllm)])),
@@ -275,6 +276,14 @@ fn dispatcher_sglang(value: &Value) -> Option<Vec<String>> {
         _ => "auto",
     };
     Some(vec!["--moe-a2a-backend deepep".to_owned(), format!("--deepep-mode {mode}")])
+}
+
+fn overlap_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(if value == true { one("--enable-dbo".to_owned()) } else { Vec::new() })
+}
+
+fn overlap_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(if value == true { one("--enable-two-batch-overlap".to_owned()) } else { Vec::new() })
 }
 
 fn graphs_vllm(value: &Value) -> Option<Vec<String>> {

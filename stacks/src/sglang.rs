@@ -126,9 +126,11 @@ fn reduces(server: &mut Server, flags: &Flags<'_>) {
 /// What sends tokens to experts: DeepEP in one of its modes. Without groups of attention every GPU has all tokens.
 fn dispatcher(server: &mut Server, flags: &mut Flags<'_>) {
     let name = if flags.is("enable-deepep-moe") { "enable-deepep-moe" } else { "moe-a2a-backend" };
-    match exchange(flags) {
+    let sends = server.dp > 1 && server.ep.is_some();
+    let found = exchange(flags);
+    match found {
         None => {}
-        Some("deepep") if server.dp > 1 && server.ep.is_some() => {
+        Some("deepep") if sends => {
             let mode = match flags.text("deepep-mode").as_deref() {
                 Some("normal") => DeepEpMode::Normal,
                 Some("low_latency") => DeepEpMode::LowLatency,
@@ -144,7 +146,15 @@ fn dispatcher(server: &mut Server, flags: &mut Flags<'_>) {
             flags.not_modelled(name, why);
         }
     }
+    if flags.is(OVERLAP) && sends && found == Some("deepep") {
+        server.key("two_batch_overlap", true, "--enable-two-batch-overlap");
+    } else if flags.is(OVERLAP) {
+        flags.not_modelled(OVERLAP, "only what DeepEP sends travels beside computation");
+    }
 }
+
+/// The switch of batches in two halves.
+const OVERLAP: &str = "enable-two-batch-overlap";
 
 /// `--enable-eplb --ep-num-redundant-experts 32`; without a number none lies twice.
 fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {

@@ -136,6 +136,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     }
     redundant_experts(&mut server, &mut flags);
     dispatcher(&mut server, &mut flags, &environment);
+    overlap(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
@@ -227,6 +228,18 @@ fn dispatcher(server: &mut Server, flags: &mut Flags<'_>, environment: &[Variabl
     let help = "no ranks of `--data-parallel-size` share experts, so no token is sent";
     let at = flags.find(NAME).map(|flag| flag.at.clone());
     flags.findings.push(Finding::warning(Code::NoEffect, at, what).help(help));
+}
+
+/// `--enable-dbo`: batches in two halves, where DeepEP sends tokens.
+fn overlap(server: &mut Server, flags: &mut Flags<'_>) {
+    const NAME: &str = "enable-dbo";
+    if !flags.is(NAME) {
+        return;
+    }
+    if server.keys.iter().any(|(key, ..)| *key == "dispatcher") {
+        return server.key("two_batch_overlap", true, "--enable-dbo");
+    }
+    flags.not_modelled(NAME, "only what DeepEP sends travels beside computation");
 }
 
 /// `--enable-eplb --eplb-config '{"num_redundant_experts": 32}'`; without a number none lies twice.

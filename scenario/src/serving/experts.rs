@@ -1,5 +1,5 @@
 //! How tokens spread over experts, and which experts lie twice: `expert_skew`, `expert_counts` and `redundant_experts` of `[engine]`.
-//! And what sends tokens to experts: `dispatcher`.
+//! And what sends tokens to experts: `dispatcher` and `two_batch_overlap`.
 //!
 //! Counts come as engines write them. A table of commas has a row for every layer with a number for every expert, as the `weight` of DeepSeek's EPLB. Or it has
 //! the columns `layer`, `expert` and `count`. JSON has `logical_count`, which SGLang's `--init-expert-location` reads: [layers][experts], or
@@ -38,6 +38,8 @@ pub struct ExpertChoice {
     pub redundant: Option<u32>,
     /// Kernels of DeepEP that send tokens to them; `None` exchanges tokens as the engine does by itself.
     pub deep_ep: Option<DeepEpMode>,
+    /// Whether tokens of one half of an iteration travel while the other one computes.
+    pub overlaps_batches: bool,
 }
 
 /// Why a file has no counts.
@@ -68,7 +70,8 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
     let is_balanced = section.has("redundant_experts");
     let n = section.small("redundant_experts", Some(0), 0..=EXPERTS_MAX);
     let deep_ep = DeepEpMode::named(DISPATCHERS[section.word("dispatcher", 0, &DISPATCHERS)]);
-    ExpertChoice { routing, redundant: is_balanced.then_some(n), deep_ep }
+    let overlaps_batches = section.flag("two_batch_overlap", false);
+    ExpertChoice { routing, redundant: is_balanced.then_some(n), deep_ep, overlaps_batches }
 }
 
 /// Counts of a file.
@@ -197,8 +200,12 @@ impl ExpertChoice {
         ))
     }
 
-    /// Why DeepEP has nothing to send on so many ranks of data-parallel attention, and what to do.
+    /// Why nothing is sent on so many ranks of data-parallel attention, or nothing beside computation, and what to do.
     pub fn misfit_of_ranks(&self, ranks: u32) -> Option<(String, &'static str)> {
+        if self.overlaps_batches && self.deep_ep.is_none() {
+            let what = "`engine.two_batch_overlap` without DeepEP: nothing is sent beside computation".to_owned();
+            return Some((what, "a `dispatcher` of DeepEP, or no overlap"));
+        }
         let mode = self.deep_ep.filter(|_| ranks < 2)?;
         let what =
             format!("`engine.dispatcher` = \"{}\" with one rank of attention: every GPU has all tokens", mode.word());

@@ -41,14 +41,21 @@ pub struct Places {
     launches: launches::Written,
     /// Keys that say how iterations are played.
     of_played: Vec<laws::Written>,
-    experts: [(&'static str, Option<Place>); 5],
+    experts: [(&'static str, Option<Place>); 6],
 }
 
 impl Places {
     /// Of a file of which no section was read yet.
     pub fn of(reader: &Reader<'_>) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
-        let experts = ["expert_skew", "expert_counts", "redundant_experts", "dispatcher", "host_us_per_expert_layer"];
+        let experts = [
+            "expert_skew",
+            "expert_counts",
+            "redundant_experts",
+            "dispatcher",
+            "two_batch_overlap",
+            "host_us_per_expert_layer",
+        ];
         let experts = experts.map(|key| (key, at("engine", key)));
         Self {
             name: at("model", "name"),

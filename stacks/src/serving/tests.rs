@@ -309,7 +309,10 @@ fn what_sends_tokens_of_vllm_to_experts_is_read() {
     for (backend, word) in [("deepep_high_throughput", "deepep-normal"), ("deepep_low_latency", "deepep-low-latency")] {
         let keys = [&*format!("dispatcher = \"{word}\"")];
         check(&format!("{server} --all2all-backend {backend}"), &keys, &[Code::MissingFlag]);
+        let halves = [keys[0], "two_batch_overlap = true"];
+        check(&format!("{server} --all2all-backend {backend} --enable-dbo"), &halves, &[Code::MissingFlag]);
     }
+    check(&format!("{server} --enable-dbo"), &["ep = 16 "], &[Code::NotModelled, Code::MissingFlag]);
     check(&format!("{server} --all2all-backend allgather_reducescatter"), &["ep = 16 "], &[Code::MissingFlag]);
     let named = &[Code::NotModelled, Code::MissingFlag];
     check(&format!("{server} --all2all-backend pplx"), &["ep = 16 "], named);
@@ -336,8 +339,12 @@ fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
         ("--moe-a2a-backend deepep --deepep-mode low_latency", "deepep-low-latency"),
         ("--enable-deepep-moe", "deepep"),
     ] {
-        check(&format!("{groups} {options}"), &[&format!("dispatcher = \"{word}\"")], &[Code::MissingFlag]);
+        let key = format!("dispatcher = \"{word}\"");
+        check(&format!("{groups} {options}"), &[&key], &[Code::MissingFlag]);
+        let halves = &[&*key, "two_batch_overlap = true"];
+        check(&format!("{groups} {options} --enable-two-batch-overlap"), halves, &[Code::MissingFlag]);
     }
+    check(&format!("{groups} --enable-two-batch-overlap"), &["ep = 8 "], &[Code::NotModelled, Code::MissingFlag]);
     for exchange in ["mooncake", "nixl", "deepep_v2", "flashinfer"] {
         let found = scenario(&format!("{server} --moe-a2a-backend {exchange} --deepep-mode normal"));
         assert!(found.contains("ep = 8 ") && !found.contains("graph_max"), "{exchange}: {found}");

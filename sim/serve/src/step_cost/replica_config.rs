@@ -78,6 +78,8 @@ pub struct ReplicaConfig<'a> {
     pub prompt_exchange: PromptExchange,
     /// Kernels of DeepEP that send tokens to experts, where the engine calls them.
     pub deep_ep: Option<DeepEpMode>,
+    /// Whether every iteration is cut in two, so that tokens of one half travel while the other one computes.
+    pub overlaps_batches: bool,
     /// Experts of a layer that are kept once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant_experts: Option<u32>,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
@@ -150,6 +152,7 @@ impl<'a> ReplicaConfig<'a> {
             routing: Routing::Even,
             prompt_exchange: PromptExchange::Gathered,
             deep_ep: None,
+            overlaps_batches: false,
             redundant_experts: None,
             graph_sizes: Vec::new(),
             graph_max: u32::MAX,

@@ -13,6 +13,7 @@ use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::roofline::datasheet;
 use engine::cost::{CostModel, Estimate, Source};
+use engine::dispatcher::Dispatcher;
 use engine::layer::{self, OneWay};
 use engine::mixing;
 use engine::model::{Experts, FeedForward, Layer, LinearRule, Mixer, Model, QueryKeyNorm};
@@ -229,6 +230,38 @@ impl<'a> Writer<'a> {
     /// The same where so many ranks of data-parallel attention have these tokens and the others none: fewer tokens come to the experts. Who has
     /// tokens sends as many as ever.
     pub(super) fn layers_beside(&self, m: u64, n_busy: u32) -> Seconds {
+        if self.deployment.overlaps_batches && m > 1 {
+            return self.overlapped(m, n_busy);
+        }
+        let mut sent = self.expert_exchange(m, n_busy);
+        sent.extend(self.hand_offs(m));
+        self.one_batch(m, n_busy, sent)
+    }
+
+    /// Two halves of the tokens in turn: while one computes a layer, tokens of the other travel. What is longer of both counts, and the last half's way of one
+    /// layer. DeepEP's kernels for throughput take multiprocessors from computation (SGLang `--enable-two-batch-overlap`, vLLM `--enable-dbo`).
+    fn overlapped(&self, m: u64, n_busy: u32) -> Seconds {
+        let half = m.div_ceil(2);
+        let computed = [half, m - half].map(|tokens| self.one_batch(tokens, n_busy, self.hand_offs(tokens)));
+        let computed = computed[0] + computed[1];
+        let way = self.expert_exchange(half, n_busy);
+        let n_layers = f64::from(way.first().map_or(1, |(_, n)| *n).max(1));
+        let sent = self.sum(way.into_iter().map(|(op, n)| (op, 2 * n)).collect());
+        let hidden = if sent < computed { sent } else { computed };
+        let last = sent * (0.5 / n_layers);
+        let hidden = if last < hidden { hidden - last } else { Seconds::ZERO };
+        self.take("all-to-all", hidden);
+        let is_low_latency = self.deployment.deep_ep.is_some_and(|mode| mode.is_low_latency(half));
+        let taken = if is_low_latency {
+            0.0
+        } else {
+            Dispatcher::DeepEp.sending_share(self.deployment.cluster.gpu.capability())
+        };
+        computed + sent - hidden + hidden * (taken / (1.0 - taken))
+    }
+
+    /// All tokens of a rank as one batch, with what they send.
+    fn one_batch(&self, m: u64, n_busy: u32, sent: Ops) -> Seconds {
         let forward = PassKind::Forward;
         let (mut own, mut n_reduces) = (Seconds::ZERO, 1);
         let permille = (1000 * u64::from(n_busy)).div_ceil(u64::from(self.deployment.lanes().ranks));
@@ -266,7 +299,7 @@ impl<'a> Writer<'a> {
             own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
-        ops.extend(self.exchanges(m, n_busy));
+        ops.extend(sent);
         if self.deployment.joins_states {
             // Two norms and a product of its own, whole on every GPU.
             let (hidden, dtype) = (self.shard.model.hidden, self.shard.dtype);
@@ -335,13 +368,11 @@ impl<'a> Writer<'a> {
         self.deployment.fusion.saved(ops, n_norms, self.shape.n_ranks)
     }
 
-    /// Tokens to experts and back, and activations from stage to stage, where so many ranks of data-parallel attention have tokens.
-    fn exchanges(&self, m: u64, n_busy: u32) -> Ops {
-        let mut ops = self.expert_exchange(m, n_busy);
+    /// Activations of so many tokens from stage to stage.
+    fn hand_offs(&self, m: u64) -> Ops {
         let bytes = m * self.shard.model.hidden * self.shard.dtype.bytes();
         let message = |shape| (Op::Collective { kind: Collective::SendRecv, bytes, shape }, 1);
-        ops.extend(self.deployment.hand_offs().map(message));
-        ops
+        self.deployment.hand_offs().map(message).collect()
     }
 
     /// Tokens to experts and back.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::cost::CostModel;
 use engine::cost::experts::Routing;
 use engine::cost::experts::counts::ExpertCounts;
 use engine::cost::roofline::Roofline;
@@ -130,6 +131,37 @@ fn deepep_sends_narrow_tokens_and_takes_wide_ones_back() {
     // Inside of a node tokens are sent as well, where they would be gathered.
     assert_eq!(bytes(&sent(1, Some(DeepEpMode::Auto), 128)), [(128 * 8 * 2 * 7168, 116)]);
     assert_eq!(sent(1, None, 128).len(), 2);
+}
+
+/// DeepSeek-V3 in 8 bits on four nodes: of two equal halves the shorter of computation and exchange is hidden, but for one layer's way.
+#[test]
+fn of_two_halves_one_travels_while_the_other_computes() {
+    let model = engine::model::embedded("deepseek-v3").expect("listed");
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let cluster = hw::catalog::cluster(&gpu, 4, 8);
+    let cost = Roofline::new(&cluster);
+    let of = |deep_ep, overlaps_batches| {
+        let formats = Formats::weights(Format::Fp8Block, Dtype::Bf16);
+        let base = ReplicaConfig::new(&model, &cluster, 1);
+        ReplicaConfig { expert_degree: 32, formats, deep_ep: Some(deep_ep), overlaps_batches, ..base }
+    };
+    let seconds = |config: &ReplicaConfig<'_>, tokens| Writer::new(config, &cost, Case::Expected).layers(tokens).get();
+    let sent = |config: &ReplicaConfig<'_>, tokens| -> f64 {
+        let ops = Writer::new(config, &cost, Case::Expected).expert_exchange(tokens, 32);
+        ops.iter().map(|(op, n)| f64::from(*n) * cost.estimate(op).time.get()).sum()
+    };
+    for (mode, tokens, taken) in [(DeepEpMode::LowLatency, 256, 0.0), (DeepEpMode::Normal, 16384, 20.0 / 132.0)] {
+        let [plain, halves] = [false, true].map(|overlaps| of(mode, overlaps));
+        let way = 2.0 * sent(&plain, tokens / 2);
+        let computed = 2.0 * seconds(&plain, tokens / 2) - way;
+        let hidden = computed.min(way) - way / 2.0 / 58.0;
+        let expected = computed + way - hidden + hidden * taken / (1.0 - taken);
+        let found = seconds(&halves, tokens);
+        assert!((found / expected - 1.0).abs() < 1e-6, "{mode:?}: {found} s of {expected}");
+    }
+    // Many tokens gain, and one token cannot be cut.
+    assert!(seconds(&of(DeepEpMode::Normal, true), 16384) < seconds(&of(DeepEpMode::Normal, false), 16384));
+    assert_eq!(seconds(&of(DeepEpMode::Normal, true), 1), seconds(&of(DeepEpMode::Normal, false), 1));
 }
 
 #[test]
