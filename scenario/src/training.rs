@@ -1,5 +1,6 @@
 //! The sections of a training scenario, a file each; cross-checks between them come last.
 
+mod batches;
 mod checks;
 mod compression;
 mod framework;

@@ -91,6 +91,7 @@ codes! {
     OutsideHull = 60, "Shapes lie outside what the profile measured.";
     LeftOut = 61, "A part of a model is left out of time or memory, or taken for something else.";
     NoLink = 62, "Stages of different zones exchange data, and no link joins the zones.";
+    UnevenBatch = 63, "A batch does not divide into the micro-batches of all replicas.";
     WrongTables = 70, "Measured tables cannot be read, or give no profile.";
     WrongGate = 80, "A gate cannot be read or names nothing that is compared.";
     NotComparable = 81, "The inputs of `compare` cannot be laid side by side.";

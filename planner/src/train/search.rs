@@ -9,6 +9,7 @@
 //! well. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
 
 pub mod bound;
+mod runs;
 pub mod space;
 #[cfg(test)]
 mod tests;
@@ -158,6 +159,35 @@ struct Bounded {
     is_tried: bool,
 }
 
+/// What a layout has to be better than: of equal steps the simpler layout is the answer, since nobody sets up more for nothing.
+#[derive(Clone, Copy)]
+struct Limit {
+    value: f64,
+    effort: [u64; 5],
+}
+
+impl Limit {
+    const NONE: Self = Self { value: f64::INFINITY, effort: [0; 5] };
+
+    fn of(value: f64, candidate: &Candidate) -> Self {
+        Self { value, effort: candidate.effort() }
+    }
+
+    /// Any layout of a lesser value.
+    const fn below(value: f64) -> Self {
+        Self { value, effort: [0; 5] }
+    }
+
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        self.value.total_cmp(&other.value).then_with(|| self.effort.cmp(&other.effort))
+    }
+
+    /// Whether a layout whose objective is no less than this may be better.
+    fn allows(&self, value: f64, candidate: &Candidate) -> bool {
+        Self::of(value, candidate).order(self).is_lt()
+    }
+}
+
 /// A search on its way.
 struct Search<'a> {
     problem: &'a Problem,
@@ -193,7 +223,8 @@ pub fn search(
         search.look_for_less_memory(&mut bounded);
     }
     let mut ranking = search.seen.clone();
-    ranking.sort_by(|a, b| search.value(a).total_cmp(&search.value(b)));
+    let limit = |of: &Simulated| Limit::of(search.value(of), &of.candidate);
+    ranking.sort_by(|a, b| limit(a).order(&limit(b)));
     ranking.truncate(2);
     for simulated in &mut ranking {
         simulated.why = search.why(&simulated.candidate);
@@ -250,8 +281,9 @@ impl Search<'_> {
                 Err(Dropped::Refused(why)) => self.dropouts.refuse(self.policy, why),
             }
         }
-        // Equal ones stay in the order of the space.
-        indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then(i.cmp(j)));
+        // The simpler of equal ones comes first; what is as simple stays in the order of the space.
+        let simpler = |a: &Bounded, b: &Bounded| a.candidate.effort().cmp(&b.candidate.effort());
+        indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then_with(|| simpler(a, b)).then(i.cmp(j)));
         let bounded = indexed.into_iter().map(|(_, bounded)| bounded).collect();
         (bounded, candidates.len())
     }
@@ -269,15 +301,17 @@ impl Search<'_> {
 
     /// Simulates what may be best, until no bound is below the best.
     fn look_for_best(&mut self, bounded: &mut [Bounded], effort: Effort) {
-        let mut best = f64::INFINITY;
+        let mut best = Limit::NONE;
         for batch in bounded.chunks_mut(BATCH) {
-            let limit = if effort == Effort::UntilProved { best } else { f64::INFINITY };
-            let mut promising: Vec<&mut Bounded> = batch.iter_mut().filter(|of| of.value < limit).collect();
+            let limit = if effort == Effort::UntilProved { best } else { Limit::NONE };
+            let may_win = |of: &&mut Bounded| limit.allows(of.value, &of.candidate);
+            let mut promising: Vec<&mut Bounded> = batch.iter_mut().filter(may_win).collect();
             if promising.is_empty() || (stop::is_asked() && !self.seen.is_empty()) {
                 break;
             }
             self.try_all(&mut promising, limit);
-            best = self.seen.iter().map(|simulated| self.value(simulated)).fold(f64::INFINITY, f64::min);
+            let seen = self.seen.iter().map(|simulated| Limit::of(self.value(simulated), &simulated.candidate));
+            best = seen.min_by(Limit::order).unwrap_or(Limit::NONE);
         }
     }
 
@@ -291,13 +325,13 @@ impl Search<'_> {
                 !self.seen.iter().any(|seen| self.value(seen) <= of.value && seen.peak_bytes <= of.least.bytes)
             });
             let rest = open.split_off(open.len().min(BATCH));
-            self.try_all(&mut open, limit);
+            self.try_all(&mut open, Limit::below(limit));
             open = rest;
         }
     }
 
     /// Plans and simulates candidates whose closer bound is below the limit.
-    fn try_all(&mut self, all: &mut [&mut Bounded], limit: f64) {
+    fn try_all(&mut self, all: &mut [&mut Bounded], limit: Limit) {
         let tried = {
             let all: &[&mut Bounded] = all;
             results(self.each, all.len(), &|index| self.tried(all[index], limit))
@@ -318,7 +352,7 @@ impl Search<'_> {
     }
 
     /// A candidate planned, and simulated unless its closer bound is enough.
-    fn tried(&self, of: &Bounded, limit: f64) -> Tried {
+    fn tried(&self, of: &Bounded, limit: Limit) -> Tried {
         let laid_out = of.candidate.problem(self.problem);
         let plan = match plan(&laid_out, self.policy, self.context) {
             Ok(plan) => plan,
@@ -326,7 +360,7 @@ impl Search<'_> {
         };
         // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
         let bound_s = of.least.step_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
-        if self.objective(&of.candidate, bound_s) >= limit {
+        if !limit.allows(self.objective(&of.candidate, bound_s), &of.candidate) {
             return Tried::Outdone;
         }
         let fits = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));

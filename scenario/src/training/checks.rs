@@ -6,6 +6,7 @@ use train::problem::{Framework, Frozen};
 use train::{Problem, memory};
 
 use super::PolicyChoice;
+use super::batches;
 use super::parallel::Places;
 use input::diagnostic::{Code, divisors};
 use input::reader::Reader;
@@ -39,7 +40,11 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
         }
     }
     if reader.n_errors() == before {
-        memory_and_lengths(reader, problem, policies.iter().all(|choice| choice.policy == PADS));
+        let pads = |choice: &PolicyChoice| choice.policy == PADS;
+        memory_and_lengths(reader, problem, policies.iter().all(pads));
+        if reader.n_errors() == before && policies.iter().any(pads) {
+            batches::whole(reader, problem);
+        }
     }
 }
 

@@ -56,14 +56,14 @@ impl Degrees {
         if let Some(given) = given {
             if !given.is_multiple_of(group) {
                 let what = format!(
-                    "{given} GPUs are not filled by tp {} × pp {} × cp {} = {group}",
+                    "a replica takes tp {} × pp {} × cp {} = {group} GPUs, which do not divide the {given} that there are",
                     self.tp, self.pp, self.cp
                 );
                 let near = given.div_ceil(group).saturating_mul(group);
                 let at = ["tensor-model-parallel-size", "pipeline-model-parallel-size"]
                     .into_iter()
                     .find_map(|name| flags.at(name));
-                let help = format!("allowed are multiples of {group}, for example {near}; or other degrees");
+                let help = format!("allowed are multiples of {group} GPUs, for example {near}; or degrees whose product divides {given}");
                 flags.refuse(Code::WrongFlag, at, what, help);
             }
             self.gpus = given;
@@ -182,7 +182,7 @@ impl Degrees {
                 let kind =
                     if letter == 't' { "layers" } else { "layers that predict further tokens (`--mtp-num-layers`)" };
                 let what = format!("`{text}` holds {sum} {kind}, the model has {asked}");
-                return flags.wrong(NAME, what, format!("{asked} letters `{letter}` are needed"));
+                return flags.wrong(NAME, what, format!("a letter `{letter}` stands for one of the {asked} {kind}: write {asked} of them"));
             }
         }
         let layers: Vec<u32> = found.iter().map(|stage| stage.layers + stage.predicting).collect();

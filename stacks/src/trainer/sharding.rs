@@ -337,7 +337,10 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
         }
     }
     if lower.contains("paged") {
-        flags.not_modelled(&name, "states are counted on the GPU, from where pages leave it when memory runs out");
+        // The states themselves are counted: only that pages leave the device is not.
+        let what = format!("pages of states that `{}` sends to the host are not modelled", lower.replace('"', ""));
+        let help = "its states are counted on the GPU, from where pages leave it when memory runs out";
+        flags.warn(Code::NotModelled, flags.at(&name), what, help);
     }
     let is_of_trainer = asked.dialect != Dialect::Torchtune && !lower.contains("torch");
     if is_of_trainer && lower.contains("8bit") && asked.trained == Trained::All {

@@ -171,7 +171,8 @@ fn of_layout(flags: &mut Flags<'_>, stages: Stages, asked: [u64; 2]) -> Option<(
     });
     if sums != asked {
         let [layers, predicting] = asked;
-        return refuse(format!("{layers} letters `t` and {predicting} letters `m` are needed"));
+        let what = "a letter `t` stands for a layer, `m` for one that predicts further tokens";
+        return refuse(format!("{what}: the model has {layers} and {predicting}"));
     }
     let layers = found.iter().map(|held| u64::from(held.layers + held.predicting)).collect();
     Some((Stages { chunks: n_stages / stages.pp, ..stages }, layers))

@@ -6,6 +6,8 @@ use train::layout::{Layout, Zero};
 use train::problem::{Framework, Launches, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
 
+use super::runs;
+
 /// Values of every knob; combinations that are not legal for a problem are left out.
 #[derive(Clone, Debug)]
 pub struct Space {
@@ -124,7 +126,7 @@ fn recompute(problem: &Problem) -> Vec<Recompute> {
 }
 
 impl Space {
-    /// Every value that makes sense for a problem.
+    /// Every value that makes sense for a problem, and that its framework has.
     pub fn of(problem: &Problem) -> Self {
         let n_gpus = problem.cluster.n_gpus();
         let divisors = |n: u32| (1..=n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>();
@@ -135,7 +137,8 @@ impl Space {
             Some(experts) => divisors(u32::try_from(experts.n_routed).expect("few experts")),
             None => vec![1],
         };
-        let named = |name| train::schedule::named(name);
+        let framework = problem.execution.framework;
+        let schedules = runs::schedules(framework).iter().filter_map(|name| train::schedule::named(name));
         Self {
             tp: divisors(node),
             // Context parallelism pays for long sequences only: from 8,192 tokens on.
@@ -144,10 +147,10 @@ impl Space {
             chunks: vec![1, 2, 3, 4, 5, 6, 7, 8],
             ep,
             micro_batch: vec![1, 2, 3, 4, 6, 8, 12, 16],
-            schedules: ["1f1b", "interleaved", "zb-1p"].into_iter().filter_map(named).collect(),
-            zero: vec![Zero::Off, Zero::OptimizerStates, Zero::Parameters],
+            schedules: schedules.collect(),
+            zero: runs::zero(framework),
             recompute: recompute(problem),
-            offload: vec![0.0, 1.0],
+            offload: runs::offload(framework),
             sequence_parallel: vec![true, false],
             nodes: vec![problem.cluster.n_nodes],
             products: vec![problem.execution.formats],
@@ -243,9 +246,10 @@ impl Space {
 
     /// A layout under every sharding that it can have. Copies of the states that were asked for divide its ranks, or it is none; without
     /// sharding there is nothing to copy. A sharding among one rank alone is none by another name: it stays where the list has nothing else.
-    fn sharded(&self, layout: Layout) -> Vec<Layout> {
+    fn sharded(&self, problem: &Problem, layout: Layout) -> Vec<Layout> {
         let with = |zero| Layout { zero, replicate: if zero == Zero::Off { 1 } else { layout.replicate }, ..layout };
-        let all = self.zero.iter().copied().map(with);
+        let runs = |of: &Layout| runs::shards(problem.execution.framework, of);
+        let all = self.zero.iter().copied().map(with).filter(runs);
         let possible: Vec<Layout> = all.filter(|of| of.n_holders().is_multiple_of(of.replicate)).collect();
         let differs = |of: &&Layout| of.zero == Zero::Off || of.n_shards() > 1;
         let sharded: Vec<Layout> = possible.iter().filter(differs).copied().collect();
@@ -282,12 +286,13 @@ impl Space {
             ends,
             launches: problem.execution.launches_with(layout.ep),
         };
-        let sharded = self.sharded(layout);
+        let sharded = self.sharded(problem, layout);
         let can_be_split = |layout: &&Layout| layout.zero < Zero::Gradients;
         for &layout in sharded.iter().filter(|layout| !schedule.splits_backward || can_be_split(layout)) {
             for &products in &self.products {
                 for &recompute in &self.recompute {
-                    for &offload in &self.offload {
+                    let sends = |share: &&f64| **share == 0.0 || runs::sends(problem.execution.framework, recompute);
+                    for &offload in self.offload.iter().filter(sends) {
                         for &sequence_parallel in self.cut_sequences(layout.tp) {
                             let layout = Layout { sequence_parallel, ..layout };
                             candidates.push(Candidate { layout, products, recompute, offload, ..blank });
@@ -308,6 +313,19 @@ fn fills(problem: &Problem, layout: &Layout, micro_batch: u64) -> bool {
 }
 
 impl Candidate {
+    /// What has to be set up for this layout, least first among equal steps: degrees above one, what is computed again, what waits on the host, what is sharded.
+    pub fn effort(&self) -> [u64; 5] {
+        let Layout { dp: _, cp, tp, pp, ep, chunks, .. } = self.layout;
+        let n_degrees = [cp, tp, pp, ep, chunks].into_iter().filter(|degree| *degree > 1).count() as u64;
+        let recomputed = match self.recompute {
+            Recompute::Off => 0,
+            Recompute::Full => 2,
+            Recompute::Selective | Recompute::Modules(_) => 1,
+        };
+        let [narrow, uneven] = [self.products.is_some(), self.ends != [0, 0]].map(u64::from);
+        [n_degrees, recomputed, u64::from(self.offload > 0.0), self.layout.zero as u64, narrow + uneven]
+    }
+
     /// The problem with this layout.
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();

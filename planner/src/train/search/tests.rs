@@ -15,7 +15,7 @@ use super::*;
 use crate::train::policy::{Reads, Value};
 
 /// A small model on two nodes of four GPUs with little memory, so that some layouts do not fit.
-fn problem(lengths: Vec<u64>, execution: Execution, memory_gib: f64) -> Problem {
+pub(super) fn problem(lengths: Vec<u64>, execution: Execution, memory_gib: f64) -> Problem {
     let mut gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     gpu.memory = hw::Bytes::from_gib(memory_gib);
     let model =
@@ -61,8 +61,8 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
     let parameters = [("tries".to_owned(), Value::Number(3.0))].into();
     let context = PlanContext { cost: &cost, parameters };
     let mut judge = Judge::new(problem, policy, &context);
-    let mut best = f64::INFINITY;
-    let mut n_fit = 0;
+    let (mut best, mut n_fit) = (f64::INFINITY, 0);
+    let mut all: Vec<(f64, [u64; 5])> = Vec::new();
     for candidate in space.candidates(problem) {
         let laid_out = candidate.problem(problem);
         let Ok(plan) = plan(&laid_out, policy, &context) else { continue };
@@ -84,7 +84,9 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
                 if let Some(closer) = of_order(&laid_out, &plan, &cost) {
                     assert!(closer <= step, "bound of the order {closer} above {step}: {candidate:?}");
                 }
-                best = best.min(space.objective.of(&laid_out.cluster, step));
+                let value = space.objective.of(&laid_out.cluster, step);
+                best = best.min(value);
+                all.push((value, candidate.effort()));
             }
             (Ok(_), None) => {}
         }
@@ -94,6 +96,9 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
     let found =
         search(problem, policy, &context, space, &topology, Effort::UntilProved, each).expect("some layout fits");
     assert_eq!(found.best.objective(), Some(best));
+    // Of equal steps the simplest layout.
+    let simplest = all.iter().filter(|(value, _)| *value == best).map(|(_, effort)| *effort).min();
+    assert_eq!(Some(found.best.plan.candidate.effort()), simplest);
     assert!(found.n_simulated < found.n_judged);
     found.best.plan
 }
@@ -419,6 +424,23 @@ fn layouts_of_pytorch_are_searched_without_losing_the_best() {
         };
         check_space(&base, "megatron", &few);
     }
+}
+
+/// Copies to the host that computation hides take no time, so a layout with them is as fast, and no answer.
+#[test]
+fn of_equal_steps_the_simpler_layout_is_the_answer() {
+    let problem = problem(vec![1024; 16], Execution::default(), 80.0);
+    let few = Space {
+        tp: vec![1],
+        cp: vec![1],
+        pp: vec![1],
+        offload: vec![0.01, 0.0],
+        recompute: vec![Recompute::Full, Recompute::Off],
+        zero: vec![Zero::OptimizerStates, Zero::Off],
+        ..space(&problem)
+    };
+    let best = check_space(&problem, "megatron", &few);
+    assert_eq!((best.candidate.offload, best.candidate.recompute), (0.0, Recompute::Off));
 }
 
 #[test]

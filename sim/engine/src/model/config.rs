@@ -20,7 +20,7 @@ mod vision;
 
 use serde_json::{Map, Value};
 
-use super::{Experts, Heads, IndexMade, LatentAttention, Mixer, Model, OutputGate, QueryKeyNorm, VisionEncoder};
+use super::{Experts, Heads, IndexMade, LatentAttention, Mixer, Model, Norms, OutputGate, QueryKeyNorm, VisionEncoder};
 use crate::formats::Formats;
 use reader::Reader;
 use types::{Family, TYPES, Type};
@@ -185,7 +185,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         sinks,
         learned_positions,
         scaled_positions: family == Family::GptOss,
-        norms: of.norms,
+        norms: norms(of, reader),
         qk_norm: qk_norm(of, reader),
         max_positions: positions.n,
         heads_by_layer,
@@ -217,7 +217,7 @@ fn vocab(family: Family, reader: &mut Reader<'_>) -> u64 {
 
 /// Width of the residual stream. OPT-350M alone has embeddings of another width than its layers.
 fn hidden(reader: &mut Reader<'_>) -> u64 {
-    let hidden = reader.required(&["hidden_size", "n_embd", "d_model"]);
+    let hidden = reader.required(&["hidden_size", "n_embd", "n_embed", "d_model"]);
     if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
         reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
     }
@@ -244,6 +244,7 @@ fn head_dim(of: Type, part: u64, reader: &mut Reader<'_>) -> u64 {
 fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
     let stated = match of.family {
         Family::Searched => searched::n_kv_heads(n_heads, reader),
+        Family::Falcon => falcon_kv_heads(n_heads, reader),
         Family::Mpt => match reader.word("attn_type") {
             Some("multiquery_attention") => Some(1),
             Some("grouped_query_attention") => Some(reader.required(&["kv_n_heads"])),
@@ -263,12 +264,35 @@ fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
     stated.unwrap_or(n_heads)
 }
 
+/// Falcon's heads of keys and values (`modeling_falcon.py`): a number in its new architecture, one or as many as of queries in the old.
+fn falcon_kv_heads(n_heads: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let stated = reader.optional(&["num_kv_heads", "n_head_kv"]);
+    let is_new = reader.flag("new_decoder_architecture", false);
+    let is_multi_query = reader.flag("multi_query", true);
+    if is_multi_query && !is_new { Some(1) } else { stated.or(Some(n_heads)) }
+}
+
+/// Where the norms of a layer are. Falcon has one for attention and feed-forward where both run beside each other, and two in its new architecture unless it says
+/// one (`num_ln_in_parallel_attn`).
+fn norms(of: Type, reader: &mut Reader<'_>) -> Norms {
+    if of.family != Family::Falcon {
+        return of.norms;
+    }
+    let stated = reader.optional(&["num_ln_in_parallel_attn"]);
+    let is_new = reader.flag("new_decoder_architecture", false);
+    let is_parallel = reader.flag("parallel_attn", true) || is_new;
+    let n = stated.filter(|_| is_new).unwrap_or(if is_new { 2 } else { 1 });
+    // ALiBi costs what rotary positions do.
+    let _ = reader.flag("alibi", false);
+    if is_parallel && n == 1 { of.norms } else { Norms::Each }
+}
+
 /// Whether queries, keys and values have biases, and whether the output projection has one.
 fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
     if of.family == Family::Mpt {
         return [!reader.flag("no_bias", true); 2].into();
     }
-    let keys = ["attention_bias", "use_qkv_bias", "use_bias", "enable_bias"];
+    let keys = ["attention_bias", "use_qkv_bias", "use_bias", "enable_bias", "bias"];
     let stated = keys.into_iter().find(|key| reader.has(key));
     let is_there = stated.map_or(of.biases.default, |key| reader.flag(key, of.biases.default));
     let apart = ["output_bias", "attention_out_bias"].into_iter().find(|key| reader.has(key));

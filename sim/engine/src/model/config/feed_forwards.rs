@@ -15,7 +15,9 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
     let n_routed = n_routed(family, reader);
     let width = reader.uniform(&["moe_intermediate_size", "expert_ffn_hidden_size"]);
     let dense = match family {
-        Family::Gpt2 => reader.optional(&["n_inner", "ffn_dim"]).unwrap_or(4 * hidden),
+        Family::Gpt2 | Family::Bloom | Family::Falcon => {
+            reader.optional(&["n_inner", "ffn_dim", "ffn_hidden_size"]).unwrap_or(4 * hidden)
+        }
         Family::Mpt => hidden * reader.optional(&["expansion_ratio"]).unwrap_or(4),
         Family::Granite if n_routed.is_none() => reader.required(&["shared_intermediate_size"]),
         Family::Llama4 | Family::Cohere2 => {
@@ -37,7 +39,7 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
     };
     let (top_k, n_zero) = visited(family, n_routed, reader);
     let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
-    let shared_intermediate = shared(family, dense, intermediate, reader);
+    let shared_intermediate = shared(family, [hidden, dense, intermediate], reader);
     let is_qwen = matches!(family, Family::Qwen | Family::Qwen3Next | Family::Qwen4);
     let has_gate = is_qwen && by_width(reader) > 0;
     let experts = Experts {
@@ -69,7 +71,7 @@ fn lfm2_width(has_experts: bool, reader: &mut Reader<'_>) -> u64 {
 }
 
 /// Intermediate width of all experts together that every token visits.
-fn shared(family: Family, dense: u64, intermediate: u64, reader: &mut Reader<'_>) -> u64 {
+fn shared(family: Family, [hidden, dense, intermediate]: [u64; 3], reader: &mut Reader<'_>) -> u64 {
     let n_shared = ["n_shared_experts", "num_shared_experts", "moe_num_shared_experts"].map(|key| reader.count(key));
     let n_shared = n_shared.into_iter().max().unwrap_or(0);
     let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
@@ -78,6 +80,8 @@ fn shared(family: Family, dense: u64, intermediate: u64, reader: &mut Reader<'_>
         Family::Llama4 => intermediate,
         // Their second half of a layer, and the feed-forward beside experts, are for every token.
         Family::Longcat | Family::Gemma4 | Family::Gemma4Unified => dense,
+        // `modeling_arctic.py`: a feed-forward as wide as the model, beside attention and the experts of a layer.
+        Family::Arctic if reader.flag("use_residual", true) => hidden,
         Family::Hunyuan => reader.uniform(&["num_shared_expert"]).unwrap_or(1) * dense,
         Family::Step => reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each),
         Family::MiniMaxM3 if by_width > 0 => by_width,

@@ -190,7 +190,7 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
     if let Some(far) = dense.iter().find(|index| **index >= n) {
         reader.find("mlp_only_layers", &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
     }
-    let step = ["decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"];
+    let step = ["decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency"];
     let step = reader.optional(&step).unwrap_or(1);
     // A last layer below 0 is the last one of all.
     let last = reader.value("moe_layer_end_index").and_then(serde_json::Value::as_u64).unwrap_or(n);

@@ -45,6 +45,9 @@ pub(super) enum Family {
     Lightning,
     Searched,
     Megatron,
+    Falcon,
+    Bloom,
+    Arctic,
 }
 
 impl Family {
@@ -124,6 +127,8 @@ const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
 const INSIDE: Biases = Biases { default: true, of_output: false };
 const EVERYWHERE: Biases = Biases { default: true, of_output: true };
+/// Plain feed-forwards under one table for embedding and head.
+const UNGATED: Type = Type { gated: false, ..TIED };
 const GPT: Type = Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, ..LLAMA };
 /// `configuration_mistral.py` and `configuration_mixtral.py`: the width of a head follows from the file.
 const OF_MISTRAL: Defaults = Defaults { heads: Some([32, 8]), head_dim: None, positions: Some(131_072) };
@@ -165,14 +170,18 @@ const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 112] = [
+pub(super) const TYPES: [(&str, Type); 115] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
     ),
     ("apertus", Type { gated: false, ..NORMED }),
+    // Snowflake Arctic: a feed-forward for every token beside the experts.
+    ("arctic", Type { family: Family::Arctic, ..LLAMA }),
     ("arcee", Type { gated: false, ..LLAMA }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
+    // Positions as biases of attention (ALiBi) cost what rotary ones do.
+    ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, ..UNGATED }),
     ("cohere", COHERE),
     ("cohere2", Type { family: Family::Cohere2, ..COHERE }),
     ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
@@ -187,6 +196,8 @@ pub(super) const TYPES: [(&str, Type); 112] = [
     ("ernie4_5_moe", Type { n_dense: 1, balanced: true, ..TIED }),
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
     ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
+    // One norm in front of attention and feed-forward, which run beside each other.
+    ("falcon", Type { family: Family::Falcon, norms: Norms::Shared, ..UNGATED }),
     ("falcon_h1", Type { family: Family::FalconH1, ..LLAMA }),
     ("gemma", Type { defaults: Defaults::of([16, 16], 256, 8192), ..TIED }),
     (
