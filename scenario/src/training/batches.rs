@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn the_nearest_batches_are_the_multiples_on_both_sides() {
         for of in 1..20 {
-            for n in (1..100).filter(|n| n % of != 0) {
+            for n in (1_u64..100).filter(|n| n % of != 0) {
                 let multiples = (1..200).filter(|near| near % of == 0);
                 let brute: Vec<u64> = multiples.filter(|near| near.abs_diff(n) < of).collect();
                 assert_eq!(around(n, of), brute, "{n}, {of}");

@@ -63,7 +63,9 @@ impl Degrees {
                 let at = ["tensor-model-parallel-size", "pipeline-model-parallel-size"]
                     .into_iter()
                     .find_map(|name| flags.at(name));
-                let help = format!("allowed are multiples of {group} GPUs, for example {near}; or degrees whose product divides {given}");
+                let help = format!(
+                    "allowed are multiples of {group} GPUs, for example {near}; or degrees whose product divides {given}"
+                );
                 flags.refuse(Code::WrongFlag, at, what, help);
             }
             self.gpus = given;
@@ -182,7 +184,11 @@ impl Degrees {
                 let kind =
                     if letter == 't' { "layers" } else { "layers that predict further tokens (`--mtp-num-layers`)" };
                 let what = format!("`{text}` holds {sum} {kind}, the model has {asked}");
-                return flags.wrong(NAME, what, format!("a letter `{letter}` stands for one of the {asked} {kind}: write {asked} of them"));
+                return flags.wrong(
+                    NAME,
+                    what,
+                    format!("a letter `{letter}` stands for one of the {asked} {kind}: write {asked} of them"),
+                );
             }
         }
         let layers: Vec<u32> = found.iter().map(|stage| stage.layers + stage.predicting).collect();
