@@ -37,15 +37,22 @@ pub const fn interval_of(expected: f64, [fast, slow]: [f64; 2]) -> [f64; 2] {
 /// Intervals of figures over the ends of the costs. What no cost explains widens them, where times are not given.
 pub fn intervals(
     values: &BTreeMap<String, f64>,
-    [fast, slow]: &[BTreeMap<String, f64>; 2],
+    ends: &[BTreeMap<String, f64>; 2],
     unexplained: Option<&Unexplained>,
 ) -> BTreeMap<String, [f64; 2]> {
-    let of = |key: &str| {
-        let of_costs = interval_of(*values.get(key)?, [*fast.get(key)?, *slow.get(key)?]);
-        let interval = unexplained.map_or(of_costs, |open| open.around(key, values, of_costs));
-        Some((key.to_owned(), interval))
-    };
+    let of = |key: &str| Some((key.to_owned(), interval(key, values, ends, unexplained)?));
     WITH_INTERVAL.into_iter().filter_map(of).collect()
+}
+
+/// The same of one figure, where all of them have it.
+pub fn interval(
+    key: &str,
+    values: &BTreeMap<String, f64>,
+    [fast, slow]: &[BTreeMap<String, f64>; 2],
+    unexplained: Option<&Unexplained>,
+) -> Option<[f64; 2]> {
+    let of_costs = interval_of(*values.get(key)?, [*fast.get(key)?, *slow.get(key)?]);
+    Some(unexplained.map_or(of_costs, |open| open.around(key, values, of_costs)))
 }
 
 /// Figures that have an interval over the ends of the costs.

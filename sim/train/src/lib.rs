@@ -3,6 +3,7 @@
 //! A plan is checked (`check`), lowered to the engine's task graph and played there. No file, clock, thread or solver is touched here.
 
 pub mod activation;
+pub mod batches;
 pub mod bound;
 pub mod check;
 pub mod compression;

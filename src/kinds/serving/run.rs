@@ -266,9 +266,8 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let planner = scaling::hold(scenario, choice, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
     let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
-    let rate_set_by = RateSetBy::of(queue.as_ref());
-    let unexplained =
-        (!scenario.times_are_known()).then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, rate_set_by));
+    let unexplained = (!scenario.times_are_known())
+        .then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, RateSetBy::of(queue.as_ref())));
     let n_draws = 1 + scenario.draws.len();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();

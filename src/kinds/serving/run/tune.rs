@@ -232,18 +232,11 @@ impl Settings<'_> {
 
     /// The interval of the figure of a setting, as `run` has it, and the limit that breaks at the slow end of the costs.
     fn ends(&self, at: usize) -> (Option<[f64; 2]>, String) {
-        let of = |case| figures(self.scenario, self.ways[at], case);
-        let (expected, ends) = (of(Case::Expected), [Case::Low, Case::High].map(|case| of(case).values));
-        let intervals = metrics::intervals(&expected.values, &ends, expected.unexplained.as_ref());
-        let metric = &self.best.aim.metric;
-        let of_costs = || {
-            let value = |values: &BTreeMap<String, f64>| values.get(metric).copied();
-            let [fast, slow] = ends.each_ref().map(value);
-            Some(metrics::interval_of(value(&expected.values)?, [fast?, slow?]))
-        };
-        let interval = intervals.get(metric).copied().or_else(of_costs);
-        let [_, slow] = &ends;
-        (interval, expect::broken(&self.best.within, slow).unwrap_or_default())
+        let [expected, fast, slow] =
+            [Case::Expected, Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case));
+        let (ends, open) = ([fast.values, slow.values], expected.unexplained.as_ref());
+        let interval = metrics::interval(&self.best.aim.metric, &expected.values, &ends, open);
+        (interval, expect::broken(&self.best.within, &ends[1]).unwrap_or_default())
     }
 }
 
