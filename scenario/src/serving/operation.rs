@@ -348,7 +348,9 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     }
     found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts));
     found.extend(serving.engine.experts.misfit(&group.model, ep));
-    found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
+    if group.model.experts.is_some() {
+        found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
+    }
     if let Some(drafts) = &choice.operation.drafts
         && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {
