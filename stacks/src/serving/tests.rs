@@ -344,7 +344,11 @@ fn exchanges_of_sglang_spread_experts_over_the_tensor_group() {
         let halves = &[&*key, "two_batch_overlap = true"];
         check(&format!("{groups} {options} --enable-two-batch-overlap"), halves, &[Code::MissingFlag]);
     }
-    check(&format!("{groups} --enable-two-batch-overlap"), &["ep = 8 "], &[Code::NotModelled, Code::MissingFlag]);
+    check(
+        &format!("{groups} --ep-size 8 --enable-two-batch-overlap"),
+        &["ep = 8 "],
+        &[Code::NotModelled, Code::MissingFlag],
+    );
     for exchange in ["mooncake", "nixl", "deepep_v2", "flashinfer"] {
         let found = scenario(&format!("{server} --moe-a2a-backend {exchange} --deepep-mode normal"));
         assert!(found.contains("ep = 8 ") && !found.contains("graph_max"), "{exchange}: {found}");
