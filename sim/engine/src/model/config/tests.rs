@@ -4,6 +4,7 @@ use super::*;
 
 mod defaults;
 mod formats;
+mod older;
 
 #[test]
 fn all_findings_come_at_once() {

@@ -31,7 +31,9 @@ fn falcon_has_the_parameters_of_its_checkpoints() {
     assert_eq!((model.n_kv_heads, model.norms), (8, Norms::Each));
     // Falcon 11B has one norm in the new architecture; a model of the first papers has as many heads of keys, and biases.
     assert_eq!(of(&forty.replace("\"alibi\"", "\"num_ln_in_parallel_attn\": 1, \"alibi\"")).norms, Norms::Shared);
-    let plain = seven.replace("\"multi_query\": true", "\"multi_query\": false").replace("\"parallel_attn\": true", "\"parallel_attn\": false");
+    let plain = seven
+        .replace("\"multi_query\": true", "\"multi_query\": false")
+        .replace("\"parallel_attn\": true", "\"parallel_attn\": false");
     let plain = of(&plain.replace("\"bias\": false", "\"bias\": true"));
     assert_eq!((plain.n_kv_heads, plain.norms, plain.qkv_bias, plain.output_bias), (71, Norms::Each, true, true));
 }
