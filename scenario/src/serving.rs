@@ -8,6 +8,7 @@ mod capacity;
 mod clients;
 mod costs;
 mod dataset;
+mod drafts;
 pub mod dynamics;
 mod efforts;
 mod engine;
@@ -59,6 +60,7 @@ use serve::step_cost::census;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
 
+use self::drafts::OwnDrafters;
 use self::engine::EngineSection;
 
 use crate::cluster::Tuning;
@@ -74,7 +76,7 @@ pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::Source;
 use input::reader::{Reader, Section, small};
-pub use operation::{Drafter, Operation};
+pub use operation::Operation;
 pub use requests::Stream;
 use requests::{Asked, With};
 use scaling::ServingScaling;
@@ -232,8 +234,8 @@ pub struct ServingGroup {
     pub name: String,
     /// Architecture.
     pub model: Model,
-    /// The model's own layer that predicts tokens further on, where it has one.
-    pub predicting: Option<Model>,
+    /// What drafts for it.
+    pub drafters: OwnDrafters,
     /// Position of its model among those of all groups.
     pub model_index: u32,
     /// Machine.
@@ -396,8 +398,7 @@ impl Serving {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),
             context_max: choice.context_max(),
-            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.model(group)),
-            draft_is_own: operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own),
+            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),
             formats,
             sparse_weights: operation.kernels.sparse_weights(),
             prompt_attention: PromptKernel {

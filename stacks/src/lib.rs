@@ -15,6 +15,7 @@ mod connectors;
 pub mod data_order;
 pub mod deepspeed;
 pub mod document;
+mod drafts;
 pub mod dynamo;
 pub mod elsewhere;
 pub mod environment;

@@ -12,36 +12,10 @@ use crate::adapters::Adapters;
 use crate::batching::CHUNKS;
 use crate::checkpoint;
 use crate::document::Document;
+use crate::drafts::Drafts;
 use crate::flags::{Flag, Flags, Table};
 use crate::load::Load;
 use crate::{Imported, Machine};
-
-/// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
-const ACCEPTANCE: f64 = 0.7;
-
-/// Who drafts tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Drafter {
-    /// The text itself is looked through.
-    Text,
-    /// A model of its own.
-    Model(String),
-    /// Layers of the served model that predict further tokens, or a head that was trained for it; by the name of the method.
-    Head(String),
-}
-
-impl Drafter {
-    /// Who drafts by a method that engines name, with the model that is given for it.
-    pub(crate) fn of(method: &str, model: Option<String>) -> Self {
-        let lower = method.to_lowercase();
-        let is_head = ["mtp", "nextn", "eagle", "medusa"].iter().any(|word| lower.contains(word));
-        match model {
-            _ if is_head => Self::Head(method.to_owned()),
-            Some(model) => Self::Model(model),
-            None => Self::Text,
-        }
-    }
-}
 
 /// What an engine's flags say.
 #[derive(Clone, Debug)]
@@ -70,8 +44,8 @@ pub(crate) struct Server {
     pub(crate) keys: Vec<(&'static str, String, String)>,
     /// Format of the weights, of keys and values.
     pub(crate) formats: [Option<&'static str>; 2],
-    /// Drafted tokens, and who drafts them.
-    pub(crate) drafts: Option<(u64, Drafter)>,
+    /// Drafted tokens.
+    pub(crate) drafts: Option<Drafts>,
     /// Adapters beside the model.
     pub(crate) adapters: Option<Adapters>,
     /// What the command line says of requests.
@@ -379,17 +353,9 @@ impl Server {
             out.set("trace", "adapters", trace, "stands for which adapters your requests ask for");
             flags.findings.push(assumed);
         }
-        let Some((n, drafter)) = &self.drafts else { return };
-        let draft = self.drafter(drafter, flags).map_or_else(String::new, |name| format!(", draft_model = \"{name}\""));
-        out.set(
-            "engine",
-            "speculation",
-            format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{draft} }}"),
-            "drafted tokens",
-        );
-        let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
-        let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
-        flags.warn(Code::MissingFlag, None, what, help);
+        if let Some(drafts) = &self.drafts {
+            drafts.write(self.model.as_deref(), out, flags);
+        }
     }
 }
 
@@ -403,7 +369,7 @@ fn says_more(name: &str, of_path: Option<&Model>) -> bool {
 }
 
 /// Whether the path of a checkpoint says formats of its parts.
-fn is_narrow(model: &Model) -> bool {
+pub(crate) fn is_narrow(model: &Model) -> bool {
     model.formats != Formats::of(Dtype::Bf16)
 }
 
@@ -411,32 +377,6 @@ fn is_narrow(model: &Model) -> bool {
 fn is_release(model: &Model, asked: &str) -> bool {
     let has_positions = |shape: Model| shape.max_positions != model.max_positions && of_name(asked).is_some();
     is_narrow(model) || embedded(&model.name).is_some_and(has_positions)
-}
-
-impl Server {
-    /// The drafter as a scenario names it. What it does not know takes no time there, which a warning says.
-    fn drafter(&self, drafter: &Drafter, flags: &mut Flags<'_>) -> Option<String> {
-        let unknown = match drafter {
-            Drafter::Text => return None,
-            Drafter::Model(asked) => match of_checkpoint(asked) {
-                Some(model) if is_narrow(&model) => return Some(asked.clone()),
-                Some(model) => return Some(model.name),
-                None => format!("the draft model `{asked}` is not in the catalogue"),
-            },
-            Drafter::Head(method) => {
-                let served = self.model.as_ref().and_then(|asked| of_checkpoint(asked));
-                let is_own = ["mtp", "nextn"].iter().any(|word| method.to_lowercase().contains(word));
-                if is_own && served.is_some_and(|model| model.n_predicting > 0) {
-                    return Some("mtp".to_owned());
-                }
-                format!("layers that draft by `{method}` are not known")
-            }
-        };
-        let what = format!("{unknown}: its drafts take no time");
-        let help = "give `--set engine.speculation.draft_model=…`: a model of the catalogue, or `mtp`";
-        flags.warn(Code::NotModelled, None, what, help);
-        None
-    }
 }
 
 /// A number with a letter, as vLLM reads it (`vllm/utils/argparse_utils.py`, `human_readable_int`): `8k` is 8,000, `8K` is 8,192, `1.5k` is 1,500.

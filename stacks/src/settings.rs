@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub(crate) mod groups;
 
-use crate::adapters;
+use crate::{adapters, drafts};
 
 /// Values by key, as `engine.scheduling`.
 pub type Settings = BTreeMap<String, Value>;
@@ -119,7 +119,7 @@ const ROWS: [(&str, Row); 62] = [
     ("engine.redundant_experts", Row::Told([By(again_vllm), By(again_sglang), Nothing])),
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
-    ("engine.speculation", Row::Told([By(drafts_vllm), By(drafts_sglang), By(drafts_trtllm)])),
+    ("engine.speculation", Row::Told([By(drafts::vllm), By(drafts::sglang), By(drafts::trtllm)])),
     ("engine.start_ms", Row::Remark),
     ("engine.stream_interval", Row::Told([Flag("--stream-interval"), Flag("--stream-interval"), By(interval_trtllm)])),
     ("engine.stream_us_per_token", Row::Remark),
@@ -353,58 +353,6 @@ fn tiers_vllm(value: &Value) -> Option<Vec<String>> {
     has_flag.then(|| {
         if gib > 0.0 { one(format!("--kv-offloading-backend native --kv-offloading-size {gib}")) } else { Vec::new() }
     })
-}
-
-/// Drafts of a table: how many, and the model that makes them, `mtp` for the served model's own layer; nobody in particular looks them up.
-fn drafts(value: &Value) -> Option<(u64, Option<&str>)> {
-    Some((value.get("draft_tokens")?.as_u64()?, value.get("draft_model").and_then(Value::as_str)))
-}
-
-fn drafts_vllm(value: &Value) -> Option<Vec<String>> {
-    let config = match drafts(value)? {
-        (0, _) => return Some(Vec::new()),
-        (n, Some("mtp")) => serde_json::json!({ "method": "mtp", "num_speculative_tokens": n }),
-        (n, Some(model)) => {
-            serde_json::json!({ "method": "draft_model", "model": model, "num_speculative_tokens": n })
-        }
-        (n, None) => serde_json::json!({ "method": "ngram", "num_speculative_tokens": n }),
-    };
-    Some(one(format!("--speculative-config '{config}'")))
-}
-
-fn drafts_sglang(value: &Value) -> Option<Vec<String>> {
-    let (n, by) = drafts(value)?;
-    if n == 0 {
-        return Some(Vec::new());
-    }
-    let chain = |n: u64| format!("--speculative-num-steps {n} --speculative-eagle-topk 1");
-    let mut words = match by {
-        Some("mtp") => vec!["--speculative-algorithm NEXTN".to_owned(), chain(n)],
-        Some(model) => {
-            let path = format!("--speculative-draft-model-path {model}");
-            vec!["--speculative-algorithm STANDALONE".to_owned(), path, chain(n)]
-        }
-        // One draft after another: SGLang refuses trees beside pages of several tokens.
-        None => vec!["--speculative-algorithm NGRAM".to_owned(), "--speculative-ngram-max-bfs-breadth 1".to_owned()],
-    };
-    // Of what is verified at once, one token is no draft.
-    words.push(format!("--speculative-num-draft-tokens {}", n + 1));
-    Some(words)
-}
-
-fn drafts_trtllm(value: &Value) -> Option<Vec<String>> {
-    let (n, by) = drafts(value)?;
-    let mut lines = match by {
-        _ if n == 0 => return Some(Vec::new()),
-        Some("mtp") => vec!["decoding_type: MTP".to_owned(), format!("num_nextn_predict_layers: {n}")],
-        Some(model) => {
-            let path = format!("speculative_model_dir: {model}");
-            vec!["decoding_type: Draft_Target".to_owned(), format!("max_draft_len: {n}"), path]
-        }
-        None => vec!["decoding_type: NGram".to_owned(), format!("max_draft_len: {n}")],
-    };
-    lines.iter_mut().for_each(|line| line.insert_str(0, "speculative_config."));
-    Some(lines)
 }
 
 /// Formats of weights that checkpoints have.

@@ -6,9 +6,10 @@ use engine::dispatcher::DeepEpMode;
 
 use crate::Machine;
 use crate::adapters;
+use crate::drafts::{Drafter, Drafts};
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::Launch;
-use crate::serving::{Drafter, Server, format, with_whole_names};
+use crate::serving::{Server, format, with_whole_names};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -94,24 +95,23 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     (server, flags)
 }
 
-/// Drafted tokens. A tree has more of them than its depth, and no more than its depth are accepted at once.
+/// Drafted tokens: one behind the other, or a tree.
 fn drafts(server: &mut Server, flags: &mut Flags<'_>) {
     if !flags.is("speculative-algorithm") {
         return;
     }
     // Of the tokens that are verified at once one is no draft (`srt/arg_groups/speculative_hook.py`: steps and one more in a chain).
-    let (verified, steps) = (drafted(flags, "num-draft-tokens"), drafted(flags, "num-steps"));
-    let of_verified = verified.map(|n| n.saturating_sub(1).max(1));
-    if flags.count("speculative-eagle-topk", 1..=64).is_some_and(|width| width > 1) {
-        let why = "a tree of drafts is played as a chain of its depth: side branches are neither verified nor accepted";
-        flags.not_modelled("speculative-eagle-topk", why);
-    }
+    let (verified, steps) = (drafted(flags, "num-draft-tokens", 512), drafted(flags, "num-steps", 64));
+    let of_verified = verified.map(|n| n.saturating_sub(1).clamp(1, 64));
+    let n = steps.or(of_verified).unwrap_or(4);
+    let branches = drafted(flags, "eagle-topk", 64).filter(|branches| *branches > 1);
     let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
     let algorithm = flags.text("speculative-algorithm").unwrap_or_default();
     // Without a draft model EAGLE runs the model's own layer; `NEXTN` is another word for it (`srt/server_args.py`).
     let is_own = model.is_none() && algorithm.eq_ignore_ascii_case("eagle");
     let algorithm = if is_own { "NEXTN".to_owned() } else { algorithm };
-    server.drafts = Some((steps.or(of_verified).unwrap_or(4), Drafter::of(&algorithm, model)));
+    let tree = branches.map(|branches| [branches, verified.unwrap_or(n + 1)]);
+    server.drafts = Some(Drafts { n, tree, by: Drafter::of("sglang", &algorithm, model) });
 }
 
 /// Norms inside of all-reduces. The flag that forbids them wins, as in SGLang.
@@ -170,8 +170,8 @@ fn redundant_experts(server: &mut Server, flags: &mut Flags<'_>) {
 }
 
 /// A number of speculation.
-fn drafted(flags: &mut Flags<'_>, name: &str) -> Option<u64> {
-    flags.count(&format!("speculative-{name}"), 1..=64)
+fn drafted(flags: &mut Flags<'_>, name: &str, most: u64) -> Option<u64> {
+    flags.count(&format!("speculative-{name}"), 1..=most)
 }
 
 /// Ways in which tokens travel to experts that spread these over the whole tensor group, whatever degree is asked for (`_A2A_EP_SPANNING_BACKENDS` in

@@ -9,9 +9,10 @@ use std::sync::LazyLock;
 use input::diagnostic::Finding;
 
 use crate::batching::CHUNKS;
+use crate::drafts::{Drafter, Drafts};
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Drafter, Server, format};
+use crate::serving::{Server, format};
 use crate::{Imported, Machine};
 use disaggregated::Split;
 use in_place::Written;
@@ -243,7 +244,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         let n = n.or_else(|| flags.count("speculative-config.num-nextn-predict-layers", 1..=64));
         let method = flags.text("speculative-config.decoding-type").unwrap_or_default();
         let model = flags.text("speculative-config.speculative-model-dir");
-        server.drafts = Some((n.unwrap_or(1), Drafter::of(&method, model)));
+        server.drafts = Some(Drafts::chain(n.unwrap_or(1), Drafter::of("trtllm", &method, model)));
     }
     (server, flags)
 }

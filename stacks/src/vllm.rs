@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 use crate::Machine;
 use crate::adapters;
 use crate::connectors;
+use crate::drafts::{Drafter, Drafts};
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, Flags, Table};
 use crate::launch::{self, Launch};
-use crate::serving::{Drafter, Server, format, with_letter, with_whole_names};
+use crate::serving::{Server, format, with_letter, with_whole_names};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -272,10 +273,10 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 /// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
-fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Drafter)> {
+fn drafts(flags: &mut Flags<'_>) -> Option<Drafts> {
     if let Some(n) = flags.count("spec-tokens", 1..=64) {
         let method = flags.text("spec-method").unwrap_or_default();
-        return Some((n, Drafter::of(&method, flags.text("spec-model"))));
+        return Some(Drafts::chain(n, Drafter::of("vllm", &method, flags.text("spec-model"))));
     }
     let text = flags.text("speculative-config")?;
     let config: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -287,5 +288,5 @@ fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Drafter)> {
     // Without a method the name of the draft model says it.
     let model = config["model"].as_str().map(str::to_owned);
     let method = config["method"].as_str().map_or_else(|| model.clone().unwrap_or_default(), str::to_owned);
-    Some((n, Drafter::of(&method, model)))
+    Some(Drafts::chain(n, Drafter::of("vllm", &method, model)))
 }

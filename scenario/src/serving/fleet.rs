@@ -16,6 +16,7 @@ use serve::router::RouterKind;
 use serve::transfer::PORT_REACHED;
 use toml_span::value::ValueInner;
 
+use super::drafts::OwnDrafters;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, ServingChoice, ServingGroup, dynamics, streams, way};
@@ -355,7 +356,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
             model: model.clone(),
-            predicting: model.predicting(),
+            drafters: OwnDrafters::of(&model),
             model_index: 0,
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
             cluster,
@@ -431,7 +432,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
         model: serving.model.clone(),
-        predicting: serving.model.predicting(),
+        drafters: OwnDrafters::of(&serving.model),
         model_index: 0,
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),

@@ -2,18 +2,18 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use hw::{Bytes, Seconds};
+use hw::Bytes;
 use serve::engine_preset::EnginePreset;
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
 use serve::replica::batcher::Cut;
-use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::host::EngineLoop;
 
 use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
+use super::drafts::{self, Drafter, Drafts, OWN};
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats;
@@ -53,57 +53,6 @@ impl Operation {
     }
 }
 
-/// `speculation`: how tokens are drafted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Drafts {
-    /// Drafts, their acceptance and their cost.
-    pub speculation: Speculation,
-    /// Who drafts.
-    pub by: Drafter,
-}
-
-/// Who drafts tokens.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one per way of serving")]
-pub enum Drafter {
-    /// Nobody in particular: look-up, or heads whose time is given.
-    LookUp,
-    /// A model of its own.
-    Model(Model),
-    /// The served model's own layer that predicts tokens further on.
-    Own,
-}
-
-impl Drafter {
-    /// The model that drafts on a group.
-    pub(super) const fn model<'m>(&'m self, group: &'m ServingGroup) -> Option<&'m Model> {
-        match self {
-            Self::LookUp => None,
-            Self::Model(model) => Some(model),
-            Self::Own => group.predicting.as_ref(),
-        }
-    }
-}
-
-/// Who drafts: another model, the served one's own prediction, or the text itself.
-fn drafter(section: &mut Section<'_>) -> Drafter {
-    section.offers("draft_model", || crate::model::names().into_iter().chain([OWN]));
-    match section.text("draft_model") {
-        None => Drafter::LookUp,
-        Some((name, _)) if name == OWN => Drafter::Own,
-        Some((name, at)) => crate::model::of_name(&name, at).map_or_else(
-            |finding| {
-                section.find(finding);
-                Drafter::LookUp
-            },
-            Drafter::Model,
-        ),
-    }
-}
-
-/// Word of `draft_model` for the served model's own prediction.
-const OWN: &str = "mtp";
-
 impl Operation {
     /// Ranks of data-parallel attention beside tensor groups of such a degree.
     pub fn attention_ranks(&self, tensor_degree: u32) -> u32 {
@@ -126,7 +75,7 @@ impl Operation {
 
     /// Tokens of a decoding sequence in an iteration.
     pub fn tokens_per_sequence(&self) -> u32 {
-        1 + self.drafts.as_ref().map_or(0, |drafts| drafts.speculation.n_drafts)
+        self.drafts.as_ref().map_or(1, |drafts| drafts.speculation.n_verified())
     }
 
     /// Whether keys and values of prefixes lie below the device, or in a store.
@@ -136,14 +85,8 @@ impl Operation {
 
     /// What was assumed and not measured, as sentences.
     pub fn free_parameters(&self, name: &str) -> Vec<String> {
-        let acceptance = self.drafts.as_ref().map(|drafts| drafts.speculation.acceptance);
-        let drafts =
-            acceptance.map(|found| format!("`{name}.speculation.acceptance` = {found}: assumed, not measured"));
-        let is_free = |drafts: &&Drafts| drafts.by == Drafter::LookUp && drafts.speculation.per_draft == Seconds::ZERO;
-        let for_free = self.drafts.as_ref().filter(is_free).map(|_| {
-            format!("`{name}.speculation` drafts for free: neither `draft_model` nor `draft_us_per_token` says what drafts cost")
-        });
-        drafts.into_iter().chain(for_free).chain(self.kernels.free_parameters()).collect()
+        let drafts = self.drafts.as_ref().map_or_else(Vec::new, |drafts| drafts.free_parameters(name));
+        drafts.into_iter().chain(self.kernels.free_parameters()).collect()
     }
 }
 
@@ -157,7 +100,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let expert_degree = degree("ep", base.expert_degree);
     let loops = [("serial", EngineLoop::Serial), ("async", EngineLoop::Asynchronous)];
     let engine_loop = section.one_of("loop", base.engine_loop, &loops);
-    let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
+    let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts::drafts);
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
     let (tiers, remote) = section.table("tiers").map_or((base.tiers, base.remote), tiers);
@@ -216,27 +159,6 @@ fn store(section: &mut Section<'_>, [room, rate]: [&'static str; 2]) -> Store {
         section.idle(&[rate], &format!("some `{room}`"));
     }
     Store { room: Bytes::from_gib(gib), gb_per_s: section.some_number(rate, 1e-3..=1e5) }
-}
-
-/// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
-fn drafts(mut section: Section<'_>) -> Option<Drafts> {
-    let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
-    let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    if n_drafts == 0 {
-        section.idle(&["draft_model", "acceptance", "draft_us_per_token"], "`draft_tokens` above 0");
-    }
-    let by = drafter(&mut section);
-    let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
-    if acceptance < 0.0 && n_drafts > 0 {
-        section.missing(
-            "acceptance",
-            "probability that a draft is accepted, 0 to 1: it depends on the models and the text",
-        );
-    }
-    section.finish();
-    let (per_draft, n_drafts) = (Seconds::new(per_draft / 1e6), u32::try_from(n_drafts).expect("few drafts"));
-    let speculation = Speculation { n_drafts, acceptance: acceptance.max(0.0), per_draft, seed: 0 };
-    (n_drafts > 0).then_some(Drafts { speculation, by })
 }
 
 /// A misfit: its code, what is wrong, and what to do.
@@ -352,20 +274,22 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
     }
     if let Some(drafts) = &choice.operation.drafts
-        && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
+        && let Some((draft, _)) = drafts.by.drafting(group)
+        && !draft.n_heads.is_multiple_of(u64::from(tp))
     {
         let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
         found.push((what, "the draft model runs on the same GPUs"));
     }
     if let Some(drafts) = &choice.operation.drafts
-        && let Some(draft) = drafts.by.model(group).filter(|draft| !group.model.shares_vocabulary(draft))
+        && let Drafter::Model(draft) = &drafts.by
+        && !group.model.shares_vocabulary(draft)
     {
         let [own, other] = [draft.vocab, group.model.vocab];
         let what = format!("the draft model `{}` has {own} tokens, and `{}` has {other}", draft.name, group.model.name);
         found.push((what, "a draft model of the same family: engines compare tokens one by one"));
     }
     let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
-    if drafts_itself && group.predicting.is_none() {
+    if drafts_itself && group.drafters.predicting.is_none() {
         let what = format!(
             "`draft_model = \"{OWN}\"`, and no layer of `{}` is known that predicts tokens further on",
             group.model.name

@@ -9,10 +9,11 @@ use hw::Bytes;
 
 use crate::memory_rule::MemoryRule;
 use crate::replica::Limits;
+use crate::speculation::DraftKind;
 use crate::step_cost::ReplicaConfig;
 use crate::step_cost::decode_attention::kv_bytes_per_token;
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
-use engine::model::Model;
+use engine::model::{DraftHead, Model};
 use engine::stage::Stage;
 use engine::verdict::Refused;
 
@@ -54,8 +55,10 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
     let tensor_degree = deployment.tensor_degree;
     let draft = deployment.of_draft().map_or((0, 0), |draft| {
-        if deployment.draft_is_own {
-            return of_own_draft(&draft, deployment.model.n_predicting);
+        match deployment.draft {
+            Some((_, DraftKind::Own)) => return of_own_draft(&draft, deployment.model.n_predicting),
+            Some((_, DraftKind::Head(head))) => return of_head(&draft, deployment.model, head),
+            _ => {}
         }
         let weights = stage_weight_bytes(&draft.shard(), &draft.stages()[0]);
         (hw::whole(weights), kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes()))
@@ -99,6 +102,13 @@ fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
     let layer = hw::whole(stage_weight_bytes(&draft.shard(), &stage)) + joins;
     let kv = kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes());
     (n_layers * layer + redundant_bytes(draft, n_layers), n_layers * kv)
+}
+
+/// The same of a head that was trained to draft: what is whole on every GPU, and the rest cut over the tensor group.
+fn of_head(draft: &ReplicaConfig<'_>, model: &Model, head: DraftHead) -> (u64, u64) {
+    let (all, whole) = (model.draft_head_parameters(head), head.joining_parameters(model.hidden));
+    let on_gpu = whole + (all - whole).div_ceil(u64::from(draft.tensor_degree));
+    (on_gpu * draft.dtype.bytes(), kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes()))
 }
 
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
@@ -187,7 +197,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
     let gib = |bytes: f64| bytes / hw::GIB;
     let beside = match (deployment.adapters.is_some(), deployment.draft) {
         (true, _) => "weights and slots for adapters".to_owned(),
-        (false, Some(draft)) if !deployment.draft_is_own => {
+        (false, Some((draft, DraftKind::Model | DraftKind::Head(_)))) => {
             format!("weights, with those of the draft model `{}`,", draft.name)
         }
         (false, _) => "weights".to_owned(),
@@ -308,13 +318,29 @@ mod tests {
     }
 
     #[test]
+    fn a_head_that_drafts_takes_its_parameters_and_the_keys_of_a_layer() {
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let model = engine::model::embedded("llama-3-70b").expect("listed");
+        let head = model.draft_head(DraftHead::Eagle3);
+        let base = ReplicaConfig::new(&model, &cluster, 4);
+        let drafted = ReplicaConfig { draft: Some((&head, DraftKind::Head(DraftHead::Eagle3))), ..base.clone() };
+        let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
+        // The product that fuses three states is whole on every GPU, the rest is cut in four.
+        let whole = 3 * 8192 * 8192;
+        let cut = (model.draft_head_parameters(DraftHead::Eagle3) - whole) / 4;
+        assert_eq!(with.weights.0 - plain.weights.0, 2 * (whole + cut));
+        // One layer beside eighty.
+        assert_eq!(80 * (with.bytes_per_token - plain.bytes_per_token), plain.bytes_per_token);
+    }
+
+    #[test]
     fn a_layer_that_predicts_takes_its_own_parameters_and_keys_and_no_second_head() {
         // In 16 bits on one tensor group of eight: what the model counts, its product that joins states whole on every GPU.
         let model = engine::model::embedded("deepseek-v3.2").expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("b200").expect("listed"), 2, 8);
         let predicting = model.predicting().expect("one layer");
         let base = ReplicaConfig::new(&model, &cluster, 16);
-        let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+        let drafted = ReplicaConfig { draft: Some((&predicting, DraftKind::Own)), ..base.clone() };
         let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
         let joins = 2 * model.hidden * model.hidden;
         let cut = hw::real(model.predicting_parameters() - joins) / 16.0;
@@ -327,7 +353,7 @@ mod tests {
         let formats = Formats::weights(Format::Nvfp4, Dtype::Bf16);
         let narrow = Model { formats, predicting_whole: true, ..model.clone() };
         let base = ReplicaConfig { model: &narrow, formats, ..base };
-        let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+        let drafted = ReplicaConfig { draft: Some((&predicting, DraftKind::Own)), ..base.clone() };
         let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
         let found = hw::real(with.weights.0 - plain.weights.0);
         assert!((found / expected - 1.0).abs() < 1e-3, "{found} bytes, expected {expected}");

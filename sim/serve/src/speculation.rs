@@ -4,6 +4,7 @@
 //! more token. A verification therefore gives `(1 − α^(k+1)) / (1 − α)` tokens on average (section 3.1 of the paper). Draws depend on
 //! seed, request and position alone: they are the same under every policy and on any number of threads.
 
+use engine::model::DraftHead;
 use hw::Seconds;
 
 use engine::random;
@@ -11,12 +12,54 @@ use engine::random;
 /// Drafts that one verification may hold.
 pub const DRAFTS_MAX: u32 = 64;
 
+/// What drafts, to the model that it drafts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DraftKind {
+    /// A model of its own.
+    Model,
+    /// The model's own layer that predicts tokens further on: it has the model's formats and experts' layout, shares embedding and head, and joins the
+    /// model's last state with the next token's embedding (arXiv:2412.19437, section 2.2).
+    Own,
+    /// A head that was trained for it.
+    Head(DraftHead),
+}
+
+impl DraftKind {
+    /// Whether it reads the model's states, which it lacks for a token until that is verified. So its first pass takes all verified tokens once more
+    /// (SGLang's `forward_draft_extend_after_decode`, vLLM's `EagleProposer.propose`).
+    pub const fn reads_states(self) -> bool {
+        matches!(self, Self::Own | Self::Head(_))
+    }
+}
+
+/// Tokens that the tree of one verification may hold.
+pub const TREE_MAX: u32 = 512;
+
+/// A tree of drafts, in place of one behind the other (EAGLE-2, arXiv:2406.16858): each step keeps its best branches, and the best tokens of all are verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// Tokens that each draft after the first computes for a sequence (SGLang, `speculative_eagle_topk`).
+    pub branches: u32,
+    /// Tokens of a sequence that are verified at once, with the one that is sure (SGLang, `speculative_num_draft_tokens`).
+    pub verified: u32,
+}
+
+impl Tree {
+    /// Tokens that so many steps give to choose from, with the one that is sure: each branch has as many successors as there are branches.
+    pub const fn drafted(n_drafts: u32, branches: u32) -> u32 {
+        let later = branches.saturating_mul(branches).saturating_mul(n_drafts.saturating_sub(1));
+        later.saturating_add(1 + branches)
+    }
+}
+
 /// How tokens are drafted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speculation {
-    /// Drafts per verification, `k`.
+    /// Drafts per verification, `k`, one behind the other: the depth of a tree.
     pub n_drafts: u32,
-    /// Probability that a draft is accepted, `α`, 0 to 1: a free parameter of model pair and text.
+    /// The tree that they are, where they are one.
+    pub tree: Option<Tree>,
+    /// Probability that a draft is accepted, `α`, 0 to 1: a free parameter of model pair and text. In a tree it is that of one of the branches.
     pub acceptance: f64,
     /// Time per draft for the whole batch besides the draft model's own, if there is one: look-up or small heads.
     pub per_draft: Seconds,
@@ -25,11 +68,36 @@ pub struct Speculation {
 }
 
 impl Speculation {
+    /// Tokens of a sequence that are verified at once.
+    pub fn n_verified(&self) -> u32 {
+        self.tree.map_or(1 + self.n_drafts, |tree| tree.verified)
+    }
+
     /// Tokens that a verification gives on average.
     pub fn tokens_per_verification(&self) -> f64 {
-        // The sum 1 + α + … + α^k, which has no division to go wrong at α = 1.
-        (0..=self.n_drafts).fold((0.0, 1.0), |(sum, power), _| (sum + power, power * self.acceptance)).0
+        given(self.acceptance, self.n_drafts)
     }
+}
+
+/// The sum 1 + α + … + α^k, which has no division to go wrong at α = 1.
+fn given(acceptance: f64, n_drafts: u32) -> f64 {
+    (0..=n_drafts).fold((0.0, 1.0), |(sum, power), _| (sum + power, power * acceptance)).0
+}
+
+/// Probability of a draft with which verifications of `n_drafts` give so many tokens on average: the inverse of
+/// [`Speculation::tokens_per_verification`], which engines print as the mean acceptance length.
+///
+/// # Panics
+/// Where that many tokens cannot come of it.
+pub fn acceptance_of(length: f64, n_drafts: u32) -> f64 {
+    assert!((1.0..=f64::from(1 + n_drafts)).contains(&length), "{length} tokens of {n_drafts} drafts");
+    let (mut low, mut high) = (0.0, 1.0);
+    // The sum grows with the probability, and 60 halves are finer than a number of 64 bits.
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if given(middle, n_drafts) < length { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
 }
 
 /// Draws how many drafts are accepted.
@@ -68,7 +136,22 @@ mod tests {
     use super::*;
 
     fn speculation(n_drafts: u32, acceptance: f64) -> Speculation {
-        Speculation { n_drafts, acceptance, per_draft: Seconds::ZERO, seed: 3 }
+        Speculation { n_drafts, tree: None, acceptance, per_draft: Seconds::ZERO, seed: 3 }
+    }
+
+    #[test]
+    fn a_length_gives_the_probability_that_gives_it() {
+        for (k, alpha) in [(1, 0.5), (4, 0.8), (7, 0.6), (3, 0.0), (3, 1.0)] {
+            let length = speculation(k, alpha).tokens_per_verification();
+            assert!((acceptance_of(length, k) - alpha).abs() < 1e-12, "{length} tokens of {k} drafts");
+        }
+    }
+
+    #[test]
+    fn a_tree_has_as_many_tokens_as_its_branches_give() {
+        // EAGLE-2's tree of `k` steps and `b` branches: `b` first, and `b²` with every later step.
+        assert_eq!(Tree::drafted(3, 1), 4, "a chain has its depth and the sure token");
+        assert_eq!(Tree::drafted(5, 8), 1 + 8 + 4 * 64);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod census;
 pub mod chunks;
 pub mod decode_attention;
 pub mod decoding;
+mod drafts;
 pub mod encoder;
 pub mod fusion;
 mod graphs;
@@ -35,10 +36,10 @@ pub use replica_config::{PromptKernel, ReplicaConfig};
 use hw::{Seconds, Tick};
 
 use crate::request::Requests;
-use crate::speculation::{Acceptance, Speculation};
 use adapters::{AdapterLoad, AdapterTicks};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
+use drafts::{Draft, Drafting};
 use encoder::Encoder;
 use engine::cost::{CostModel, Source};
 use engine::model::Image;
@@ -74,23 +75,14 @@ pub struct StepTable {
     /// How prompts are cut, where not by the room of an iteration alone.
     chunking: Option<Chunking>,
     drafting: Option<Drafting>,
-    /// The draft model's own table, where there is one.
-    draft: Option<Box<Self>>,
+    /// The model that drafts, where there is one.
+    draft: Option<Box<Draft>>,
     /// The encoder of images, where the model has one.
     encoder: Option<Encoder>,
     /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
     stages: Option<Stages>,
     /// Weakest source among all that was asked.
     pub source: Source,
-}
-
-/// What speculative decoding adds.
-#[derive(Clone, Debug, PartialEq)]
-struct Drafting {
-    n_drafts: u32,
-    /// Ticks per draft of a whole batch.
-    per_draft: Tick,
-    acceptance: Acceptance,
 }
 
 /// Time of iterations that only decode, as a law in the keys that their sequences attend to together.
@@ -193,7 +185,7 @@ impl StepTable {
         let prefill = Prefill::of(&writer, tokens_max, cost, case);
         let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, of_batch));
         let decode = DecodeTicks::new(deployment, sampled_max.max(1), cost, case);
-        let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
+        let draft = Draft::of(deployment, sizes_max, cost, case).map(Box::new);
         let source = writer.source.get().max(decode.source);
         Self {
             tokens,
@@ -214,16 +206,6 @@ impl StepTable {
             stages: None,
             source,
         }
-    }
-
-    /// The same with tokens that are drafted and verified.
-    pub fn speculating(self, speculation: &Speculation) -> Self {
-        let drafting = Drafting {
-            n_drafts: speculation.n_drafts,
-            per_draft: Tick::from_seconds(speculation.per_draft),
-            acceptance: Acceptance::new(speculation),
-        };
-        Self { drafting: Some(drafting), ..self }
     }
 
     /// The same with prompts that are cut so.
@@ -340,16 +322,6 @@ impl StepTable {
         self.host.engine_loop == host::EngineLoop::Asynchronous
     }
 
-    /// Draws of accepted drafts, where tokens are drafted.
-    pub fn acceptance(&self) -> Option<&Acceptance> {
-        self.drafting.as_ref().map(|drafting| &drafting.acceptance)
-    }
-
-    /// Tokens of a decoding sequence in an iteration: one, and its drafts.
-    pub fn tokens_per_sequence(&self) -> u32 {
-        1 + self.drafting.as_ref().map_or(0, |drafting| drafting.n_drafts)
-    }
-
     /// Time of an iteration.
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Tick {
         self.round(load, chunks).ticks
@@ -440,7 +412,7 @@ impl StepTable {
     /// The same in an iteration with so many chunks.
     fn rate_in(&self, n_decode: u32, n_chunks: u32) -> Tick {
         let n_lane = self.lanes.largest(n_decode);
-        let drafts = self.draft.as_ref().map_or(Tick::ZERO, |draft| draft.decode.per_key(n_lane, 0) * self.n_drafts());
+        let drafts = self.drafts_per_key(n_lane);
         let alike = self.decode.per_key(n_lane, n_chunks);
         let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
@@ -448,10 +420,6 @@ impl StepTable {
         }
         let (share, n) = (u64::from(self.lanes.largest(n_decode)), u64::from(n_decode));
         (whole * share + Tick::new(n / 2)) / n
-    }
-
-    fn n_drafts(&self) -> u64 {
-        u64::from(self.tokens_per_sequence() - 1)
     }
 
     /// Host time that adds to the device's, and the least time of an iteration.
@@ -507,28 +475,6 @@ impl StepTable {
     fn padded(&self, load: &StepLoad) -> u32 {
         let n_real = self.lanes.largest(load.n_decode);
         if load.n_chunks == 0 { self.graphs.padded(n_real) } else { n_real }
-    }
-
-    /// Ticks of drafting in an iteration. The last stage has the drafts of every micro-batch, as the head's tokens are there.
-    fn drafts_of(&self, load: &StepLoad) -> Tick {
-        let n_batches = u64::from(self.lanes.in_flight(load.n_decode).max(1));
-        self.drafts(self.padded(load), load.n_chunk_tokens) * n_batches
-    }
-
-    /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
-    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> Tick {
-        let Some(drafting) = &self.drafting else { return Tick::ZERO };
-        let draft = self.draft.as_ref();
-        let on_chunks = draft.map_or(Tick::ZERO, |draft| draft.tokens_at(u64::from(n_chunk_tokens)));
-        if n_decode == 0 {
-            return on_chunks;
-        }
-        let n = u64::from(n_decode);
-        let pass = |draft: &Self| {
-            let kernels = draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0);
-            kernels.max(draft.host.launched(false, !draft.graphs.hold(n_decode)))
-        };
-        on_chunks + (drafting.per_draft + draft.map_or(Tick::ZERO, |draft| pass(draft))) * self.n_drafts()
     }
 
     fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {

@@ -433,12 +433,12 @@ fn the_format_of_keys_and_values_has_two_options_in_tensorrt_llm() {
 }
 
 #[test]
-fn a_tree_of_drafts_is_a_chain_of_its_depth() {
+fn a_tree_of_drafts_has_its_branches_and_what_is_verified() {
     check(
         "python3 -m sglang.launch_server --model-path llama-3-8b --speculative-algorithm EAGLE3 --speculative-draft-model-path x/y \
          --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32",
-        &["draft_tokens = 5,"],
-        &[Code::NotModelled, Code::MissingFlag, Code::NotModelled, Code::MissingFlag],
+        &["draft_tokens = 5,", "draft_model = \"eagle3\", draft_branches = 8, verified_tokens = 32"],
+        &[Code::MissingFlag, Code::MissingFlag],
     );
 }
 

@@ -12,6 +12,7 @@ use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{self, EngineLoop, Host};
 use super::prompt_exchange::PromptExchange;
+use crate::speculation::DraftKind;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::experts::balance::Room;
@@ -61,13 +62,10 @@ pub struct ReplicaConfig<'a> {
     pub engine_loop: EngineLoop,
     /// Tokens of the longest sequence that it takes, so no window holds more.
     pub context_max: u64,
-    /// Model that drafts tokens on the same tensor groups, with all its layers on each.
-    pub draft: Option<&'a Model>,
-    /// Whether the draft is the model's own layer that predicts tokens further on: it has the model's formats and experts' layout, shares
-    /// embedding and head, and joins the model's last state with the next token's embedding (arXiv:2412.19437, section 2.2).
-    pub draft_is_own: bool,
-    /// Whether this is such a layer by itself.
-    pub joins_states: bool,
+    /// Model that drafts tokens on the same tensor groups, with all its layers on each, and what it is to this one.
+    pub draft: Option<(&'a Model, DraftKind)>,
+    /// What this one is to a model that it drafts for, where it does.
+    pub drafts_as: Option<DraftKind>,
     /// Products whose weights are kept sparse; `None` keeps all dense.
     pub sparse_weights: Option<SparseLayers>,
     /// Attention of prompts.
@@ -145,8 +143,7 @@ impl<'a> ReplicaConfig<'a> {
             engine_loop: EngineLoop::Serial,
             context_max: u64::MAX,
             draft: None,
-            draft_is_own: false,
-            joins_states: false,
+            drafts_as: None,
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
@@ -225,15 +222,18 @@ impl<'a> ReplicaConfig<'a> {
     /// The draft model by itself on one of the tensor groups.
     pub fn of_draft(&self) -> Option<Self> {
         let (dtype, context_max, graph_max) = (self.dtype, self.context_max, self.graph_max);
-        let draft = Self { dtype, context_max, graph_max, ..Self::new(self.draft?, self.cluster, self.tensor_degree) };
-        if !self.draft_is_own {
+        let (model, kind) = self.draft?;
+        let (all_reduce, drafts_as) = (self.all_reduce, Some(kind));
+        let plain = Self::new(model, self.cluster, self.tensor_degree);
+        let draft = Self { dtype, context_max, graph_max, all_reduce, drafts_as, ..plain };
+        if kind != DraftKind::Own {
             return Some(draft);
         }
         let (expert_degree, redundant_experts) = (self.expert_degree, self.redundant_experts);
         let whole = Formats { kv: self.formats.kv, ..Formats::of(Dtype::Bf16) };
         let formats = if self.model.predicting_whole { whole } else { self.formats };
         let routing = self.routing.of_other_layer();
-        Some(Self { formats, expert_degree, routing, redundant_experts, joins_states: true, ..draft })
+        Some(Self { formats, expert_degree, routing, redundant_experts, ..draft })
     }
 
     /// Experts of a layer with those that are kept once more.

@@ -14,7 +14,9 @@ use hw::{Cluster, Tick};
 use super::census;
 use super::prefill::{knot, past_position, position};
 use super::*;
+use crate::speculation::{DraftKind, Speculation, Tree};
 use engine::cost::roofline::{KERNEL_START_S, Roofline};
+use engine::model::DraftHead;
 use engine::task::{Op, PassKind};
 
 fn a100() -> Cluster {
@@ -117,9 +119,9 @@ fn a_model_that_drafts_by_itself_pays_a_layer_and_its_head() {
     let model = engine::model::embedded("deepseek-v3.2").expect("listed");
     let (predicting, cost) = (model.predicting().expect("one layer"), Roofline::new(&cluster));
     let base = ReplicaConfig::new(&model, &cluster, 8);
-    let drafted = ReplicaConfig { draft: Some(&predicting), draft_is_own: true, ..base.clone() };
+    let drafted = ReplicaConfig { draft: Some((&predicting, DraftKind::Own)), ..base.clone() };
     let table = |config: &ReplicaConfig<'_>| StepTable::new(config, (4096, 512), &cost, Case::Expected);
-    let speculation = Speculation { n_drafts: 1, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+    let speculation = Speculation { n_drafts: 1, tree: None, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
     let (plain, drafts) = (table(&base), table(&drafted).speculating(&speculation));
     let layer = plain.tokens_at(1).as_f64() / 61.0;
     let added = drafts.law(1).fixed - plain.tokens_at(2) - plain.head_at(2) - plain.decode_fixed(1, 0);
@@ -328,13 +330,44 @@ fn norms_of_queries_and_keys_are_launched_where_no_graph_holds_them() {
     }
 }
 
+#[test]
+fn a_head_that_was_trained_to_draft_reads_its_weights_with_every_draft() {
+    // A roofline at few tokens reads weights. Of EAGLE-3's head each draft reads the layer, whose queries, keys and values are twice as deep, and its own
+    // head over 32,000 tokens. What fuses states is read once for a verification.
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("b200").expect("listed"), 1, 8);
+    let model = engine::model::embedded("llama-3-70b").expect("listed");
+    let (head, cost) = (model.draft_head(DraftHead::Eagle3), Roofline::new(&cluster));
+    let base = ReplicaConfig::new(&model, &cluster, 1);
+    let drafted = ReplicaConfig { draft: Some((&head, DraftKind::Head(DraftHead::Eagle3))), ..base };
+    let table = StepTable::new(&drafted, (4096, 512), &cost, Case::Expected);
+    let drafts_of = |n_drafts, tree| {
+        let speculation = Speculation { n_drafts, tree, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+        let load = StepLoad { n_decode: 1, ..StepLoad::default() };
+        table.clone().speculating(&speculation).drafts_of(&load).as_f64()
+    };
+    let (one, two) = (drafts_of(1, None), drafts_of(2, None));
+    let of_bytes = |parameters: u64| 2.0 * hw::real(parameters) / 8e12 * Tick::PER_SECOND;
+    let (fused, all) = (3 * 8192 * 8192, model.draft_head_parameters(DraftHead::Eagle3));
+    // A roofline reaches four fifths of the datasheet's speed and more, and kernels have starts.
+    for (found, bytes) in [(two - one, of_bytes(all - fused)), (one, of_bytes(all))] {
+        assert!(found > bytes && found < 1.6 * bytes, "{found} ticks, the bytes take {bytes}");
+    }
+    // A tree of two branches computes no more weights, and a later draft of it has two tokens.
+    let tree = drafts_of(2, Some(Tree { branches: 2, verified: 3 }));
+    assert!(tree >= two && tree < 1.1 * two, "{tree} and {two}");
+}
+
 /// A draft model's passes come one after another and before the pass that verifies them, so launches add up.
 #[test]
 fn drafts_beyond_the_largest_graph_are_launched_too() {
     let cluster = a100();
     let [model, draft] = ["llama-3-8b", "qwen2.5-0.5b"].map(|name| engine::model::embedded(name).expect("listed"));
-    let config = ReplicaConfig { graph_max: 0, draft: Some(&draft), ..ReplicaConfig::new(&model, &cluster, 1) };
-    let speculation = Speculation { n_drafts: 4, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+    let config = ReplicaConfig {
+        graph_max: 0,
+        draft: Some((&draft, DraftKind::Model)),
+        ..ReplicaConfig::new(&model, &cluster, 1)
+    };
+    let speculation = Speculation { n_drafts: 4, tree: None, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
     let table =
         StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected).speculating(&speculation);
     let load = StepLoad { n_decode: 1, n_sampled: 1, ..StepLoad::default() };

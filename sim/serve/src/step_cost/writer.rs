@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hw::{GroupShape, Seconds, Tick};
 
+use crate::speculation::DraftKind;
 use crate::step_cost::prompt_exchange::{PromptExchange, sums};
 use crate::step_cost::{Chunk, ReplicaConfig, filled};
 use engine::cost::experts::counts::{self, BusiestRank};
@@ -16,7 +17,7 @@ use engine::cost::{CostModel, Estimate, Source};
 use engine::dispatcher::Dispatcher;
 use engine::layer::{self, OneWay};
 use engine::mixing;
-use engine::model::{Experts, FeedForward, Layer, LinearRule, Mixer, Model, QueryKeyNorm};
+use engine::model::{DraftHead, Experts, FeedForward, Layer, LinearRule, Mixer, Model, QueryKeyNorm};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -300,16 +301,39 @@ impl<'a> Writer<'a> {
             ops.extend(reduces);
         }
         ops.extend(sent);
-        if self.deployment.joins_states {
-            // Two norms and a product of its own, whole on every GPU.
-            let (hidden, dtype) = (self.shard.model.hidden, self.shard.dtype);
-            ops.push((Op::Elementwise { bytes: 4 * m * hidden * dtype.bytes() }, 1));
-            ops.push((Op::Gemm { m, n: hidden, k: 2 * hidden, format: dtype.into() }, 1));
-        }
+        ops.extend(self.joining(m));
         let saved = self.saved(&ops, n_reduces - 1) - self.beside(m);
         let whole = self.sum(ops) + own - saved;
         self.take(what_of(&SMALL), saved);
         whole.max(Seconds::ZERO)
+    }
+
+    /// What a draft joins its token's embedding and the state in front of it with. Products to the width of states are whole on every GPU. EAGLE-3 has both beside
+    /// each other in front of its queries, keys and values, whose products are twice as deep (vLLM and SGLang, `llama_eagle3.py`).
+    fn joining(&self, m: u64) -> Ops {
+        let (model, dtype) = (self.shard.model, self.shard.dtype);
+        let norms = (Op::Elementwise { bytes: 4 * m * model.hidden * dtype.bytes() }, 1);
+        let product = |n, k| (Op::Gemm { m, n, k, format: dtype.into() }, 1);
+        match self.deployment.drafts_as {
+            None | Some(DraftKind::Model) => Vec::new(),
+            Some(DraftKind::Own) => vec![norms, product(model.hidden, 2 * model.hidden)],
+            Some(DraftKind::Head(DraftHead::Eagle)) => vec![product(model.hidden, 2 * model.hidden)],
+            Some(DraftKind::Head(DraftHead::Eagle3)) => {
+                let columns = model.joined_query_width().div_ceil(u64::from(self.shard.tp));
+                vec![norms, product(columns, model.hidden)]
+            }
+        }
+    }
+
+    /// The product that makes one state of those of three layers, once for every verified token (EAGLE-3, arXiv:2503.01840, section 3.1).
+    pub(super) fn fused_states(&self, m: u64) -> Seconds {
+        let (hidden, format) = (self.shard.model.hidden, self.shard.dtype.into());
+        match self.deployment.drafts_as {
+            Some(DraftKind::Head(DraftHead::Eagle3)) => {
+                self.sum(vec![(Op::Gemm { m, n: hidden, k: 3 * hidden, format }, 1)])
+            }
+            _ => Seconds::ZERO,
+        }
     }
 
     /// What engines launch of a gated delta net besides its projections, its convolution and its scan: a product for the gates, a kernel that makes

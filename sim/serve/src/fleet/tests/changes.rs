@@ -168,7 +168,8 @@ fn every_engine() -> Vec<(String, Engine)> {
     let mut engines = Vec::new();
     for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
         let plain = Engine { batcher: batcher::named(batcher).expect("listed"), ..engine(8) };
-        let speculation = Speculation { n_drafts: 3, acceptance: 0.6, per_draft: Seconds::new(1e-3), seed: 2 };
+        let speculation =
+            Speculation { n_drafts: 3, tree: None, acceptance: 0.6, per_draft: Seconds::new(1e-3), seed: 2 };
         let host = Host::new(EngineLoop::Asynchronous, Seconds::new(2e-3), Seconds::ZERO, Seconds::new(1e-4));
         let drafting = Engine { table: plain.table.clone().speculating(&speculation), ..plain.clone() };
         let hosted = Engine { table: plain.table.clone().hosted(host), ..plain.clone() };

@@ -152,7 +152,8 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
     }
     if seed % 7 == 6 {
         let per_draft = Seconds::new(1e-4);
-        engine.table = engine.table.speculating(&Speculation { n_drafts: 3, acceptance: 0.7, per_draft, seed });
+        engine.table =
+            engine.table.speculating(&Speculation { n_drafts: 3, tree: None, acceptance: 0.7, per_draft, seed });
     }
     let rules =
         [(Borrow::WhenShort, false), (Borrow::WhenLong, true), (Borrow::WhenLong, false), (Borrow::WhenShort, true)];

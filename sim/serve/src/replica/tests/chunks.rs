@@ -90,7 +90,7 @@ fn a_cap_leaves_room_for_whoever_comes_behind_a_long_prompt() {
 fn the_last_stage_drafts_for_every_micro_batch() {
     // Four stages; a batch takes 1 ms and 10 us per token through all of them, a draft 0.1 ms on the last one. With three drafts a
     // sequence has four tokens, and each of `n` micro-batches in flight its three drafts.
-    let speculation = Speculation { n_drafts: 3, acceptance: 1.0, per_draft: Seconds::new(1e-4), seed: 1 };
+    let speculation = Speculation { n_drafts: 3, tree: None, acceptance: 1.0, per_draft: Seconds::new(1e-4), seed: 1 };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1e-5), Seconds::ZERO);
     let lanes = Lanes { stages: 4, ranks: 1 };
     let table = table.in_lanes(lanes, 64).speculating(&speculation);

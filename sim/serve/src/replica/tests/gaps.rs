@@ -36,7 +36,7 @@ fn near(found: Option<Gaps>, expected: Option<Gaps>) -> bool {
 
 #[test]
 fn gaps_of_spans_are_those_of_runs_that_end_at_every_token() {
-    let drafts = Speculation { n_drafts: 3, acceptance: 0.6, per_draft: Seconds::ZERO, seed: 1 };
+    let drafts = Speculation { n_drafts: 3, tree: None, acceptance: 0.6, per_draft: Seconds::ZERO, seed: 1 };
     for (batcher, kv_blocks, preemption, drafted, stream_us) in [
         ("vllm-v1", 1000, Preemption::Recompute, false, 0.0),
         ("vllm-v1", 16, Preemption::Recompute, false, 0.0),

@@ -4,7 +4,7 @@ use super::*;
 use crate::speculation::Speculation;
 
 fn speculation(n_drafts: u32, acceptance: f64) -> Speculation {
-    Speculation { n_drafts, acceptance, per_draft: Seconds::new(1e-4), seed: 5 }
+    Speculation { n_drafts, tree: None, acceptance, per_draft: Seconds::new(1e-4), seed: 5 }
 }
 
 fn drafting(batcher: &str, kv_blocks: u32, preemption: Preemption, speculation: &Speculation) -> Engine {

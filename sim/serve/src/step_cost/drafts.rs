@@ -1,0 +1,109 @@
+//! What speculative decoding adds to an iteration: passes of what drafts, before the pass that verifies.
+//!
+//! A draft that reads the model's states has those of a token once it is verified. So its first pass takes all tokens of a verification, and each later
+//! one takes what a step adds: one token of a sequence, or as many as a tree has branches. Units: ticks, tokens, sequences.
+
+use super::writer::Writer;
+use super::{ReplicaConfig, StepLoad, StepTable, at, filled};
+use crate::speculation::{Acceptance, DraftKind, Speculation};
+use engine::cost::CostModel;
+use engine::play::Case;
+use hw::Tick;
+
+/// How tokens are drafted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Drafting {
+    speculation: Speculation,
+    acceptance: Acceptance,
+}
+
+/// A model that drafts.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Draft {
+    /// Its own table.
+    table: StepTable,
+    /// Whether it reads the states of the model that it drafts for.
+    reads_states: bool,
+    /// Ticks of making one state of several, by tokens.
+    fused_states: Vec<Tick>,
+}
+
+impl Draft {
+    /// Of a deployment whose batches have at most so many tokens and sampled tokens.
+    pub(super) fn of(
+        deployment: &ReplicaConfig<'_>,
+        sizes_max: (u32, u32),
+        cost: &dyn CostModel,
+        case: Case,
+    ) -> Option<Self> {
+        let draft = deployment.of_draft()?;
+        let kernels = draft.kernels(cost);
+        let writer = Writer::new(&draft, kernels.as_ref(), case);
+        let tokens_max = sizes_max.0.saturating_add(sizes_max.1) as usize;
+        Some(Self {
+            table: StepTable::new(&draft, sizes_max, cost, case),
+            reads_states: draft.drafts_as.is_some_and(DraftKind::reads_states),
+            fused_states: filled(tokens_max, |m| writer.fused_states(m)),
+        })
+    }
+
+    /// Ticks of its layers for tokens whose states the model has just computed.
+    fn first_tokens(&self, m: u64) -> Tick {
+        self.table.tokens_at(m) + at(&self.fused_states, m)
+    }
+
+    /// Ticks of its passes for so many sequences, one after another.
+    fn passes(&self, n_decode: u32, speculation: &Speculation) -> Tick {
+        let (n, table) = (u64::from(n_decode), &self.table);
+        let n_first = if self.reads_states { n * u64::from(speculation.n_verified()) } else { n };
+        let n_later = n * u64::from(speculation.tree.map_or(1, |tree| tree.branches));
+        let pass = |tokens: Tick, n_sampled: u64| {
+            let kernels = tokens + table.head_at(n_sampled) + table.decode_fixed(n_decode, 0);
+            kernels.max(table.host.launched(false, !table.graphs.hold(n_decode)))
+        };
+        let later = pass(table.tokens_at(n_later), n_later) * u64::from(speculation.n_drafts.saturating_sub(1));
+        pass(self.first_tokens(n_first), n) + later
+    }
+}
+
+impl StepTable {
+    /// The same with tokens that are drafted and verified.
+    pub fn speculating(self, speculation: &Speculation) -> Self {
+        let drafting = Drafting { speculation: *speculation, acceptance: Acceptance::new(speculation) };
+        Self { drafting: Some(drafting), ..self }
+    }
+
+    /// Draws of accepted drafts, where tokens are drafted.
+    pub fn acceptance(&self) -> Option<&Acceptance> {
+        self.drafting.as_ref().map(|drafting| &drafting.acceptance)
+    }
+
+    /// Tokens of a decoding sequence in an iteration: one, and its drafts.
+    pub fn tokens_per_sequence(&self) -> u32 {
+        self.drafting.as_ref().map_or(1, |drafting| drafting.speculation.n_verified())
+    }
+
+    /// Ticks of drafting in an iteration. The last stage has the drafts of every micro-batch, as the head's tokens are there.
+    pub(super) fn drafts_of(&self, load: &StepLoad) -> Tick {
+        let n_batches = u64::from(self.lanes.in_flight(load.n_decode).max(1));
+        self.drafts(self.padded(load), load.n_chunk_tokens) * n_batches
+    }
+
+    /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
+    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> Tick {
+        let Some(Drafting { speculation, .. }) = &self.drafting else { return Tick::ZERO };
+        let draft = self.draft.as_deref();
+        let on_chunks = draft.map_or(Tick::ZERO, |draft| draft.first_tokens(u64::from(n_chunk_tokens)));
+        if n_decode == 0 {
+            return on_chunks;
+        }
+        let passes = draft.map_or(Tick::ZERO, |draft| draft.passes(n_decode, speculation));
+        on_chunks + Tick::from_seconds(speculation.per_draft) * u64::from(speculation.n_drafts) + passes
+    }
+
+    /// Ticks that drafts of so many sequences take per key that these attend to.
+    pub(super) fn drafts_per_key(&self, n_decode: u32) -> Tick {
+        let n_drafts = self.drafting.as_ref().map_or(0, |drafting| drafting.speculation.n_drafts);
+        self.draft.as_ref().map_or(Tick::ZERO, |draft| draft.table.decode.per_key(n_decode, 0) * u64::from(n_drafts))
+    }
+}

@@ -1,0 +1,212 @@
+//! Drafted tokens: as servers' words say them, and in servers' words.
+
+use engine::model::{DraftHead, of_checkpoint};
+use input::diagnostic::Code;
+use serde_json::Value;
+
+use crate::document::Document;
+use crate::flags::Flags;
+use crate::serving::is_narrow;
+
+/// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
+const ACCEPTANCE: f64 = 0.7;
+
+/// What a server drafts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drafts {
+    /// Tokens one behind the other.
+    pub(crate) n: u64,
+    /// Branches of a tree, and tokens of it that are verified, where they are one.
+    pub(crate) tree: Option<[u64; 2]>,
+    /// Who drafts.
+    pub(crate) by: Drafter,
+}
+
+/// Who drafts tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Drafter {
+    /// The text itself is looked through.
+    Text,
+    /// A model of its own.
+    Model(String),
+    /// Layers of the served model that predict further tokens.
+    Own,
+    /// A head that was trained for it.
+    Head(DraftHead),
+    /// A head of another kind, by the name of the method.
+    Unknown(String),
+}
+
+impl Drafter {
+    /// Who drafts by a method that engines name, with the model that is given for it. `TensorRT-LLM` calls its heads of EAGLE-3 EAGLE, and handed-out copies
+    /// of a model's own layers are started as EAGLE (`lmsys/DeepSeek-V3-NextN`).
+    pub(crate) fn of(engine: &str, method: &str, model: Option<String>) -> Self {
+        let has = |text: &str, word: &str| text.to_lowercase().contains(word);
+        let is_own = |text: &str| has(text, "mtp") || has(text, "nextn");
+        let third = engine == "trtllm" || has(method, "eagle3") || has(method, "eagle-3");
+        match model {
+            model if is_own(method) || (has(method, "eagle") && model.as_deref().is_some_and(is_own)) => Self::Own,
+            _ if has(method, "eagle") && third => Self::Head(DraftHead::Eagle3),
+            _ if has(method, "eagle") => Self::Head(DraftHead::Eagle),
+            _ if ["medusa", "dflash", "dspark"].iter().any(|word| has(method, word)) => {
+                Self::Unknown(method.to_owned())
+            }
+            Some(model) => Self::Model(model),
+            None => Self::Text,
+        }
+    }
+
+    /// The drafter as a scenario names it, for a served model. What it does not know takes no time there, which a warning says.
+    fn word(&self, served: Option<&str>, flags: &mut Flags<'_>) -> Option<String> {
+        let unknown = match self {
+            Self::Text => return None,
+            Self::Head(head) => return Some(head.name().to_owned()),
+            Self::Model(asked) => match of_checkpoint(asked) {
+                Some(model) if is_narrow(&model) => return Some(asked.clone()),
+                Some(model) => return Some(model.name),
+                None => format!("the draft model `{asked}` is not in the catalogue"),
+            },
+            Self::Own => {
+                if served.and_then(of_checkpoint).is_some_and(|model| model.n_predicting > 0) {
+                    return Some("mtp".to_owned());
+                }
+                "no layer of the served model is known that predicts tokens further on".to_owned()
+            }
+            Self::Unknown(method) => format!("heads that draft by `{method}` are not known"),
+        };
+        let what = format!("{unknown}: its drafts take no time");
+        let help =
+            "give `--set engine.speculation.draft_model=…`: a model of the catalogue, `mtp`, `eagle` or `eagle3`";
+        flags.warn(Code::NotModelled, None, what, help);
+        None
+    }
+}
+
+impl Drafts {
+    /// One draft behind the other.
+    pub(crate) const fn chain(n: u64, by: Drafter) -> Self {
+        Self { n, tree: None, by }
+    }
+
+    /// Writes `engine.speculation` of a served model.
+    pub(crate) fn write(&self, served: Option<&str>, out: &mut Document, flags: &mut Flags<'_>) {
+        let by = self.by.word(served, flags).map_or_else(String::new, |name| format!(", draft_model = \"{name}\""));
+        let tree = self.tree.map_or_else(String::new, |[branches, verified]| {
+            format!(", draft_branches = {branches}, verified_tokens = {verified}")
+        });
+        let n = self.n;
+        let value = format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{by}{tree} }}");
+        out.set("engine", "speculation", value, "drafted tokens");
+        let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
+        let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
+        flags.warn(Code::MissingFlag, None, what, help);
+    }
+}
+
+/// Drafts of a table as servers are told of them.
+struct Told<'v> {
+    n: u64,
+    /// The model that drafts, `mtp` for the served model's own layer; nobody in particular looks them up.
+    by: Option<&'v str>,
+    /// Branches and verified tokens.
+    tree: [u64; 2],
+}
+
+impl<'v> Told<'v> {
+    /// `None` where a server has no words: heads lie in files that a scenario does not name.
+    fn of(value: &'v Value) -> Option<Self> {
+        let n = value.get("draft_tokens")?.as_u64()?;
+        let count = |key: &str, usual: u64| value.get(key).and_then(Value::as_u64).unwrap_or(usual);
+        let by = value.get("draft_model").and_then(Value::as_str);
+        let is_head = DraftHead::ALL.iter().any(|head| by == Some(head.name()));
+        let tree = [count("draft_branches", 1), count("verified_tokens", n + 1)];
+        (n == 0 || !is_head).then_some(Self { n, by, tree })
+    }
+
+    /// The same where a server has no words for trees.
+    fn chain(value: &'v Value) -> Option<Self> {
+        Self::of(value).filter(|told| told.n == 0 || told.tree == [1, told.n + 1])
+    }
+}
+
+pub(crate) fn vllm(value: &Value) -> Option<Vec<String>> {
+    let config = match Told::chain(value)? {
+        Told { n: 0, .. } => return Some(Vec::new()),
+        Told { n, by: Some("mtp"), .. } => serde_json::json!({ "method": "mtp", "num_speculative_tokens": n }),
+        Told { n, by: Some(model), .. } => {
+            serde_json::json!({ "method": "draft_model", "model": model, "num_speculative_tokens": n })
+        }
+        Told { n, by: None, .. } => serde_json::json!({ "method": "ngram", "num_speculative_tokens": n }),
+    };
+    Some(vec![format!("--speculative-config '{config}'")])
+}
+
+pub(crate) fn sglang(value: &Value) -> Option<Vec<String>> {
+    let Told { n, by, tree: [branches, verified] } = Told::of(value)?;
+    if n == 0 {
+        return Some(Vec::new());
+    }
+    let depth = format!("--speculative-num-steps {n} --speculative-eagle-topk {branches}");
+    let mut words = match by {
+        Some("mtp") => vec!["--speculative-algorithm NEXTN".to_owned(), depth],
+        Some(model) => {
+            let path = format!("--speculative-draft-model-path {model}");
+            vec!["--speculative-algorithm STANDALONE".to_owned(), path, depth]
+        }
+        // One draft after another: SGLang refuses trees beside pages of several tokens.
+        None => {
+            vec!["--speculative-algorithm NGRAM".to_owned(), format!("--speculative-ngram-max-bfs-breadth {branches}")]
+        }
+    };
+    // Of what is verified at once, one token is no draft.
+    words.push(format!("--speculative-num-draft-tokens {verified}"));
+    Some(words)
+}
+
+pub(crate) fn trtllm(value: &Value) -> Option<Vec<String>> {
+    let Told { n, by, .. } = Told::chain(value)?;
+    let mut lines = match by {
+        _ if n == 0 => return Some(Vec::new()),
+        Some("mtp") => vec!["decoding_type: MTP".to_owned(), format!("num_nextn_predict_layers: {n}")],
+        Some(model) => {
+            let path = format!("speculative_model_dir: {model}");
+            vec!["decoding_type: Draft_Target".to_owned(), format!("max_draft_len: {n}"), path]
+        }
+        None => vec!["decoding_type: NGram".to_owned(), format!("max_draft_len: {n}")],
+    };
+    lines.iter_mut().for_each(|line| line.insert_str(0, "speculative_config."));
+    Some(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_of_servers_name_who_drafts() {
+        let of =
+            |engine: &str, method: &str, model: Option<&str>| Drafter::of(engine, method, model.map(str::to_owned));
+        assert_eq!(of("sglang", "EAGLE3", Some("x/y")), Drafter::Head(DraftHead::Eagle3));
+        assert_eq!(of("sglang", "EAGLE", Some("lmsys/sglang-EAGLE-llama2-chat-7B")), Drafter::Head(DraftHead::Eagle));
+        assert_eq!(of("sglang", "EAGLE", Some("lmsys/DeepSeek-V3-NextN")), Drafter::Own);
+        // TensorRT-LLM's PyTorch backend runs EAGLE-3 alone (`EagleDecodingConfig`).
+        assert_eq!(of("trtllm", "Eagle", Some("nvidia/gpt-oss-120b-Eagle3")), Drafter::Head(DraftHead::Eagle3));
+        // vLLM takes the method of a path that names it.
+        let path = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B";
+        assert_eq!(of("vllm", path, Some(path)), Drafter::Head(DraftHead::Eagle3));
+        assert_eq!(of("vllm", "medusa", Some("x/y")), Drafter::Unknown("medusa".to_owned()));
+        assert_eq!(of("vllm", "ngram", None), Drafter::Text);
+        assert_eq!(of("vllm", "draft_model", Some("Qwen/Qwen3-0.6B")), Drafter::Model("Qwen/Qwen3-0.6B".to_owned()));
+    }
+
+    #[test]
+    fn a_tree_goes_to_the_server_that_has_words_for_it_and_a_head_to_none() {
+        let tree =
+            serde_json::json!({ "draft_tokens": 3, "draft_model": "mtp", "draft_branches": 4, "verified_tokens": 8 });
+        let words = sglang(&tree).expect("words").join(" ");
+        assert!(words.contains("--speculative-eagle-topk 4") && words.contains("num-draft-tokens 8"), "{words}");
+        assert_eq!((vllm(&tree), trtllm(&tree)), (None, None));
+        let head = serde_json::json!({ "draft_tokens": 3, "draft_model": "eagle3" });
+        assert_eq!((vllm(&head), sglang(&head), trtllm(&head)), (None, None, None));
+    }
+}
