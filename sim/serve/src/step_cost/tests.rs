@@ -350,7 +350,7 @@ fn a_head_that_was_trained_to_draft_reads_its_weights_with_every_draft() {
     let (fused, all) = (3 * 8192 * 8192, model.draft_head_parameters(DraftHead::Eagle3));
     // A roofline reaches four fifths of the datasheet's speed and more, and kernels have starts.
     for (found, bytes) in [(two - one, of_bytes(all - fused)), (one, of_bytes(all))] {
-        assert!(found > bytes && found < 1.6 * bytes, "{found} ticks, the bytes take {bytes}");
+        assert!(found > bytes && found < 1.8 * bytes, "{found} ticks, the bytes take {bytes}");
     }
     // A tree of two branches computes no more weights, and a later draft of it has two tokens.
     let tree = drafts_of(2, Some(Tree { branches: 2, verified: 3 }));
