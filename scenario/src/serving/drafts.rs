@@ -72,7 +72,8 @@ impl Drafter {
 impl Drafts {
     /// What was assumed and not measured, as sentences.
     pub(super) fn free_parameters(&self, name: &str) -> Vec<String> {
-        let acceptance = self.speculation.acceptance;
+        // A probability that follows from a length has more digits than anybody wrote.
+        let acceptance = (self.speculation.acceptance * 1e4).round() / 1e4;
         let mut found = vec![format!("`{name}.speculation.acceptance` = {acceptance}: assumed, not measured")];
         if self.by == Drafter::LookUp && self.speculation.per_draft == Seconds::ZERO {
             found.push(format!(

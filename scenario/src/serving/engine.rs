@@ -291,7 +291,7 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] 
     let of = |time: Seconds| written.unwrap_or(us(time));
     [
         of(constants.host_per_layer),
-        section.number("host_us_per_expert_layer", of(constants.host_per_expert_layer), 0.0..=1e6),
+        section.number("host_us_per_expert_layer", of(constants.usual_expert_layer), 0.0..=1e6),
         section.number("host_us_per_intricate_layer", of(constants.host_per_intricate_layer), 0.0..=1e6),
     ]
 }
