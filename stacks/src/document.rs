@@ -4,6 +4,8 @@ use std::fmt::{Display, Write};
 
 use crate::export::comments;
 
+pub mod over;
+
 /// Column at which remarks begin.
 const REMARK_COLUMN: usize = 33;
 
@@ -70,16 +72,16 @@ impl Document {
                 let _ = write!(text, "\n[{name}]\n");
             }
             for key in keys {
-                let line = format!("{} = {}", key.name, key.value);
-                if key.remark.is_empty() {
-                    let _ = writeln!(text, "{line}");
-                } else {
-                    let _ = writeln!(text, "{line:REMARK_COLUMN$} # {}", key.remark);
-                }
+                let _ = writeln!(text, "{}", line(&format!("{} = {}", key.name, key.value), &key.remark));
             }
         }
         text
     }
+}
+
+/// A key with its value, and what gave it.
+fn line(key: &str, remark: &str) -> String {
+    if remark.is_empty() { key.to_owned() } else { format!("{key:REMARK_COLUMN$} # {remark}") }
 }
 
 /// A word as TOML has it.
