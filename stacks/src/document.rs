@@ -64,6 +64,13 @@ impl Document {
         self.sections.retain(|(name, _)| name != section);
     }
 
+    /// Leaves a key out.
+    pub fn leave_key_out(&mut self, section: &str, name: &str) {
+        if let Some((_, keys)) = self.sections.iter_mut().find(|(known, _)| known == section) {
+            keys.retain(|key| key.name != name);
+        }
+    }
+
     /// The scenario as TOML.
     pub fn toml(&self) -> String {
         let mut text = comments(&self.head);
