@@ -113,6 +113,7 @@ fn sequences_that_go_to_the_emptiest_replica_never_fill_the_bucket_of_a_step() {
 fn refusal(dp: u32, room: f64, change: impl Fn(&mut Execution)) -> String {
     let mut problem = problem(Zero::Off, dp);
     problem.execution.framework = Framework::MegatronCore;
+    problem.execution.gradient_dtype = Dtype::Fp32;
     change(&mut problem.execution);
     problem.cluster.gpu.memory = Bytes::from_f64(room) + all_outside(&problem);
     fits(&problem).expect_err("no room").to_string()
