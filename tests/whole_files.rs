@@ -133,7 +133,8 @@ fn an_import_with_keys_is_the_run_with_them() {
     others.iter_mut().for_each(|line| *line = line.trim());
     let given = ["gpu = \"h100-sxm\"", "nodes = 2", "zero = 2", "recompute = \"full\""];
     let mut sorted = given;
-    (others.sort_unstable(), sorted.sort_unstable());
+    others.sort_unstable();
+    sorted.sort_unstable();
     assert_eq!(others, sorted, "{imported}");
     std::fs::write(&mine, &imported).expect("a scenario");
     let place = folder.join("out").display().to_string();

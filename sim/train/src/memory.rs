@@ -351,8 +351,11 @@ fn asked_tokens(problem: &Problem) -> u64 {
     most.div_ceil(n_micro_batches * ranks) + longest.div_ceil(ranks)
 }
 
+/// A key of a scenario as it is written, and what it changes.
+type Saving = (&'static str, fn(&mut Execution));
+
 /// What holds the states of Megatron Core in fewer bits, as keys of a scenario: gradients that are added up in 16 bits, and weights in the 8 bits of their products.
-const FEWER_BITS: [(&str, fn(&mut Execution)); 2] = [
+const FEWER_BITS: [Saving; 2] = [
     ("`training.gradient_dtype = \"bf16\"`", |execution| execution.gradient_dtype = Dtype::Bf16),
     ("`training.narrow_gather = true`", |execution| execution.gathers_narrow = true),
 ];
@@ -363,7 +366,7 @@ fn fewer_bits(problem: &Problem) -> Option<String> {
     if problem.execution.framework != Framework::MegatronCore {
         return None;
     }
-    let taken = |changes: &[(&str, fn(&mut Execution))]| {
+    let taken = |changes: &[Saving]| {
         let mut easier = problem.clone();
         changes.iter().for_each(|(_, change)| change(&mut easier.execution));
         let gib = largest(&easier).as_f64() / hw::GIB;
