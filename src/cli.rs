@@ -491,6 +491,9 @@ pub struct ImportArgs {
     /// GPUs of such a node
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub gpus_per_node: Option<u32>,
+    /// Override a key of a script's scenario, checked as `run` does: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Model of the catalogue, where a file names none
     #[arg(long)]
     pub model: Option<String>,

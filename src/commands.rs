@@ -81,11 +81,8 @@ const LAST: Duration = Duration::from_secs(20);
 /// Runs a verb.
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
-    let ended = || {
-        Err(Failure::Gate(
-            "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
-        ))
-    };
+    let why = "error: stopped before anything was done: give it more time, or a smaller scenario";
+    let ended = || Err(Failure::Gate(why.to_owned()));
     let done = stop::unless_over(|| perform(cli)).unwrap_or_else(ended);
     let Err(failure) = done else { return ExitCode::SUCCESS };
     let (code, message) = failure.told();

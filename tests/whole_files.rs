@@ -106,6 +106,52 @@ fn an_import_says_why_a_file_cannot_be_read_and_which_flags_have_no_meaning() {
     assert!(refused(&folder, &[]).contains("tables need `--name`"));
 }
 
+/// What a verb prints, where it ends well.
+fn printed(words: &[&str], file: &Path, set: &[&str]) -> String {
+    let mut verb = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    verb.arg(words[0]).arg(file).args(&words[1..]).args(set.iter().flat_map(|item| ["--set", item]));
+    let output = verb.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn an_import_with_keys_is_the_run_with_them() {
+    let folder = folder("set");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (script, mine) = (folder.join("train.sh"), folder.join("mine.toml"));
+    let text = "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 \\\n  \
+                --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 32 --use-distributed-optimizer\n";
+    std::fs::write(&script, text).expect("a script");
+    let machine = ["cluster.gpu=h100-sxm", "cluster.nodes=2"];
+    let set = [&machine[..], &["training.recompute=full", "parallel.zero=2"]].concat();
+    let imported = printed(&["import"], &script, &set);
+    // The same as an import that is edited: a line in the place of another one.
+    let plain = printed(&["import", "--gpu", "h100-sxm", "--nodes", "2"], &script, &[]);
+    let is_other = |line: &&str| !plain.lines().any(|own| own == *line);
+    let mut others: Vec<&str> = imported.lines().filter(is_other).filter_map(|line| line.split(" #").next()).collect();
+    others.iter_mut().for_each(|line| *line = line.trim());
+    let given = ["gpu = \"h100-sxm\"", "nodes = 2", "zero = 2", "recompute = \"full\""];
+    let mut sorted = given;
+    others.sort_unstable();
+    sorted.sort_unstable();
+    assert_eq!(others, sorted, "{imported}");
+    std::fs::write(&mine, &imported).expect("a scenario");
+    let place = folder.join("out").display().to_string();
+    let result = |file: &Path, set: &[&str]| {
+        let text = printed(&["run", "--format", "json", "--no-progress", "--out", &place], file, set);
+        serde_json::from_str::<serde_json::Value>(&text).expect("JSON")["results"][0]["metrics"].clone()
+    };
+    assert!(result(&mine, &[])["iteration_time_s"].is_number());
+    assert_eq!(result(&mine, &[]), result(&script, &set));
+    // What `run` refuses an import refuses, in the same words.
+    let wrong = refused(&script, &["--set", "cluster.gpu=h100-sxm", "--set", "training.recompoot=full"]);
+    assert!(wrong.contains("recompoot") && wrong.contains("did you mean `recompute`"), "{wrong}");
+    assert!(refused(&script, &["--gpu", "b200", "--set", "nodes"]).contains("`--set nodes` has no `=`"));
+    let twice = refused(&script, &["--gpu", "b200", "--set", "cluster.gpu=h100-sxm"]);
+    assert!(twice.contains("`--gpu` has no meaning") && twice.contains("`--set` says too"), "{twice}");
+}
+
 #[test]
 fn a_full_disk_leaves_what_was_there() {
     let folder = folder("full");

@@ -171,6 +171,11 @@ fn starts_as_a_product(name: &str) -> bool {
 /// Fewest letters with which a name that begins so is meant.
 const BEGINNING: usize = 3;
 
+/// What was perhaps meant, behind a message; empty where no name is near.
+pub fn meant<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
 /// The nearest of `names`, when it is near enough to be meant: the shortest that begins so, as `h100-sxm` does with `h100`; else the one with the
 /// fewest letters to change; else the one with most parts between dashes in common. Figures tell one product from another, so those of `h800` are no slip.
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

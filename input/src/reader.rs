@@ -15,6 +15,7 @@ use toml_span::value::{Table, ValueInner};
 use crate::borrowed;
 use crate::diagnostic::{Code, Finding};
 pub use asked::{items, number};
+pub use laid::path;
 use laid::{forget_places, insert, json};
 pub use said::unknown;
 use seen::Seen;
@@ -110,38 +111,17 @@ impl<'f> Reader<'f> {
     /// Lays `section.key=value` over the file.
     pub fn lay_over(&mut self, set: &[String]) {
         for item in set {
-            let Some((path, text)) = item.split_once('=') else {
-                self.findings.push(
-                    Finding::error(Code::WrongOverride, None, format!("`--set {item}` has no `=`"))
-                        .help("write `--set section.key=value`"),
-                );
-                continue;
-            };
-            let parsed = toml_span::parse(&format!("v = {text}")).or_else(|_| toml_span::parse("v = ''")).map(owned);
-            let mut value = match parsed.map(|mut value| value.take()) {
-                Ok(ValueInner::Table(table)) => table.into_iter().next().map(|(_, mut value)| value.take()),
-                _ => None,
-            }
-            .unwrap_or_else(|| ValueInner::String(text.to_owned().into()));
-            if matches!(&value, ValueInner::String(word) if word.is_empty()) {
-                value = ValueInner::String(text.to_owned().into());
-            }
-            let parts: Vec<&str> = path.trim().split('.').collect();
-            if parts.contains(&"") {
-                let what = format!("`--set {item}` has a key or a section without a name");
-                let help = "write `--set section.key=value`";
-                self.findings.push(Finding::error(Code::WrongOverride, None, what).help(help));
-                continue;
-            }
-            forget_places(&mut value);
-            if !insert(&mut self.root, &parts, value) {
-                let what = format!("`--set {path}`: no table of that list has that name");
-                self.findings.push(
-                    Finding::error(Code::WrongOverride, None, what)
-                        .help("lists are entered by name, for example `--set fleet.group.decode.replicas=4`"),
-                );
-            }
+            let placed = laid::read(item).and_then(|(path, mut value)| {
+                forget_places(&mut value);
+                if insert(&mut self.root, &path, value) { Ok(()) } else { Err(laid::no_table(&path.join("."))) }
+            });
+            self.findings.extend(placed.err());
         }
+    }
+
+    /// What was read and not taken yet, as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        self.root.iter().map(|(key, value)| (key.name.to_string(), json(value.as_ref()))).collect()
     }
 
     /// The text of a key before the first section, left where it is.

@@ -117,7 +117,7 @@ pub struct Scored {
     pub row: Row,
     /// What came of it.
     pub outcome: Result<Predicted, NoFigure>,
-    /// What `run` warns of.
+    /// What `run` warns of, and which of several policies is taken.
     pub warnings: Vec<String>,
 }
 
@@ -202,7 +202,8 @@ pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
             played.len() - 1
         });
         let found = played[at].2.as_ref().map_err(Clone::clone);
-        let warnings = found.as_ref().map_or_else(|_| Vec::new(), |found| found.warnings.clone());
+        let mut warnings = found.as_ref().map_or_else(|_| Vec::new(), |found| found.warnings.clone());
+        warnings.extend(found.as_ref().ok().and_then(|found| several(&row, &found.figures)));
         let outcome = found.and_then(|found| predicted(&row, &found.figures));
         scored.push(Scored { row, outcome, warnings });
         done();
@@ -214,6 +215,13 @@ pub fn score(rows: Vec<Row>, play: &Play<'_>, done: &dyn Fn()) -> Score {
         ("source", grouped(&all, |row| &row.source)),
     ];
     Score { all: group_of("all", &all), groups, rows: scored }
+}
+
+/// A warning where a row names no policy and there are several.
+fn several(row: &Row, found: &[Figures]) -> Option<String> {
+    let (first, others) = found.split_first().filter(|(_, others)| row.policy.is_empty() && !others.is_empty())?;
+    let others: Vec<String> = others.iter().map(|of| format!("`{}`", of.policy)).collect();
+    Some(format!("warning: no `policy` is named: `{}` is taken, and there are {}", first.policy, others.join(", ")))
 }
 
 /// The figure that a row asks for.
@@ -305,9 +313,14 @@ mod tests {
         let why = |index: usize| found.rows[index].outcome.clone().expect_err("no prediction").to_string();
         assert!(why(3).contains("no memory") && why(4).contains("there are a, b"), "{} {}", why(3), why(4));
         assert!(why(5).contains("did you mean `step_s`?") && why(6).contains("no such file"), "{}", why(5));
-        let warned: Vec<u64> =
-            found.rows.iter().filter(|row| !row.warnings.is_empty()).map(|row| row.row.line).collect();
-        assert_eq!(warned, [3], "only what is set there is warned of");
+        let warned = |what: &str| -> Vec<u64> {
+            let has = |scored: &&Scored| scored.warnings.iter().any(|warning| warning.contains(what));
+            found.rows.iter().filter(has).map(|scored| scored.row.line).collect()
+        };
+        assert_eq!(warned("S017"), [3], "only what is set there is warned of");
+        // The first policy is taken where none is named, and one that is named is no guess.
+        assert_eq!(warned("no `policy` is named: `a` is taken, and there are `b`"), [2, 4, 7]);
+        assert_eq!(found.rows.iter().map(|scored| scored.warnings.len()).sum::<usize>(), 4);
         // x.toml plain, x.toml with two settings, and the one that is not there.
         assert_eq!(plays.get(), 3);
         let Errors { mean, median, worst, bias, .. } = found.all.errors.expect("three have a prediction");

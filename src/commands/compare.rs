@@ -11,7 +11,7 @@ use super::{Failure, begin, load, outputs, print, write};
 use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
-use input::diagnostic::{Code, nearest};
+use input::diagnostic::{Code, meant, nearest};
 use input::text_file;
 
 /// Batches per scenario, where nobody says how many.
@@ -64,11 +64,8 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .iter()
         .filter_map(|case| Some(format!("{}: {}: {}", case.suite, case.name, case.failure.as_ref()?)))
         .collect();
-    if failed.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Gate(format!("error: gates failed\n  {}", failed.join("\n  "))))
-    }
+    let failure = || Failure::Gate(format!("error: gates failed\n  {}", failed.join("\n  ")));
+    if failed.is_empty() { Ok(()) } else { Err(failure()) }
 }
 
 fn is_result(input: &str) -> bool {
@@ -112,12 +109,8 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     if let Some(baseline) = &args.baseline {
         let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
         if !known.contains(&baseline.as_str()) {
-            let near = input::diagnostic::nearest(baseline, known)
-                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            return Err(Failure::input(
-                Code::UnknownBaseline,
-                format!("no scenario runs the baseline `{baseline}`{near}"),
-            ));
+            let what = format!("no scenario runs the baseline `{baseline}`{}", meant(baseline, known));
+            return Err(Failure::input(Code::UnknownBaseline, what));
         }
     }
     let bar = progress::bar(args.effort.no_progress, batches.len(), "batches");

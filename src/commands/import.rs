@@ -1,7 +1,7 @@
 //! `import`: a launch script → a scenario, measured operator tables → a profile, or measured serving runs → what the request loop leaves over, with the
 //! error on what the fit did not see.
 
-use stacks::elsewhere;
+use stacks::{document::over::laid_over, elsewhere};
 use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
@@ -11,9 +11,11 @@ use engine::shard::{AttentionKernel, Framework};
 use score::{learned::Learned, recipe::layouts, table::listed};
 
 use super::{Failure, imported, no_scenario, print, unwritable, write};
+use crate::ask;
 use crate::cli::{ImportArgs, ImportFormat};
 use input::diagnostic::{Code, Source};
 use input::text_file::{self, NoText};
+use scenario::Overrides;
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -86,14 +88,22 @@ fn of_tables_alone(args: &ImportArgs) -> Result<(), Failure> {
     without(args, &given, "a script, which becomes a scenario: only tables, which become a profile, use it")
 }
 
+/// Flags about a script, the keys that they stand for, and whether they are given.
+fn of_script(args: &ImportArgs) -> [(&'static str, &'static str, bool); 5] {
+    [
+        ("gpu", "cluster.gpu", args.gpu.is_some()),
+        ("nodes", "cluster.nodes", args.nodes.is_some()),
+        ("gpus-per-node", "cluster.gpus_per_node", args.gpus_per_node.is_some()),
+        ("model", "model.name", args.model.is_some()),
+        ("tokens", "workload.tokens", args.tokens.is_some()),
+    ]
+}
+
 /// Refuses flags that tables have no use for.
 fn of_scripts_alone(args: &ImportArgs) -> Result<(), Failure> {
-    let given = [
-        ("nodes", args.nodes.is_some()),
-        ("gpus-per-node", args.gpus_per_node.is_some()),
-        ("model", args.model.is_some()),
-        ("tokens", args.tokens.is_some()),
-    ];
+    // Tables are of a GPU too.
+    let further = of_script(args).into_iter().skip(1).map(|(flag, _, is_given)| (flag, is_given));
+    let given: Vec<_> = further.chain([("set", !args.set.is_empty())]).collect();
     without(args, &given, "no script of a known stack: only a script, which becomes a scenario, uses it")
 }
 
@@ -138,15 +148,24 @@ fn exchanges(args: &ImportArgs, provenance: &Provenance, text: &str, path: &Path
 
 /// A launch script or a file of flags → a scenario.
 fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
+    let set = stacks::Machine::of_overrides(&args.set);
+    let twice =
+        of_script(args).map(|(flag, key, is_given)| (flag, is_given && set.stated.iter().any(|own| own == key)));
+    without(args, &twice, "a script whose key `--set` says too")?;
     let machine = stacks::Machine {
-        gpu: args.gpu.clone(),
-        nodes: args.nodes,
-        gpus_per_node: args.gpus_per_node,
-        model: args.model.clone(),
-        tokens: args.tokens,
-        ..stacks::Machine::default()
+        gpu: args.gpu.clone().or(set.gpu),
+        nodes: args.nodes.or(set.nodes),
+        gpus_per_node: args.gpus_per_node.or(set.gpus_per_node),
+        model: args.model.clone().or(set.model),
+        tokens: args.tokens.or(set.tokens),
+        ..set
     };
-    let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
+    let found = imported(Source { path: args.dir.display().to_string(), text }, &machine)?;
+    let scenario = laid_over(&found.text, &args.set);
+    if !args.set.is_empty() {
+        let folder = args.dir.parent().unwrap_or(Path::new(""));
+        ask::scenario(found, folder, &Overrides { set: args.set.clone(), seed: None })?;
+    }
     match &args.out {
         Some(path) => write(path, &scenario).and_then(|()| print(&format!("{}\n", path.display()))),
         None => print(&scenario),

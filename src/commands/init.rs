@@ -2,7 +2,7 @@
 
 use super::{Failure, print, write};
 use crate::cli::InitArgs;
-use input::diagnostic::{Code, nearest};
+use input::diagnostic::{Code, meant};
 use scenario::{EMBEDDED, shipped};
 
 /// Runs the verb.
@@ -10,22 +10,18 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
     let name = &args.name;
     let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
     if name.is_empty() || !plain {
-        return Err(Failure::input(
-            Code::WrongFileName,
-            format!("`{name}` is no file name; use letters, digits, `-`, `_` and `.`"),
-        ));
+        let what = format!("`{name}` is no file name; use letters, digits, `-`, `_` and `.`");
+        return Err(Failure::input(Code::WrongFileName, what));
     }
     let path = std::path::PathBuf::from(format!("{}.toml", name.trim_end_matches(".toml")));
     if path.exists() {
         return Err(Failure::input(Code::FileExists, format!("`{}` is there already", path.display())));
     }
     let Some(text) = shipped(&args.from) else {
-        let near = nearest(&args.from, EMBEDDED.iter().map(|(name, _)| *name))
-            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        return Err(Failure::input(
-            Code::UnknownName,
-            format!("no shipped scenario is called `{}`{near}\n  = `skrull-sim list scenarios` shows all", args.from),
-        ));
+        let near = meant(&args.from, EMBEDDED.iter().map(|(name, _)| *name));
+        let help = "`skrull-sim list scenarios` shows all";
+        let what = format!("no shipped scenario is called `{}`{near}\n  = {help}", args.from);
+        return Err(Failure::input(Code::UnknownName, what));
     };
     write(&path, &scenario::starting::with_framework(text))?;
     print(&format!("{}: edit it, then `skrull-sim run {}`\n", path.display(), path.display()))

@@ -8,7 +8,7 @@ use train::workload::distribution;
 
 use super::{Failure, print};
 use crate::cli::Kind;
-use input::diagnostic::{Code, nearest};
+use input::diagnostic::{Code, meant};
 use scenario::{EMBEDDED, STARTER, shipped};
 
 /// Runs `list`.
@@ -161,7 +161,7 @@ fn show(name: &str) -> Result<(), Failure> {
     if calibrate::profiles::embedded(name).is_some() {
         return print(&format!("profile {name}\n{}\n", profile(name)));
     }
-    let near = nearest(name, names()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let near = meant(name, names());
     Err(Failure::input(
         Code::UnknownName,
         format!("nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"),

@@ -4,7 +4,7 @@ use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::PlanArgs;
 use crate::kinds;
 use crate::progress;
-use input::diagnostic::{self, Code};
+use input::diagnostic::{Code, meant};
 
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
@@ -35,8 +35,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
 fn chosen<'a>(args: &PlanArgs, names: &[&'a str]) -> Result<&'a str, Failure> {
     let found = args.policy.as_deref().or(names.last().copied()).unwrap_or_default();
     names.iter().copied().find(|name| *name == found).ok_or_else(|| {
-        let near = diagnostic::nearest(found, names.iter().copied())
-            .map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
+        let near = meant(found, names.iter().copied());
         let known = names.join(", ");
         Failure::input(Code::UnknownPolicy, format!("the scenario has no policy `{found}`{near}\n  = it has {known}"))
     })

@@ -78,18 +78,13 @@ fn columns() -> usize {
 fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Result<(), Failure> {
     let faults = reports::sound::faults(result);
     if !faults.is_empty() {
-        return Err(Failure::Machine(format!(
-            "error: a defect of skrull-sim, do not trust this result\n  {}",
-            faults.join("\n  ")
-        )));
+        let all = faults.join("\n  ");
+        return Err(Failure::Machine(format!("error: a defect of skrull-sim, do not trust this result\n  {all}")));
     }
     let misses = if args.check { expect::misses(expectations, result) } else { Vec::new() };
     if !misses.is_empty() {
-        return Err(Failure::Gate(format!(
-            "error: expectations of `{}` failed\n  {}",
-            result.scenario,
-            misses.join("\n  ")
-        )));
+        let (name, all) = (&result.scenario, misses.join("\n  "));
+        return Err(Failure::Gate(format!("error: expectations of `{name}` failed\n  {all}")));
     }
     if result.results.iter().all(|row| !row.status.is_ok()) {
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));

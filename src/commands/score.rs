@@ -100,9 +100,8 @@ fn unknown(why: impl std::fmt::Display) -> Failure {
 /// Operators of a table that is scored whole.
 fn of_operators(args: &ScoreArgs, (found, device): &operator_tables::Found) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
-        return Err(unknown(
-            "a table of operators is scored whole; `--only` and the other choices are of runs and steps",
-        ));
+        let why = "a table of operators is scored whole; `--only` and the other choices are of runs and steps";
+        return Err(unknown(why));
     }
     print(&Form::of_word(&args.format).operators(found, device))
 }
@@ -127,9 +126,8 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
         ));
     }
     if args.leave_out.is_some() && rows.iter().all(|row| matches!(row.asked, Ok(Asked::Stages(_)) | Err(_))) {
-        return Err(unknown(
-            "`--leave-out card` changes nothing here: layers were measured, and no card's tables are asked",
-        ));
+        let why = "`--leave-out card` changes nothing here: layers were measured, and no card's tables are asked";
+        return Err(unknown(why));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(&row.label)).count())?;
@@ -158,9 +156,8 @@ fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
 /// Figures of scenarios that lie beside the table, or are shipped.
 fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
-        return Err(unknown(
-            "a table of scenarios is scored whole; `--only` and the other choices are of known tables",
-        ));
+        let why = "a table of scenarios is scored whole; `--only` and the other choices are of known tables";
+        return Err(unknown(why));
     }
     let bar = progress(args, rows.len())?;
     let play = |name: &str, set: &[String]| {

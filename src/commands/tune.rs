@@ -5,7 +5,7 @@ use reports::tuned::{Unknown, markdown, text};
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::{Format, TuneArgs};
 use crate::progress;
-use input::diagnostic::{Code, nearest};
+use input::diagnostic::{Code, meant};
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
@@ -41,8 +41,7 @@ fn words_of(Unknown { metric, why, known }: &Unknown) -> String {
     if !why.is_empty() {
         return format!("no setting has the metric `{metric}`\n  = {why}");
     }
-    let near = nearest(metric, known.iter().map(String::as_str))
-        .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let near = meant(metric, known.iter().map(String::as_str));
     format!("unknown metric `{metric}`{near}\n  = results of this scenario have {}", known.join(", "))
 }
 

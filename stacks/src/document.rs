@@ -4,6 +4,8 @@ use std::fmt::{Display, Write};
 
 use crate::export::comments;
 
+pub mod over;
+
 /// Column at which remarks begin.
 const REMARK_COLUMN: usize = 33;
 
@@ -62,6 +64,13 @@ impl Document {
         self.sections.retain(|(name, _)| name != section);
     }
 
+    /// Leaves a key out.
+    pub fn leave_key_out(&mut self, section: &str, name: &str) {
+        if let Some((_, keys)) = self.sections.iter_mut().find(|(known, _)| known == section) {
+            keys.retain(|key| key.name != name);
+        }
+    }
+
     /// The scenario as TOML.
     pub fn toml(&self) -> String {
         let mut text = comments(&self.head);
@@ -70,16 +79,16 @@ impl Document {
                 let _ = write!(text, "\n[{name}]\n");
             }
             for key in keys {
-                let line = format!("{} = {}", key.name, key.value);
-                if key.remark.is_empty() {
-                    let _ = writeln!(text, "{line}");
-                } else {
-                    let _ = writeln!(text, "{line:REMARK_COLUMN$} # {}", key.remark);
-                }
+                let _ = writeln!(text, "{}", line(&format!("{} = {}", key.name, key.value), &key.remark));
             }
         }
         text
     }
+}
+
+/// A key with its value, and what gave it.
+fn line(key: &str, remark: &str) -> String {
+    if remark.is_empty() { key.to_owned() } else { format!("{key:REMARK_COLUMN$} # {remark}") }
 }
 
 /// A word as TOML has it.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 21] = [
+const FILES: [(Stack, &str); 22] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -22,6 +22,12 @@ const FILES: [(Stack, &str); 21] = [
         Stack::Megatron,
         "ENV_VARS:\n  A: 1\nMODEL_ARGS:\n  --num-layers: 12 # why\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --seq-length: 1024\n  --bf16: true\n\
          \u{20} --cuda-graph-modules: [attn mlp]\n  --data-path: ${DATA}/x\n  --moe-layer-freq: ([0]*1+[1]*11)\nTEST_TYPE: regular\n",
+    ),
+    (
+        Stack::Megatron,
+        "Z=3\nC=x.json\ncat <<EOT > $C\n{\"train_batch_size\": 64, \"zero_optimization\": {\"stage\": $Z}}\nEOT\ndeepspeed --num_gpus 8 pretrain_gpt.py --num-layers 12 \\\n\
+         --hidden-size 768 --num-attention-heads 12 --seq-length 512 --num-experts 8 8 16 --expert-interval 2 --topk 2 --mlp-type residual --deepspeed \\\n\
+         --deepspeed_config $C --zero-stage=$Z --no-pipeline-parallel --ds-sequence-parallel-size 2 --remote-device cpu --use-flash-attn-v2\n",
     ),
     (
         Stack::Vllm,

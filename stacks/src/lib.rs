@@ -184,6 +184,8 @@ pub fn named_beside(text: &str) -> Vec<String> {
     let of_servers: Vec<String> =
         workers::named_beside(text).into_iter().filter(|name| !names.contains(name)).collect();
     names.extend(of_servers);
+    let of_engine = megatron::deepspeed::named_beside(text).filter(|name| !names.contains(name));
+    names.extend(of_engine);
     names
 }
 

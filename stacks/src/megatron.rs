@@ -4,6 +4,7 @@
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
 mod attention;
+pub(crate) mod deepspeed;
 pub(crate) mod export;
 mod hybrid;
 mod layers;
@@ -57,21 +58,24 @@ const OTHER_PROGRAMS: [(&str, &str); 8] = [
 const STACK: &str = "Megatron-LM";
 
 /// Which word of a command begins the program.
-fn begins(words: &[String]) -> Option<usize> {
+pub(crate) fn begins(words: &[String]) -> Option<usize> {
     words.iter().position(|word| word.ends_with(".py") && !word.contains("torch.distributed"))
 }
 
 /// Reads a launch script or the YAML of a functional test.
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
-    let knows = |name: &str| FLAGS.find(name).is_some();
-    let matters = |name: &str| FLAGS.find(name).is_none_or(|known| known.effect != Effect::Silent);
+    let table = &*deepspeed::FLAGS;
+    let knows = |name: &str| table.find(name).is_some();
+    let matters = |name: &str| table.find(name).is_none_or(|known| known.effect != Effect::Silent);
     let judge = Judge { knows: &knows, matters: &matters, is_switch: &|name| SWITCHES.contains(name) };
     let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
         Ok(mut launch) => {
             older::today(&mut launch.flags);
-            of_launch(launch, machine)
+            deepspeed::today(&mut launch);
+            let machine = deepspeed::with_written(text, machine, &launch);
+            of_launch(launch, &machine)
         }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
@@ -92,7 +96,9 @@ type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + '
 /// A training job of a stack with the flags of Megatron-LM.
 pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
     let (gpus, per_node) = launch::gpus(&launch.launcher);
-    let mut flags = Flags::new(launch.flags, &FLAGS);
+    let is_engine = deepspeed::is_job(&launch.flags);
+    let table = deepspeed::table(&launch.flags);
+    let mut flags = Flags::new(launch.flags, table);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     program(&mut flags, &launch.program);
@@ -105,10 +111,14 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         let degrees = Degrees::read(&mut flags, &shape, gpus, machine);
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
         parallel::write(&mut flags, &mut out, &degrees, &shape);
-        training(&mut flags, &mut out, &degrees, (&shape, machine));
+        let n_micro_batches = training(&mut flags, &mut out, &degrees, (&shape, machine));
+        if is_engine {
+            deepspeed::engine(&mut flags, &mut out, (&shape, machine, n_micro_batches));
+        }
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
-    let refusals = rules::combinations(&flags, stack == STACK);
+    // The rules are Megatron-LM's of today.
+    let refusals = if is_engine { Vec::new() } else { rules::combinations(&flags, stack == STACK) };
     rules::refuse(&mut flags, refusals);
     flags.judge();
     Imported { scenario: out.toml(), findings: flags.findings }
@@ -155,8 +165,8 @@ pub(crate) struct Shape {
     pub(crate) tokens: u64,
 }
 
-/// `[training]`, `[overlap]`, `[experts]` and `[workload]`.
-fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape, machine): (&Shape, &Machine)) {
+/// `[training]`, `[overlap]`, `[experts]` and `[workload]`; micro-batches of a replica.
+fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape, machine): (&Shape, &Machine)) -> u64 {
     let micro_batch = flags.count("micro-batch-size", 1..=1_000_000).unwrap_or(1);
     let replicas = u64::from(degrees.dp());
     let of_schedule = last_batch(flags);
@@ -204,6 +214,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape
         out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
     }
     out.set("workload", "tokens", shape.tokens, "--seq-length");
+    batch / whole
 }
 
 /// The last batch of a schedule, `0:768 250B:1536`, which stands in the place of `--global-batch-size`.

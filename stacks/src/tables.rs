@@ -267,6 +267,29 @@ fn rows_of_torchtitan_are_read() {
     });
 }
 
+/// A command of Megatron-DeepSpeed with some flags.
+macro_rules! megatron_deepspeed {
+    ($flags:literal) => {
+        concat!(megatron!("--deepspeed --deepspeed_config x.json --no-pipeline-parallel "), $flags)
+    };
+}
+
+#[test]
+fn rows_of_megatron_deepspeed_are_read() {
+    check(&Rows {
+        stack: Stack::Megatron,
+        table: &megatron::deepspeed::OWN,
+        files: &[
+            megatron!(""),
+            megatron!("--pipeline-model-parallel-size 2"),
+            megatron_deepspeed!("--zero-stage 3"),
+            megatron_deepspeed!("--num-experts 8 --moe-expert-parallel-size 2"),
+            megatron_deepspeed!("--num-experts 8 --tensor-model-parallel-size 2"),
+        ],
+        with: option,
+    });
+}
+
 #[test]
 fn rows_of_megatron_are_read() {
     check(&Rows {

@@ -1,7 +1,7 @@
 //! TensorRT-LLM: `trtllm-serve MODEL --tp_size …`, or the YAML of its options, becomes a serving scenario; meanings are in `tables/trtllm.tsv`.
 
 pub(crate) mod disaggregated;
-mod in_place;
+pub(crate) mod in_place;
 
 use std::ops::Range;
 use std::sync::LazyLock;

@@ -3,7 +3,36 @@
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
-use super::FROM_COMMAND_LINE;
+use super::{FROM_COMMAND_LINE, owned};
+use crate::diagnostic::{Code, Finding};
+
+/// Names on the way to the key of `section.key=value`; nothing where there is none.
+pub fn path(item: &str) -> Option<Vec<&str>> {
+    let parts: Vec<&str> = item.split_once('=')?.0.trim().split('.').collect();
+    (!parts.contains(&"")).then_some(parts)
+}
+
+/// The same, and the value. One that is no TOML is a text.
+pub(super) fn read(item: &str) -> Result<(Vec<&str>, ValueInner<'static>), Finding> {
+    let wrong = |what: String| Finding::error(Code::WrongOverride, None, what).help("write `--set section.key=value`");
+    let (_, text) = item.split_once('=').ok_or_else(|| wrong(format!("`--set {item}` has no `=`")))?;
+    let path = path(item).ok_or_else(|| wrong(format!("`--set {item}` has a key or a section without a name")))?;
+    let parsed = toml_span::parse(&format!("v = {text}")).map(owned);
+    let value = match parsed.map(|mut value| value.take()) {
+        Ok(ValueInner::Table(table)) => table.into_iter().next().map(|(_, mut value)| value.take()),
+        _ => None,
+    };
+    let is_empty = |value: &ValueInner<'_>| matches!(value, ValueInner::String(word) if word.is_empty());
+    let value = value.filter(|value| !is_empty(value));
+    Ok((path, value.unwrap_or_else(|| ValueInner::String(text.to_owned().into()))))
+}
+
+/// A list of tables in which none has the name of a path.
+pub(super) fn no_table(path: &str) -> Finding {
+    let what = format!("`--set {path}`: no table of that list has that name");
+    let help = "lists are entered by name, for example `--set fleet.group.decode.replicas=4`";
+    Finding::error(Code::WrongOverride, None, what).help(help)
+}
 
 /// Values inside a value of the command line stand in no file either.
 pub(super) fn forget_places(value: &mut ValueInner<'static>) {

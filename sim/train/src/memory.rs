@@ -5,7 +5,7 @@
 //! feed-forwards and experts. With flash attention all terms are linear in tokens, which is Skrull's Memory(S) = α·S + β
 //! (arXiv:2505.19609, section 4.1) with β in the static part.
 
-use hw::Bytes;
+use hw::{Bytes, Dtype};
 
 use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
@@ -18,7 +18,7 @@ use crate::activation::Activation;
 use crate::exchange_buffers;
 use crate::optimizer::Rule;
 use crate::pipeline_states::{self, Batches};
-use crate::problem::{Framework, Problem};
+use crate::problem::{Execution, Framework, Problem};
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, outside_layers, stages};
 use crate::units_in_use;
@@ -351,33 +351,60 @@ fn asked_tokens(problem: &Problem) -> u64 {
     most.div_ceil(n_micro_batches * ranks) + longest.div_ceil(ranks)
 }
 
+/// A key of a scenario as it is written, and what it changes.
+type Saving = (&'static str, fn(&mut Execution));
+
+/// What holds the states of Megatron Core in fewer bits, as keys of a scenario: gradients that are added up in 16 bits, and weights in the 8 bits of their products.
+const FEWER_BITS: [Saving; 2] = [
+    ("`training.gradient_dtype = \"bf16\"`", |execution| execution.gradient_dtype = Dtype::Bf16),
+    ("`training.narrow_gather = true`", |execution| execution.gathers_narrow = true),
+];
+
+/// The key with which states of Megatron Core fit, alone or both together, and what they then take; nothing where none does. Weights have fewer bits where their
+/// products have.
+fn fewer_bits(problem: &Problem) -> Option<String> {
+    if problem.execution.framework != Framework::MegatronCore {
+        return None;
+    }
+    let taken = |changes: &[Saving]| {
+        let mut easier = problem.clone();
+        changes.iter().for_each(|(_, change)| change(&mut easier.execution));
+        let gib = largest(&easier).as_f64() / hw::GIB;
+        let names: Vec<&str> = changes.iter().map(|(name, _)| *name).collect();
+        (token_capacity(&easier) > 0).then(|| format!("{} would fit with {gib:.1} GiB of states", names.join(" and ")))
+    };
+    let [gradients, weights] = FEWER_BITS;
+    [&[gradients][..], &[weights], &[gradients, weights]].into_iter().find_map(taken)
+}
+
+/// States of the rank that has most of them.
+fn largest(problem: &Problem) -> Bytes {
+    needs(problem).iter().map(|need| need.states.total()).max().unwrap_or_default()
+}
+
 /// Whether the model states leave room for at least one token.
 ///
 /// # Errors
-/// A sentence with the figures, and the smallest ZeRO stage that would fit, if any.
+/// A sentence with the figures, and what would fit, if anything: the smallest ZeRO stage, and states of fewer bits.
 pub fn fits(problem: &Problem) -> Result<(), Refused> {
     if token_capacity(problem) > 0 {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / hw::GIB;
     let zero_stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
-    let advice = zero_stages
-        .into_iter()
-        .filter(|(stage, _)| *stage > problem.layout.zero)
-        .find(|(stage, _)| {
-            let mut easier = problem.clone();
-            easier.layout.zero = *stage;
-            token_capacity(&easier) > 0
-        })
-        .map_or_else(
-            || "more GPUs, larger ones, or a larger `tp` or `pp` are needed".to_owned(),
-            |(_, number)| format!("`zero = {number}` would fit"),
-        );
-    let largest = needs(problem).iter().map(|need| need.states.total()).max().unwrap_or_default();
+    let sharded = zero_stages.into_iter().filter(|(stage, _)| *stage > problem.layout.zero).find(|(stage, _)| {
+        let mut easier = problem.clone();
+        easier.layout.zero = *stage;
+        token_capacity(&easier) > 0
+    });
+    let sharded = sharded.map(|(_, number)| format!("`zero = {number}` would fit"));
+    let found: Vec<String> = sharded.into_iter().chain(fewer_bits(problem)).collect();
+    let none = "more GPUs, larger ones, or a larger `tp` or `pp` are needed".to_owned();
+    let advice = if found.is_empty() { none } else { found.join(", and ") };
     Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of model states per GPU, and `{}` has {:.1} GiB of which {:.1} GiB are reserved; {advice}",
         problem.model.name,
-        gib(largest),
+        gib(largest(problem)),
         problem.cluster.gpu.name,
         gib(problem.cluster.gpu.memory),
         gib(all_outside(problem)),

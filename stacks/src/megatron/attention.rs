@@ -34,6 +34,9 @@ fn of_flags(flags: &mut Flags<'_>) -> Option<&'static str> {
     if implementation.as_ref().is_some_and(|word| word == "local") && !has_flash {
         return Some("--transformer-impl local");
     }
+    if super::deepspeed::is_job(&flags.given) && !has_flash && implementation.is_none() {
+        return Some("no --use-flash-attn of Megatron-DeepSpeed");
+    }
     let is_of_2023 = flags.find(OF_2023).is_some() && implementation.is_none() && backend.is_none();
     (is_of_2023 && !has_flash).then_some("--data-impl: Megatron-LM of 2023 without --use-flash-attn")
 }

@@ -257,10 +257,12 @@ fn divisions(flags: &mut Flags<'_>, shape: &Shape, degrees: &Degrees) {
         let what = format!("`--expert-model-parallel-size {}`, but there are no experts", degrees.ep);
         flags.wrong("expert-model-parallel-size", what, "give `--num-experts`, or leave it out".to_owned());
     }
-    if degrees.cp > 1 && !shape.tokens.is_multiple_of(2 * u64::from(degrees.cp)) {
-        let what =
-            format!("`--seq-length {}` is not a multiple of twice the context degree {}", shape.tokens, degrees.cp);
-        let step = 2 * u64::from(degrees.cp);
+    // DeepSpeed-Ulysses cuts a sequence into one part for each rank.
+    let parts = if flags.is(super::deepspeed::ULYSSES) { 1 } else { 2 };
+    let step = parts * u64::from(degrees.cp);
+    if degrees.cp > 1 && !shape.tokens.is_multiple_of(step) {
+        let times = if parts == 2 { "twice the context degree" } else { "the degree" };
+        let what = format!("`--seq-length {}` is not a multiple of {times} {}", shape.tokens, degrees.cp);
         flags.wrong(
             "seq-length",
             what,

@@ -4,7 +4,6 @@ use engine::memory::stage_parameters;
 
 use super::*;
 use crate::layout::Layout;
-use crate::problem::Execution;
 use crate::workload::Workload;
 
 fn problem(zero: Zero, dp: u32) -> Problem {
@@ -108,4 +107,48 @@ fn sequences_that_go_to_the_emptiest_replica_never_fill_the_bucket_of_a_step() {
         }
         assert!(replicas.iter().all(|held| *held <= usual_bucket(&spread(&lengths, 4, 1), false)), "{lengths:?}");
     }
+}
+
+/// What is said of such a job of Megatron Core on cards that have room for so many bytes.
+fn refusal(dp: u32, room: f64, change: impl Fn(&mut Execution)) -> String {
+    let mut problem = problem(Zero::Off, dp);
+    problem.execution.framework = Framework::MegatronCore;
+    problem.execution.gradient_dtype = Dtype::Fp32;
+    change(&mut problem.execution);
+    problem.cluster.gpu.memory = Bytes::from_f64(room) + all_outside(&problem);
+    fits(&problem).expect_err("no room").to_string()
+}
+
+#[test]
+fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
+    // Parameters of Llama 3.1 8B (its model card), with 2 bytes in bf16, 12 of Adam and its master copy, and 4 or 2 of gradients.
+    const N: f64 = 8_030_261_248.0;
+    let gib = |bytes: f64| format!("{:.1} GiB", bytes / hw::GIB);
+    let gradients = format!("`training.gradient_dtype = \"bf16\"` would fit with {}", gib(16.0 * N));
+    let alone = refusal(1, 17.0 * N, |_| ());
+    assert!(alone.contains(&gib(18.0 * N)) && alone.contains(&gradients) && !alone.contains("zero"), "{alone}");
+    let sharded = refusal(8, 17.0 * N, |_| ());
+    assert!(sharded.contains(&format!("`zero = 1` would fit, and {gradients}")), "{sharded}");
+    // What does not fit is not named.
+    let none = refusal(1, 15.0 * N, |_| ());
+    assert!(none.ends_with("more GPUs, larger ones, or a larger `tp` or `pp` are needed"), "{none}");
+    // Products of 32 layers in 8 bits: queries and output, keys and values, three of the feed-forward. Two copies of each stay on a card of Hopper.
+    const PRODUCTS: f64 = 32.0 * (2.0 * 4096.0 * 4096.0 + 2.0 * 4096.0 * 1024.0 + 3.0 * 4096.0 * 14_336.0);
+    let narrow = |execution: &mut Execution| {
+        execution.formats = Some(engine::formats::Formats::weights(hw::Format::Fp8, Dtype::Bf16));
+        execution.gradient_dtype = Dtype::Bf16;
+    };
+    let before = 16.0 * N + 2.0 * PRODUCTS;
+    let weights = refusal(1, before - PRODUCTS, narrow);
+    assert!(weights.contains(&gib(before)), "{weights}: {}", gib(before));
+    let expected = format!("`training.narrow_gather = true` would fit with {}", gib(before - 2.0 * PRODUCTS));
+    assert!(weights.contains(&expected), "{weights}: {expected}");
+    // Both together, where neither is enough.
+    let wide = |execution: &mut Execution| {
+        narrow(execution);
+        execution.gradient_dtype = Dtype::Fp32;
+    };
+    let both = refusal(1, 16.5 * N, wide);
+    let expected = "`training.gradient_dtype = \"bf16\"` and `training.narrow_gather = true` would fit with";
+    assert!(both.contains(&format!("{expected} {}", gib(16.0 * N))), "{both}");
 }
