@@ -26,7 +26,6 @@ use crate::{Imported, Machine};
 use engine::recompute::Module;
 pub use export::TARGET;
 pub(crate) use model::write as shape;
-pub(crate) use optimizer::HOST_GB_PER_S;
 use parallel::Degrees;
 use train::megatron_core::{self, Graphs};
 use train::problem::{Dropout, Fusion};
@@ -96,7 +95,7 @@ type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + '
 /// A training job of a stack with the flags of Megatron-LM.
 pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
     let (gpus, per_node) = launch::gpus(&launch.launcher);
-    let is_engine = deepspeed::is_job(&launch.flags);
+    let is_deepspeed = deepspeed::is_job(&launch.flags);
     let table = deepspeed::table(&launch.flags);
     let mut flags = Flags::new(launch.flags, table);
     flags.findings = launch.findings;
@@ -112,13 +111,13 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
         parallel::write(&mut flags, &mut out, &degrees, &shape);
         let n_micro_batches = training(&mut flags, &mut out, &degrees, (&shape, machine));
-        if is_engine {
+        if is_deepspeed {
             deepspeed::engine(&mut flags, &mut out, (&shape, machine, n_micro_batches));
         }
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
     // The rules are Megatron-LM's of today.
-    let refusals = if is_engine { Vec::new() } else { rules::combinations(&flags, stack == STACK) };
+    let refusals = if is_deepspeed { Vec::new() } else { rules::combinations(&flags, stack == STACK) };
     rules::refuse(&mut flags, refusals);
     flags.judge();
     Imported { scenario: out.toml(), findings: flags.findings }

@@ -188,6 +188,7 @@ pub(super) fn engine(
     };
     on_host(flags, &mut job, stage);
     pipeline(flags, stage);
+    block_of_pipeline(flags, out);
     // Stage 3 has one way to reduce gradients, and Megatron-LM's own kernels and layers stay out.
     for (section, name) in [("training", "gradient_sync"), ("training", "predicting_layers"), ("training", "unfused")] {
         out.leave_key_out(section, name);
@@ -279,6 +280,19 @@ fn pipeline(flags: &mut Flags<'_>, stage: u64) {
         let at = flags.at(STAGE).or_else(|| flags.at(CONFIG)).or_else(|| flags.at("deepspeed"));
         flags.refuse(Code::WrongFlag, at, what, help);
     }
+}
+
+/// Layers that DeepSpeed's pipeline does not compute again: it counts them by `uniform` alone (`GPTModelPipe` of `gpt_model.py`).
+fn block_of_pipeline(flags: &mut Flags<'_>, out: &mut Document) {
+    const METHOD: &str = "recompute-method";
+    let is_block = flags.find(METHOD).is_some_and(|flag| flag.value() == "block");
+    if !is_block || flags.is(WITHOUT_PIPELINE) || flags.is("checkpoint-activations") {
+        return;
+    }
+    out.word("training", "recompute", "none", "DeepSpeed's pipeline computes nothing again by block");
+    out.leave_key_out("training", "recompute_layers");
+    let help = "give `--recompute-method uniform`, or `--no-pipeline-parallel`";
+    flags.warn(Code::WrongFlag, flags.at(METHOD), "DeepSpeed's pipeline computes nothing again by block", help);
 }
 
 /// What DeepSpeed-Ulysses refuses (`initialize.py`; `ParallelAttention` of `transformer.py`).
@@ -467,6 +481,21 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
         assert_eq!(groups, ["`--ds-sequence-parallel-size 2` does not go with 4 query groups"]);
         let pair = "--ds-sequence-parallel-size 2 --sequence-parallel --tensor-model-parallel-size 2";
         assert_eq!(of(&with(pair)), ["`--ds-sequence-parallel-size 2` does not go with `--sequence-parallel`"]);
+    }
+
+    #[test]
+    fn the_pipeline_of_the_engine_computes_nothing_again_by_block() {
+        let base = SCRIPT.replace("--checkpoint-activations", "").replace("zero_stage=2", "zero_stage=1");
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let recompute = |more: &str, pipeline: &str| {
+            let text = base.replace("--no-pipeline-parallel", pipeline).replace("MORE", more);
+            let found = import(recognise(&text).expect("a known stack"), &text, &machine).scenario;
+            ["full", "none"].into_iter().find(|word| found.contains(&format!("recompute = \"{word}\"")))
+        };
+        let block = "--recompute-granularity full --recompute-method block --recompute-num-layers 2";
+        assert_eq!(recompute(block, "--no-pipeline-parallel"), Some("full"));
+        assert_eq!(recompute(block, ""), Some("none"));
+        assert_eq!(recompute(&block.replace("block", "uniform"), ""), Some("full"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::document::Document;
 use crate::flags::Flags;
+use crate::job::HOST_GB_PER_S;
 
 /// `[optimizer]`.
 pub(super) fn optimizer(flags: &mut Flags<'_>, out: &mut Document) {
@@ -35,9 +36,6 @@ fn muon(flags: &mut Flags<'_>, out: &mut Document) {
         out.word("optimizer", "muon_qkv", "whole", "--muon-no-split-qkv");
     }
 }
-
-/// What a server with 400 GB/s and eight GPUs has; a script does not say it.
-pub(crate) const HOST_GB_PER_S: u32 = 50;
 
 /// States in other formats, which the flag before them turns on.
 fn states(flags: &mut Flags<'_>, out: &mut Document) {
