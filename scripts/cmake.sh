@@ -1,6 +1,10 @@
 #!/bin/sh
 # Cargo calls this in place of cmake (`.cargo/config.toml`): HiGHS is configured with what a first build needs and nothing else.
 # A build folder remembers no path of this checkout, so the checkout may be moved. Without `sh`, set CMAKE=cmake: it works, and takes longer.
+if ! command -v cmake >/dev/null 2>&1; then
+  echo "cmake is missing: scripts/setup.sh installs what a build needs" >&2
+  exit 127
+fi
 case "${1:-}" in
   -* | "") exec cmake "$@" ;;
 esac
