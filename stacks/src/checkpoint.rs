@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use engine::model::{known_names, last_part};
+use engine::formats::Formats;
+use engine::model::{Model, known_names, last_part};
+use hw::Dtype;
 use input::diagnostic::{Code, Finding, nearest};
 
 /// An error about a file that names no model.
@@ -25,4 +27,9 @@ pub(crate) fn unknown(asked: &str, at: Option<Range<usize>>) -> Finding {
     let near = nearest(&last, known_names()).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
     let help = format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");
     Finding::error(Code::UnknownModel, at, what).help(help)
+}
+
+/// Whether the path of a checkpoint says formats of its parts.
+pub(crate) fn is_narrow(model: &Model) -> bool {
+    model.formats != Formats::of(Dtype::Bf16)
 }

@@ -4,9 +4,9 @@ use engine::model::{DraftHead, of_checkpoint};
 use input::diagnostic::Code;
 use serde_json::Value;
 
+use crate::checkpoint::is_narrow;
 use crate::document::Document;
 use crate::flags::Flags;
-use crate::serving::is_narrow;
 
 /// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
 const ACCEPTANCE: f64 = 0.7;

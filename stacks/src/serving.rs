@@ -3,14 +3,12 @@
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
 use engine::Model;
-use engine::formats::Formats;
 use engine::model::{embedded, of_checkpoint, of_name};
-use hw::Dtype;
 use input::diagnostic::Code;
 
 use crate::adapters::Adapters;
 use crate::batching::CHUNKS;
-use crate::checkpoint;
+use crate::checkpoint::{self, is_narrow};
 use crate::document::Document;
 use crate::drafts::Drafts;
 use crate::flags::{Flag, Flags, Table};
@@ -366,11 +364,6 @@ fn says_more(name: &str, of_path: Option<&Model>) -> bool {
         (served, None) => served.is_some(),
         (None, _) => false,
     }
-}
-
-/// Whether the path of a checkpoint says formats of its parts.
-pub(crate) fn is_narrow(model: &Model) -> bool {
-    model.formats != Formats::of(Dtype::Bf16)
 }
 
 /// Whether the path of a checkpoint says more than the model of its shape does: formats, or positions of that release.

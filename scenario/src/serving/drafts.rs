@@ -104,9 +104,10 @@ fn drafter(section: &mut Section<'_>) -> Drafter {
 /// Probability that a draft is accepted: as it is given, or as the mean length of what is accepted says.
 fn acceptance(section: &mut Section<'_>, n_drafts: u32) -> f64 {
     section.alternatives(&["acceptance", "acceptance_length"]);
-    let both = section.place("acceptance").and(section.place("acceptance_length"));
+    let at = section.place("acceptance_length");
+    let both = at.clone().filter(|_| section.place("acceptance").is_some());
     let probability = section.some_number("acceptance", 0.0..=1.0);
-    let length = section.some_number("acceptance_length", 1.0..=f64::from(1 + n_drafts));
+    let length = section.some_number("acceptance_length", 1.0..=f64::from(1 + DRAFTS_MAX));
     if let Some(at) = both {
         section.wrong(Code::ExclusiveKeys, at, "`acceptance` and `acceptance_length` exclude each other");
     }
@@ -115,14 +116,25 @@ fn acceptance(section: &mut Section<'_>, n_drafts: u32) -> f64 {
                     `acceptance_length` may stand for it: the tokens that a verification gives";
         section.missing("acceptance", help);
     }
-    length.map_or(probability.unwrap_or(0.0), |length| acceptance_of(length, n_drafts))
+    let longest = f64::from(1 + n_drafts);
+    if let Some(length) = length.filter(|length| *length > longest && n_drafts > 0) {
+        let what = format!("`acceptance_length` = {length} is more than {n_drafts} drafts and one more token give");
+        section.refuse(Code::OutOfRange, at.flatten(), what, format!("at most {longest}, or more `draft_tokens`"));
+    }
+    length.map_or(probability.unwrap_or(0.0), |length| acceptance_of(length.min(longest), n_drafts))
 }
 
 /// Branches of a tree of drafts, and how much of it is verified; `None` for one draft behind the other, all of them verified.
 fn tree(section: &mut Section<'_>, n_drafts: u32) -> Option<Tree> {
+    let at = section.place("verified_tokens");
     let branches = section.small("draft_branches", Some(1), 1..=u64::from(TREE_MAX));
-    let most = Tree::drafted(n_drafts, branches).min(TREE_MAX);
-    let verified = section.small("verified_tokens", Some(n_drafts + 1), 2..=u64::from(most.max(2)));
+    let verified = section.some_count("verified_tokens", 2..=u64::from(TREE_MAX)).unwrap_or(n_drafts + 1);
+    let most = Tree::drafted(n_drafts, branches);
+    if verified > most {
+        let what = format!("`verified_tokens` = {verified} is more than the {most} of {n_drafts} drafts");
+        let help = format!("at most {most}, or more `draft_tokens` or `draft_branches`");
+        section.refuse(Code::OutOfRange, at.flatten(), what, help);
+    }
     let is_chain = branches == 1 && verified == n_drafts + 1;
     (!is_chain).then_some(Tree { branches, verified })
 }
