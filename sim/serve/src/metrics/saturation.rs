@@ -117,7 +117,7 @@ impl Queue {
 impl Served {
     /// Share of the run that the busiest link between replicas works.
     pub fn link_busy(&self) -> f64 {
-        self.moved.link_ticks.as_f64() / self.records.end_ticks().as_f64().max(1.0)
+        (self.moved.link_ticks.as_f64() / self.records.end_ticks().as_f64().max(1.0)).min(1.0)
     }
 }
 
