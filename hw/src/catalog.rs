@@ -23,6 +23,7 @@ struct Entry {
     generation: String,
     multiprocessors: Option<u32>,
     memory_gib: f64,
+    visible_mib: Option<f64>,
     memory_gb_per_s: f64,
     peak_bf16_tflops: f64,
     peak_fp8_tflops: Option<f64>,
@@ -114,6 +115,7 @@ pub fn gpu(name: &str) -> Option<Gpu> {
     Some(Gpu {
         name: name.to_owned(),
         memory: Bytes::from_gib(entry.memory_gib),
+        visible_memory: entry.visible_mib.map(|mib| Bytes::from_gib(mib / 1024.0)),
         memory_bandwidth: giga(entry.memory_gb_per_s),
         peak_bf16: tera(entry.peak_bf16_tflops),
         peak_fp32: entry.peak_fp32_tflops.map(tera),

@@ -22,8 +22,10 @@ pub struct Price {
 pub struct Gpu {
     /// Catalogue name, for example `h100-sxm`.
     pub name: String,
-    /// Device memory.
+    /// Memory of the board.
     pub memory: Bytes,
+    /// What of it CUDA gives to programs (`cudaMemGetInfo`, `total_memory`), where logs show it.
+    pub visible_memory: Option<Bytes>,
     /// Peak memory bandwidth.
     pub memory_bandwidth: BytesPerSecond,
     /// Dense bf16/fp16 tensor peak.
@@ -63,6 +65,17 @@ pub enum Capability {
 }
 
 impl Gpu {
+    /// Memory that programs see: the driver keeps the rest. Where no log shows it, all of the board.
+    pub fn visible(&self) -> Bytes {
+        self.visible_memory.map_or(self.memory, |seen| seen.min(self.memory))
+    }
+
+    /// Takes a size of memory as it is written: programs see all of it.
+    pub const fn set_memory(&mut self, memory: Bytes) {
+        self.memory = memory;
+        self.visible_memory = None;
+    }
+
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
     /// bf16 peak over eight where it is not known, a stated approximation for the vector and TF32 paths.
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {

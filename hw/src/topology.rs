@@ -211,6 +211,7 @@ mod tests {
             gpu: Gpu {
                 name: "test".to_owned(),
                 memory: Bytes(80_000_000_000),
+                visible_memory: None,
                 memory_bandwidth: BytesPerSecond::new(1e12),
                 peak_bf16: FlopsPerSecond::new(1e14),
                 peak_fp32: None,

@@ -8,7 +8,7 @@ use engine::verdict::Aim;
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 27] = [
+const SHARES: [&str; 28] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -21,6 +21,7 @@ const SHARES: [&str; 27] = [
     "hit_ratio",
     "kv_peak_ratio",
     "launch_wait_ratio",
+    "link_busy_ratio",
     "lost_output_tokens_ratio",
     "offload_hidden_ratio",
     "outside_hull_ratio",

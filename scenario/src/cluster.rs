@@ -83,7 +83,7 @@ impl Tuning {
     /// The machine with what the section says of it.
     pub fn of(&self, mut cluster: Cluster) -> Cluster {
         if self.memory_gib > 0.0 {
-            cluster.gpu.memory = Bytes::from_gib(self.memory_gib);
+            cluster.gpu.set_memory(Bytes::from_gib(self.memory_gib));
         }
         cluster.oversubscription = self.oversubscription;
         cluster.collective_algorithm = self.algorithm;

@@ -392,6 +392,7 @@ impl Serving {
             overlaps_batches: self.engine.experts.overlaps_batches,
             prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
+            expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),
             expert_rows: preset.and_then(|preset| {
@@ -409,8 +410,7 @@ impl Serving {
         }
     }
 
-    /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
-    /// read.
+    /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found before.
     pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
         let (sequences_max, tokens_max) = self.sizes_max(choice, group);
         // A group with more sequences than the engine has tokens gets as many tokens, where they take their own of them.

@@ -19,6 +19,7 @@ use serve::engine_preset::{self, EnginePreset, GraphRule, RESERVED_GIB};
 use serve::engine_reduces;
 use serve::replica::batcher::Cut;
 use serve::replica::{FirstToken, Limits, Role};
+use serve::sampler::Sampler;
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
@@ -371,13 +372,19 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
 
 /// Blocks that a worker's memory holds, and those that a sequence takes besides its tokens'; a request has to fit.
 fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Reason> {
-    let config = setup.config(part);
+    let expert_padding = asked.preset.expert_padding(setup.formats.experts, &asked.gpu);
+    let config = ReplicaConfig { expert_padding, ..setup.config(part) };
     let sizes = asked.preset.sizes_on(&asked.gpu);
     // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
     let sizes = sizes.asked(sizes.tokens_max, graphs(asked, config.tensor_degree).1);
     let reserve = sizes.reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let kept = Bytes::from_gib(RESERVED_GIB);
-    let beside = kept + capacity::activations(&config, u64::from(part.limits.tokens_max));
+    let iteration = (part.limits.tokens_max.into(), part.limits.sequences_max.into());
+    let beside = match asked.preset.sampler {
+        Sampler::Uncounted => kept + capacity::activations(&config, iteration.0),
+        // What an engine measures of itself has all in it.
+        counted => kept.max(capacity::profiled(&config, iteration, counted)),
+    };
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found = capacity::by_rule(&config, rule, [beside, reserve, kept])
         .map_err(|refused| Reason::Memory { what: refused.why })?;

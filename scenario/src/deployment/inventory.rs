@@ -175,7 +175,9 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
     let rate = |value: f64| BytesPerSecond::new(value * 1e9);
     match (hw::catalog::gpu(name), memory, bandwidth, peak, intra) {
         (Some(mut gpu), ..) => {
-            gpu.memory = memory.map_or(gpu.memory, |gb| Bytes::from_f64(gb * 1e9));
+            if let Some(gb) = memory {
+                gpu.set_memory(Bytes::from_f64(gb * 1e9));
+            }
             gpu.memory_bandwidth = bandwidth.map_or(gpu.memory_bandwidth, rate);
             gpu.peak_bf16 = peak.map_or(gpu.peak_bf16, |tera| FlopsPerSecond::new(tera * 1e12));
             gpu.intra_node_bandwidth = intra.map_or(gpu.intra_node_bandwidth, rate);
@@ -184,6 +186,7 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
         (None, Some(memory), Some(bandwidth), Some(peak), Some(intra)) => Some(Gpu {
             name: name.to_owned(),
             memory: Bytes::from_f64(memory * 1e9),
+            visible_memory: None,
             memory_bandwidth: rate(bandwidth),
             peak_bf16: FlopsPerSecond::new(peak * 1e12),
             peak_fp32: None,

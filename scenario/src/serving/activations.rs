@@ -10,27 +10,34 @@ use serve::step_cost::ReplicaConfig;
 const TOKENS_MIN: u32 = 256;
 
 /// What the process takes beside weights, what an engine with a reserve of its own leaves, and what the process alone keeps, as
-/// `capacity::by_rule` takes them; by the tokens of an iteration.
-pub(super) type OfProcess<'a> = &'a dyn Fn(u32) -> [Bytes; 3];
+/// `capacity::by_rule` takes them; by the tokens and sequences of an iteration.
+pub(super) type OfProcess<'a> = &'a dyn Fn((u32, u32)) -> [Bytes; 3];
 
-/// A refusal for want of memory. Where fewer tokens of an iteration would fit, or its activations are more than what the process keeps, that is said too.
+/// A refusal for want of memory. Where fewer tokens or sequences of an iteration would fit, or it takes more than what the process keeps, that is said too.
 pub(super) fn told(
     refused: Refused,
     (deployment, rule): (&ReplicaConfig<'_>, MemoryRule),
     of_process: OfProcess<'_>,
-    tokens_max: u32,
+    (tokens_max, sequences_max): (u32, u32),
 ) -> Refused {
-    let fits = |tokens: &u32| capacity::by_rule(deployment, rule, of_process(*tokens)).is_ok();
-    let fewer = std::iter::successors(Some(tokens_max / 2), |tokens| Some(tokens / 2));
-    let fitting = fewer.take_while(|tokens| *tokens >= TOKENS_MIN).find(fits);
-    // A share of the device that is given holds activations within what it leaves.
+    // Rows of logits may be more than what the layers take.
+    let of_layers = capacity::activations(deployment, tokens_max.into());
+    let [all, one] = [sequences_max, 1].map(|n| of_process((tokens_max, n))[0]);
+    let of_sampler = all > one && all > of_layers;
+    let (key, most, least) =
+        if of_sampler { ("max_sequences", sequences_max, 1) } else { ("max_tokens", tokens_max, TOKENS_MIN) };
+    let with = |n: u32| if of_sampler { (tokens_max, n) } else { (n, sequences_max) };
+    let fits = |n: &u32| capacity::by_rule(deployment, rule, of_process(with(*n))).is_ok();
+    let fewer = std::iter::successors(Some(most / 2), |n| Some(n / 2));
+    let fitting = fewer.take_while(|n| *n >= least).find(fits);
+    let [beside, reserve, kept] = of_process((tokens_max, sequences_max));
+    // A share of what is free holds activations within what it leaves.
     let beside = match rule {
-        MemoryRule::OfDevice(_) | MemoryRule::OfFree(_) => of_process(tokens_max)[0],
-        MemoryRule::Reserve => of_process(tokens_max)[1],
+        MemoryRule::OfDevice(_) | MemoryRule::OfFree(_) => beside,
+        MemoryRule::Reserve => reserve,
         MemoryRule::Static(_) => Bytes(0),
     };
-    let is_most = beside > of_process(tokens_max)[2];
-    if fitting.is_none() && !is_most {
+    if fitting.is_none() && beside <= kept {
         return refused;
     }
     let why = &refused.why;
@@ -38,8 +45,9 @@ pub(super) fn told(
     let gib = beside.as_f64() / hw::GIB;
     let own = match rule {
         MemoryRule::Reserve => format!("the engine's reserve beside `max_tokens` = {tokens_max} is {gib:.1} GiB"),
-        _ => format!("activations of `max_tokens` = {tokens_max} take {gib:.1} GiB of what is reserved"),
+        _ if of_sampler => format!("logits of `{key}` = {most} and their sampler take {gib:.1} GiB of what is reserved"),
+        _ => format!("activations of `{key}` = {most} take {gib:.1} GiB of what is reserved"),
     };
-    let advice = fitting.map_or_else(String::new, |tokens| format!(": `max_tokens = {tokens}` would fit"));
+    let advice = fitting.map_or_else(String::new, |n| format!(": `{key} = {n}` would fit"));
     Refused::out_of_memory(format!("{why}; {own}{advice}"))
 }

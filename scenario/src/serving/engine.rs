@@ -18,6 +18,7 @@ use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::memory_rule::MemoryRule;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
+use serve::sampler::Sampler;
 
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
@@ -423,19 +424,21 @@ pub struct Memory {
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, Refused> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
-    let (degree, sizes) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
-    let (_, chunk) = serving.sizes_max(choice, group);
+    let (degree, own) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
+    let (sequences, chunk) = serving.sizes_max(choice, group);
     let kept = kept_of(serving, group);
-    let of_process = |chunk: u32| {
+    let sampler = engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
+    let of_process = |(chunk, sequences): (u32, u32)| {
         let reserve = |sizes: Sizes| {
             let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
-        let activations = capacity::activations(&deployment, u64::from(chunk));
-        [Bytes(activations.0.max(kept.0)), sizes.map_or(Bytes(0), reserve), kept]
+        let activations = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
+        [Bytes(activations.0.max(kept.0)), own.map_or(Bytes(0), reserve), kept]
     };
-    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(chunk))
-        .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, chunk))?;
+    let sizes = (chunk, sequences);
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes))
+        .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, sizes))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let host_link = deployment.host_link();
@@ -443,7 +446,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
-    let rest = Bytes(gpu.memory.0.saturating_sub(capacity.weights.0 + kept_of(serving, group).0));
+    let rest = Bytes(gpu.visible().0.saturating_sub(capacity.weights.0 + kept_of(serving, group).0));
     let kv_blocks_max = Capacity { kv: rest, ..capacity }.blocks(block_tokens);
     let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
         // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.

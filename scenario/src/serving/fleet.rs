@@ -408,7 +408,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
         }
     };
     if read.memory_gib > 0.0 {
-        cluster.gpu.memory = Bytes::from_gib(read.memory_gib);
+        cluster.gpu.set_memory(Bytes::from_gib(read.memory_gib));
     }
     Some(cluster)
 }

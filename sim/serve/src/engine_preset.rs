@@ -18,6 +18,7 @@ use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
 use crate::memory_rule::MemoryRule;
 use crate::replica::{CapacityPolicy, PromptRank};
+use crate::sampler::Sampler;
 use crate::step_cost::census::{self, Census};
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
@@ -75,6 +76,8 @@ pub struct EnginePreset {
     pub shared_beside: u32,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
+    /// The sampler that it counts before it takes memory for keys and values.
+    pub sampler: Sampler,
     /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
     pub prompt_exchange: PromptExchange,
     /// Which rank of data-parallel attention computes a prompt for another worker.
@@ -266,6 +269,7 @@ const VLLM: EnginePreset = EnginePreset {
     reduces: Reduces::OnRequest,
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
+    sampler: Sampler::Sorting,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -299,6 +303,7 @@ const SGLANG: EnginePreset = EnginePreset {
     reduces: Reduces::Few,
     shared_beside: 0,
     memory: MemoryRule::Reserve,
+    sampler: Sampler::Uncounted,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -333,6 +338,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     reduces: Reduces::Own,
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
+    sampler: Sampler::Uncounted,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     capacity_policy: CapacityPolicy::GuaranteedNoEvict,
@@ -361,13 +367,15 @@ pub static PRESETS: [EnginePreset; 10] = [
     EnginePreset {
         since: Version(0, 19, 0),
         reduces: Reduces::Dense,
+        sampler: Sampler::Masking,
         source: "as 0.17, and all-reduces with norms on B300 too (#37755, #37756)",
         ..VLLM_ASYNC
     },
     EnginePreset {
         since: Version(0, 17, 0),
         reduces: Reduces::FirstOfBlackwell,
-        source: "as 0.14, and norms inside of all-reduces of dense models by default (#34299)",
+        sampler: Sampler::Masking,
+        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), and a kernel for top-k and top-p (#33538)",
         ..VLLM_ASYNC
     },
     VLLM_ASYNC,

@@ -142,6 +142,8 @@ pub struct Moved {
     pub ticks: Tick,
     /// Ticks from the end of the prompt to the reservation of blocks, together.
     pub waiting_ticks: Tick,
+    /// Ticks that the busiest link or port takes for what it carried.
+    pub link_ticks: Tick,
 }
 
 /// What became of replicas while time ran.

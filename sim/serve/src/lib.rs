@@ -36,6 +36,7 @@ pub mod records;
 pub mod replica;
 pub mod request;
 pub mod router;
+pub mod sampler;
 pub mod sessions;
 pub mod speculation;
 pub mod step_cost;

@@ -78,13 +78,22 @@ pub struct Transfers {
     pending: BinaryHeap<Reverse<Pending>>,
     now: Tick,
     n_started: u64,
+    /// Bytes that every link has carried.
+    carried: Vec<f64>,
 }
 
 impl Transfers {
     /// Nothing is on its way over links of so many bytes per second.
     pub fn new(capacity: Vec<f64>) -> Self {
         assert!(capacity.iter().all(|rate| rate.is_finite() && *rate > 0.0), "a link has a positive bandwidth");
-        Self { capacity, ..Self::default() }
+        let carried = vec![0.0; capacity.len()];
+        Self { capacity, carried, ..Self::default() }
+    }
+
+    /// Time that the busiest link takes for what it has carried so far.
+    pub fn busiest(&self) -> Tick {
+        let seconds = self.carried.iter().zip(&self.capacity).map(|(bytes, rate)| bytes / rate);
+        Tick::from_f64(seconds.fold(0.0, f64::max) * Tick::PER_SECOND)
     }
 
     /// The same where some links carry one transfer after another, as the stream of one pair of communicators does.
@@ -143,7 +152,11 @@ impl Transfers {
     fn settle(&mut self, now: Tick) {
         let ticks = (now - self.now).as_f64();
         for flowing in &mut self.flowing {
-            flowing.left = (flowing.left - flowing.rate * ticks).max(0.0);
+            let bytes = (flowing.rate * ticks).min(flowing.left);
+            flowing.left -= bytes;
+            for link in &flowing.links {
+                self.carried[*link] += bytes;
+            }
         }
         self.now = now;
     }
@@ -254,6 +267,24 @@ mod tests {
         assert_eq!(network.advance(at(0.1)), [0]);
         assert_eq!(network.next(), Some(at(0.2)));
         assert_eq!(network.advance(at(0.2)), [1]);
+    }
+
+    #[test]
+    fn the_busiest_link_is_the_one_that_takes_longest_for_what_it_carried() {
+        // 200 KB over 1 MB/s, of which 100 KB over 10 MB/s too, and 300 KB over 3 MB/s: 200, 10 and 100 ms. A pause between them is no work.
+        let mut network = Transfers::new(vec![1e6, 10e6, 3e6]);
+        let transfer = |name, bytes, links: &[usize]| Transfer { name, delay: Tick::ZERO, bytes, links: links.to_vec() };
+        network.start(transfer(0, 1e5, &[0, 1]), Tick::ZERO);
+        network.start(transfer(1, 3e5, &[2]), Tick::ZERO);
+        while let Some(next) = network.next() {
+            network.advance(next);
+        }
+        network.start(transfer(2, 1e5, &[0]), at(5.0));
+        while let Some(next) = network.next() {
+            network.advance(next);
+        }
+        assert!((network.busiest().to_seconds() / 0.2 - 1.0).abs() < 1e-6, "{} s", network.busiest().to_seconds());
+        assert_eq!(Transfers::new(Vec::new()).busiest(), Tick::ZERO);
     }
 
     #[test]

@@ -11,6 +11,7 @@ fn gpu(name: &str, memory_gb: f64, gb_per_s: f64, tflops: f64) -> Gpu {
     Gpu {
         name: name.to_owned(),
         memory: Bytes::from_f64(memory_gb * 1e9),
+        visible_memory: None,
         memory_bandwidth: BytesPerSecond::new(gb_per_s * 1e9),
         peak_bf16: FlopsPerSecond::new(tflops * 1e12),
         peak_fp32: None,

@@ -14,6 +14,7 @@ fn cluster(n_gpus: u32) -> Cluster {
     let gpu = Gpu {
         name: "test".to_owned(),
         memory: Bytes(1000),
+        visible_memory: None,
         memory_bandwidth: BytesPerSecond::new(1e12),
         peak_bf16: FlopsPerSecond::new(1e14),
         peak_fp32: None,

@@ -21,7 +21,7 @@ use stations::Stations;
 use super::ends::{Ends, IDLE};
 use super::scaler::Scaler;
 use super::start::OnTheWay;
-use super::{Fleet, Keeps, Served};
+use super::{Fleet, Keeps, Moved, Served};
 use crate::kv::remote::Store;
 use crate::records::Records;
 use crate::replica::batcher::Batcher;
@@ -334,7 +334,7 @@ impl<'a, 'r> Run<'a, 'r> {
             n_refused: self.records.n_refused(),
             n_unserved,
             records: self.records,
-            moved: self.split.moved,
+            moved: Moved { link_ticks: self.split.transfers.busiest(), ..self.split.moved },
             changes: self.control.changes,
             loaned: self.lending.loaned,
             token_gaps,

@@ -49,6 +49,19 @@ pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
     figures
 }
 
+/// Tokens whose keys and values a replica of a group has room for; vLLM prints them as "GPU KV cache size".
+fn kv_tokens(group: &Group) -> f64 {
+    let limits = &group.engine.limits;
+    f64::from(limits.kv_blocks) * f64::from(limits.block_tokens)
+}
+
+/// Requests of the longest context that a replica has room for at once; vLLM prints them as "Maximum concurrency".
+fn requests_max(group: &Group) -> f64 {
+    let limits = &group.engine.limits;
+    let of_request = limits.context_max.div_ceil(limits.block_tokens.max(1)).saturating_add(limits.blocks_per_sequence);
+    f64::from(limits.kv_blocks) / f64::from(of_request.max(1))
+}
+
 /// Adds costs and figures of groups to those of the requests, which hold `output_tokens_per_s`.
 pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let figures = groups(fleet, served);
@@ -71,9 +84,12 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
             of_group("busy_ratio", figures.busy_ns / figures.paid_ns);
             of_group("share_ratio", hw::real(figures.n_ended) / hw::real(n_ended));
             of_group("kv_peak_ratio", figures.kv_peak_ratio);
+            of_group("kv_tokens", kv_tokens(group));
             of_group("replica_hours", figures.paid_ns / NS_PER_HOUR);
         }
     }
+    insert("kv_tokens".to_owned(), fleet.groups.iter().map(kv_tokens).fold(f64::INFINITY, f64::min));
+    insert("kv_requests_max".to_owned(), fleet.groups.iter().map(requests_max).fold(f64::INFINITY, f64::min));
     if fleet.groups.iter().any(|group| group.engine.table.chunking().is_some()) {
         insert("n_chunks".to_owned(), hw::real(served.counts.iter().map(|counts| counts.n_chunks).sum()));
     }
@@ -82,6 +98,7 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
         let mean = |ticks: Tick| hw::real(ticks.as_ns()) / 1e9 / hw::real(moved.n);
         insert("transfer_s".to_owned(), mean(moved.ticks));
         insert("transfer_wait_s".to_owned(), mean(moved.waiting_ticks));
+        insert("link_busy_ratio".to_owned(), served.link_busy());
     }
     if fleet.is_dynamic() {
         let changes = &served.changes;

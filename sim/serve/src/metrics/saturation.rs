@@ -53,12 +53,16 @@ impl RateSetBy {
 /// What is seen of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queue {
-    /// Share of the paid time that the busiest group works.
+    /// Share of the paid time that the busiest group works, or of the time that the busiest link between replicas does.
     pub busy: f64,
     /// Requests that wait for their first iteration halfway through the arrivals, and with the last arrival.
     pub waiting: [u64; 2],
     /// Mean wait over mean iteration.
     pub wait_steps: f64,
+    /// Mean wait, seconds.
+    pub wait_s: f64,
+    /// From the first arrival to the last, seconds.
+    pub arrivals_s: f64,
     /// Arrivals in the second half.
     pub n_later: u64,
 }
@@ -82,11 +86,18 @@ impl Queue {
         let step_s = busy_s / hw::real(n_steps);
         let mean_s = waits.iter().sum::<f64>() / hw::real(waits.len() as u64);
         Some(Self {
-            busy: busiest(served),
+            busy: busiest(served).max(served.link_busy()),
             waiting: [middle, last].map(|at| waiting((requests, served), &starts, at)),
             wait_steps: mean_s / step_s,
+            wait_s: mean_s,
+            arrivals_s: (last - first).to_seconds().get(),
             n_later: requests.list.iter().filter(|request| request.arrival > middle).count() as u64,
         })
+    }
+
+    /// Whether requests wait for longer than all of them take to come. Then the queue is not seen to grow: who came is on the way to it still.
+    pub fn is_crowd(&self) -> bool {
+        self.wait_s > self.arrivals_s
     }
 
     /// What it says.
@@ -95,11 +106,18 @@ impl Queue {
         let least = GROWTH_DEVIATIONS * hw::real(self.n_later).sqrt();
         if self.busy < BUSY || self.wait_steps < WAIT_STEPS {
             Saturation::Below
-        } else if end - middle > least && end > GROWTH * middle {
+        } else if self.is_crowd() || (end - middle > least && end > GROWTH * middle) {
             Saturation::Beyond
         } else {
             Saturation::Near
         }
+    }
+}
+
+impl Served {
+    /// Share of the run that the busiest link between replicas works.
+    pub fn link_busy(&self) -> f64 {
+        (self.moved.link_ticks.as_f64() / self.records.end_ticks().as_f64().max(1.0)).min(1.0)
     }
 }
 
@@ -179,6 +197,15 @@ mod tests {
         }
         // Nine and a half at 95 %: a draw scatters by a third, ten of them by a tenth.
         assert!((waits / 9.5 - 1.0).abs() < 0.3, "{waits} iterations");
+    }
+
+    #[test]
+    fn requests_that_come_within_a_moment_are_more_than_the_server_takes() {
+        // 2,000 within 20 ns, and one takes 10 ms: the mean wait is 10 s.
+        let found = queue(1e9, 2000, 3);
+        assert!(found.is_crowd() && (found.wait_s / 10.0 - 1.0).abs() < 0.05, "{found:?}");
+        assert_eq!(found.saturation(), Saturation::Beyond);
+        assert!(!queue(0.95, 2000, 3).is_crowd());
     }
 
     #[test]

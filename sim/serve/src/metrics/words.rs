@@ -50,6 +50,11 @@ fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
              little of waits{advice}",
             queue.wait_steps
         )),
+        Saturation::Beyond if queue.is_crowd() => Some(format!(
+            "requests come faster than they are served ({busy:.0} % busy; they wait {:.3} s on average, and all come within {:.3} s): latencies grow \
+             with the length of the trace",
+            queue.wait_s, queue.arrivals_s
+        )),
         Saturation::Beyond => Some(format!(
             "requests come faster than they are served ({busy:.0} % busy; {middle} wait halfway, {end} at the last arrival): latencies grow \
              with the length of the trace"
@@ -63,6 +68,15 @@ fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
     Some(format!(
         "frontends are busy {busy:.0} % of the time, so tokens wait for them and not for GPUs: `engine.stream_interval` and \
          `engine.api_servers` take work off them"
+    ))
+}
+
+/// What a link that is busy nearly all the time says of the figures.
+fn of_links(values: &BTreeMap<String, f64>) -> Option<String> {
+    let busy = values.get("link_busy_ratio").filter(|busy| **busy >= BUSY)? * 100.0;
+    Some(format!(
+        "a link or port between replicas is busy {busy:.0} % of the time, so requests wait for keys and values on their way and not for GPUs: \
+         `fleet.link` and `port_gb_per_s` say how fast they are"
     ))
 }
 
@@ -108,16 +122,49 @@ pub fn of(
         );
     }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
+    limits.extend(of_links(values));
     limits.extend(of_frontend(values));
     limits.extend(of_launches(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
-    format!(
-        "{}, busy {:.0} % of the time, blocks at most {:.0} % in use{limits}",
-        replicas(fleet, router),
-        value("busy_ratio") * 100.0,
-        value("kv_peak_ratio") * 100.0
-    )
+    let (served, busy) = (replicas(fleet, router), value("busy_ratio") * 100.0);
+    let (room, used) = (room(fleet, value("kv_tokens")), value("kv_peak_ratio") * 100.0);
+    format!("{served}, busy {busy:.0} % of the time, {room}, at most {used:.0} % in use{limits}")
+}
+
+/// Blocks of a fleet in words: what a replica has room for.
+fn room(fleet: &Fleet, tokens: f64) -> String {
+    let least = if fleet.groups.len() > 1 { "at least " } else { "" };
+    let each = if fleet.groups.iter().map(|group| group.n_replicas).sum::<u32>() > 1 { " in each" } else { "" };
+    format!("blocks for {least}{} tokens{each}", in_thousands(hw::whole(tokens)))
+}
+
+/// A count with a comma before every three digits.
+fn in_thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let commas = |(at, digit): (usize, char)| {
+        let is_third = at > 0 && (digits.len() - at).is_multiple_of(3);
+        is_third.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(commas).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_a_comma_before_every_three_digits() {
+        let written = [0, 999, 1000, 41_408, 1_234_567].map(in_thousands);
+        assert_eq!(written, ["0", "999", "1,000", "41,408", "1,234,567"]);
+    }
+
+    #[test]
+    fn a_link_that_works_nearly_all_the_time_is_named() {
+        let of = |busy: f64| of_links(&BTreeMap::from([("link_busy_ratio".to_owned(), busy)]));
+        assert!(of(0.97).is_some_and(|words| words.contains("busy 97 %") && words.contains("`fleet.link`")));
+        assert_eq!((of(0.5), of_links(&BTreeMap::new())), (None, None));
+    }
 }

@@ -88,6 +88,8 @@ pub struct ReplicaConfig<'a> {
     pub prompt_graph_tokens: u32,
     /// Rows to which the kernel of block-scaled experts fills up every expert, visited or not, where it does.
     pub expert_rows: Option<u64>,
+    /// Multiples to which an engine's kernel of experts fills up the model's width and an expert's on a GPU, where it does.
+    pub expert_padding: Option<[u64; 2]>,
     /// Which variant of the kernel of experts runs.
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
@@ -155,6 +157,7 @@ impl<'a> ReplicaConfig<'a> {
             graph_max: u32::MAX,
             prompt_graph_tokens: 0,
             expert_rows: None,
+            expert_padding: None,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
             census: census::NONE,
