@@ -45,7 +45,9 @@ pub(super) fn told(
     let gib = beside.as_f64() / hw::GIB;
     let own = match rule {
         MemoryRule::Reserve => format!("the engine's reserve beside `max_tokens` = {tokens_max} is {gib:.1} GiB"),
-        _ if of_sampler => format!("logits of `{key}` = {most} and their sampler take {gib:.1} GiB of what is reserved"),
+        _ if of_sampler => {
+            format!("logits of `{key}` = {most} and their sampler take {gib:.1} GiB of what is reserved")
+        }
         _ => format!("activations of `{key}` = {most} take {gib:.1} GiB of what is reserved"),
     };
     let advice = fitting.map_or_else(String::new, |n| format!(": `{key} = {n}` would fit"));

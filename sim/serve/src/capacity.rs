@@ -219,7 +219,8 @@ fn of_free_before(deployment: &ReplicaConfig<'_>, share: f64, kept: Bytes) -> Re
     let gpu = &deployment.cluster.gpu;
     let free = Bytes(gpu.visible().0.saturating_sub(kept.0));
     let gib = free.as_f64() / hw::GIB;
-    let of_what = format!("{:.0} % of the {gib:.1} GiB of `{}` that are free before it is loaded are", share * 100.0, gpu.name);
+    let of_what =
+        format!("{:.0} % of the {gib:.1} GiB of `{}` that are free before it is loaded are", share * 100.0, gpu.name);
     within(deployment, hw::whole(free.as_f64() * share), &of_what)
 }
 
@@ -333,7 +334,10 @@ mod tests {
             ("qwen3-32b", 2, 5.64),
         ] {
             let found = beside(name, tensor_degree, (8192, 1024), Sampler::Sorting);
-            assert!((found / measured - 1.0).abs() < 0.02, "{name} on {tensor_degree}: {found} GiB, measured {measured}");
+            assert!(
+                (found / measured - 1.0).abs() < 0.02,
+                "{name} on {tensor_degree}: {found} GiB, measured {measured}"
+            );
         }
         // vllm-project/vllm#33538: the sort of 256 rows of 131,072 takes 1.25 GiB with a copy of 32 bits in place of one of 16.
         let sorted = Sampler::Sorting.bytes(256, 131_072, 132) + 2 * 256 * 131_072;

@@ -273,7 +273,8 @@ mod tests {
     fn the_busiest_link_is_the_one_that_takes_longest_for_what_it_carried() {
         // 200 KB over 1 MB/s, of which 100 KB over 10 MB/s too, and 300 KB over 3 MB/s: 200, 10 and 100 ms. A pause between them is no work.
         let mut network = Transfers::new(vec![1e6, 10e6, 3e6]);
-        let transfer = |name, bytes, links: &[usize]| Transfer { name, delay: Tick::ZERO, bytes, links: links.to_vec() };
+        let transfer =
+            |name, bytes, links: &[usize]| Transfer { name, delay: Tick::ZERO, bytes, links: links.to_vec() };
         network.start(transfer(0, 1e5, &[0, 1]), Tick::ZERO);
         network.start(transfer(1, 3e5, &[2]), Tick::ZERO);
         while let Some(next) = network.next() {
