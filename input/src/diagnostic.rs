@@ -59,6 +59,21 @@ impl Finding {
     }
 }
 
+/// Errors among findings.
+pub fn n_errors(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+}
+
+/// Why something could not be read: never without an error, for a reader that says nothing is a defect.
+pub fn reasons(mut findings: Vec<Finding>) -> Vec<Finding> {
+    if n_errors(&findings) == 0 {
+        let what = "a defect of skrull-sim: this cannot be read, and no reader says why";
+        let help = "what was changed last is the likely cause; please report it with the file and the command";
+        findings.push(Finding::error(Code::NoScenario, None, what).help(help));
+    }
+    findings
+}
+
 /// A source of scenario text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {

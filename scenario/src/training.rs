@@ -238,8 +238,10 @@ pub fn of_sequences(
     let overlap = training::overlap(reader.section("overlap"));
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
+    let are_answers = sequences.is_some();
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
-    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
+    let of = if are_answers { "they are the updates by one batch" } else { "`training.steps` says how many there are" };
+    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of));
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);

@@ -244,7 +244,7 @@ impl Step {
     pub fn idle_ratio(&self) -> f64 {
         let (step_s, parts) = (self.expected_s(), &self.parts[1]);
         let generates = (self.generated.seconds * (1.0 - self.generated.idle_ratio)).min(step_s);
-        let trains = (parts.trainer() - parts.rewards).min(step_s);
+        let trains = parts.trainer().min(step_s);
         match self.placement {
             Placement::Colocated => (self.generated.seconds * self.generated.idle_ratio + parts.rewards) / step_s,
             Placement::Split => {

@@ -552,6 +552,29 @@ mod tests {
     }
 
     #[test]
+    fn nodes_that_fail_at_one_moment_each_need_another() {
+        let base = LongRun { span_s: 48.0 * HOUR, repair_s: 24.0 * HOUR, ..run(Failures::Trace { at_s: Vec::new() }) };
+        let spent = |spares, at_h: [f64; 3]| {
+            let mut strikes = at_h.map(hours).into_iter();
+            let run = LongRun { spares, ..base.clone() };
+            run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None)
+        };
+        // One restart of 200 s and a reading of 100 for the whole rack, and a day of repair where spares are missing.
+        for (spares, waiting_h) in [(1, 24.0), (2, 24.0), (3, 0.0)] {
+            let rack = spent(spares, [1.0, 1.0, 1.0]);
+            assert_eq!((rack.failures, rack.waiting_s, rack.restart_s), (3.0, waiting_h * HOUR, 300.0), "{spares}");
+            assert!((total(&rack) - base.span_s).abs() < 1e-6, "{rack:?}");
+            // A minute apart they interrupt one another's restarts, and wait as long.
+            let apart = spent(spares, [1.0, 1.0 + 1.0 / 60.0, 1.0 + 2.0 / 60.0]);
+            assert!((apart.useful_s - rack.useful_s).abs() < 300.0, "{apart:?} and {rack:?}");
+        }
+        // What fails within the wait for a node costs nothing more, and what fails in the moment in which it begins does.
+        assert_eq!(spent(0, [1.0, 1.0, 2.0]).failures, 2.0);
+        // Two spares that are used up are not there for a failure an hour later.
+        assert_eq!(spent(2, [1.0, 1.0, 2.0]).waiting_s, 23.0 * HOUR);
+    }
+
+    #[test]
     fn a_checkpoint_holds_what_the_optimizer_keeps() {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let model = engine::model::embedded("llama-3-8b").expect("embedded");
