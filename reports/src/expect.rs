@@ -53,7 +53,7 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
         Holds::Order(policies) => {
             let gains: Vec<Option<f64>> = policies.iter().map(|p| result.speedup_ratio.get(p).copied()).collect();
             let rising = gains.windows(2).all(|pair| matches!(pair, [Some(less), Some(more)] if less < more));
-            (!rising).then(|| format!("`order`: expected rising gains over {policies:?}, gains are {gains:?}"))
+            (!rising).then(|| format!("`order`: expected rising gains, found {}", gains_of(policies, &gains)))
         }
         Holds::Status(status) => {
             let policy = key.strip_prefix("status.").unwrap_or(key);
@@ -73,6 +73,13 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
             }
         }
     }
+}
+
+/// Policies with their gains, in words.
+fn gains_of(policies: &[String], gains: &[Option<f64>]) -> String {
+    let gain = |gain: &Option<f64>| gain.map_or_else(|| "no gain".to_owned(), |gain| format!("{}×", significant(gain)));
+    let pairs = policies.iter().zip(gains).map(|(policy, found)| format!("`{policy}` {}", gain(found)));
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
 /// A metric, or a figure that a planner gave with its plan.

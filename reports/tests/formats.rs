@@ -289,7 +289,7 @@ fn an_empty_step_draws_nothing_and_breaks_nothing() {
     let picture = picture("nothing", &empty, &[]);
     assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_areas(&picture), "");
     let run = RunResult { results: vec![PolicyResult::default()], ..RunResult::default() };
-    assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario could run."));
+    assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario has a result."));
     assert!(table::render(&RunResult::default()).contains("policy"));
 }
 

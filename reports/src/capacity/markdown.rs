@@ -23,7 +23,7 @@ pub fn render(capacity: &Capacity) -> String {
             headroom
                 .loads
                 .iter()
-                .map(|load| vec![format!("{:.3}", load.factor), crate::quantity::percent(load.attainment_ratio)]),
+                .map(|load| vec![format!("{:.3}", load.factor), crate::quantity::share(load.attainment_ratio, capacity.target_ratio)]),
         );
         table(&mut out, &rows);
     }
