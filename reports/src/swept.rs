@@ -296,7 +296,7 @@ mod tests {
                 point: "x=1".to_owned(),
                 policy: "p".to_owned(),
                 figures: vec![1.0, 2.0],
-                also: ["x=2", "x=4", "x=8"].map(str::to_owned).to_vec(),
+                also: vec![],
             }],
             figures: vec![vec![1.0, 2.0], vec![2.0, 1.0]],
             effects: vec![("x".to_owned(), "cost_usd".to_owned(), 1.0, "1".to_owned(), 1.0)],
@@ -315,5 +315,21 @@ mod tests {
             "{}",
             text(&swept, Ink::Plain)
         );
+    }
+
+    #[test]
+    fn points_with_the_same_figures_stand_in_one_row() {
+        let also = ["x=2", "x=4", "x=8"].map(str::to_owned).to_vec();
+        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0], also };
+        let swept = Swept {
+            objectives: vec![("cost_usd".to_owned(), false)],
+            front: vec![best],
+            figures: vec![vec![1.0]; 5],
+            ..Swept::default()
+        };
+        let text = text(&swept, Ink::Plain);
+        for words in ["x=2; x=4; 1 more", "Of 5 points with a policy no other one beats 4 in"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 }
