@@ -342,7 +342,7 @@ fn the_page_has_a_section_and_the_pictures_for_each_policy() {
     assert_eq!(page.matches("<figcaption>").count(), 5);
     assert_eq!(page.matches("role=\"img\" aria-label=").count(), 5);
     assert!(
-        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.369 s) per step, 1.40× deepspeed.")
+        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.375 s) per step, 1.40× deepspeed.")
     );
     assert!(page.contains("12.5 % of the busy time lies outside what was measured (attention: document length)."));
 }
