@@ -235,4 +235,13 @@ mod tests {
         assert_eq!(nearest("max_tokns", ["max_tokens", "max_context"]), Some("max_tokens"));
         assert_eq!(nearest("llama-3.1-80b", ["llama-3.1-8b", "llama-3.1-405b"]), Some("llama-3.1-8b"));
     }
+
+    #[test]
+    fn what_cannot_be_read_is_never_refused_without_a_word() {
+        let warning = Finding::warning(Code::NoEffect, None, "changes nothing");
+        let found = reasons(vec![warning.clone()]);
+        assert!(found[0] == warning && found[1].what.contains("a defect of skrull-sim"), "{found:?}");
+        let said = vec![Finding::error(Code::WrongType, None, "wrong")];
+        assert_eq!(reasons(said.clone()), said);
+    }
 }

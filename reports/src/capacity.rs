@@ -60,7 +60,11 @@ impl Capacity {
         let Some(chosen) = self.chosen.and_then(|index| self.points.get(index)) else {
             let best = self.points.iter().max_by(|a, b| a.attainment_ratio.total_cmp(&b.attainment_ratio));
             let best = best.map_or_else(String::new, |best| {
-                format!("; {} comes closest with {}", plain(&best.name), share(best.attainment_ratio, self.target_ratio))
+                format!(
+                    "; {} comes closest with {}",
+                    plain(&best.name),
+                    share(best.attainment_ratio, self.target_ratio)
+                )
             });
             let none = format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits);
             return [none].into_iter().chain(self.stopped()).collect();
@@ -234,7 +238,9 @@ mod tests {
         // A fleet that just misses the target does not read as one that meets it.
         let mut near = example();
         near.points[0].attainment_ratio = 0.989_56;
-        assert!(text(&near).contains("98.96 %") && markdown(&near).contains("98.96 %") && html(&near).contains("98.96 %"));
+        assert!(
+            text(&near).contains("98.96 %") && markdown(&near).contains("98.96 %") && html(&near).contains("98.96 %")
+        );
         let nothing = Capacity { chosen: None, ..example() };
         assert!(nothing.lead()[0].contains("No fleet") && nothing.lead()[0].contains("2 x <gpu> comes closest"));
         let stopped = Capacity { is_complete: false, ..example() };

@@ -75,7 +75,8 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
 pub(crate) fn share(ratio: f64, target: f64) -> String {
     let shown = |digits: usize| format!("{:.digits$}", ratio * 100.0);
     let is_told = |text: &String| {
-        text.parse::<f64>().is_ok_and(|shown| (shown + ALIKE >= target * 100.0) == (ratio * 100.0 + ALIKE >= target * 100.0))
+        text.parse::<f64>()
+            .is_ok_and(|shown| (shown + ALIKE >= target * 100.0) == (ratio * 100.0 + ALIKE >= target * 100.0))
     };
     match (1..=SHARE_DIGITS).map(shown).find(is_told) {
         Some(text) if ratio.is_finite() && target.is_finite() && text != "-0.0" => format!("{text} %"),

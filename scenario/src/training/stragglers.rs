@@ -12,6 +12,11 @@ const RATE_MAX: f64 = 1000.0;
 /// Steps count no further: numbers of a scenario have a sign.
 const STEPS_MAX: u64 = u64::MAX >> 1;
 
+/// Where the number of steps is from, in words.
+pub const fn of_steps(are_answers: bool) -> &'static str {
+    if are_answers { "they are the updates by one batch" } else { "`training.steps` says how many there are" }
+}
+
 /// Reads the list; ranks are those of a machine of `n_gpus`, where it is known, and steps come with the words for where their number is from.
 pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, steps: (u64, &str)) -> Vec<Straggler> {
     let mut all = Vec::new();
@@ -47,7 +52,8 @@ fn steps(section: &mut Section<'_>, (n_steps, of): (u64, &str)) -> (u64, u64) {
     let (from, at) = section.count("from_step", Some(0), 0..=STEPS_MAX);
     let (until, until_at) = section.count("until_step", Some(STEPS_MAX), 1..=STEPS_MAX);
     if from >= n_steps {
-        let what = format!("`{}` is {from}, and the last step is {}", section.full("from_step"), n_steps.saturating_sub(1));
+        let what =
+            format!("`{}` is {from}, and the last step is {}", section.full("from_step"), n_steps.saturating_sub(1));
         section.refuse(Code::OutOfRange, at, what, format!("steps count from 0; {of}"));
     } else if until <= from {
         let what = format!("`{}` is {until}, and `from_step` is {from}", section.full("until_step"));

@@ -306,7 +306,8 @@ impl Step {
                 share(parts.training)
             ),
             Placement::Split => {
-                let rewards = if parts.rewards > 0.0 { format!(", rewards {:.1} s", parts.rewards) } else { String::new() };
+                let rewards =
+                    if parts.rewards > 0.0 { format!(", rewards {:.1} s", parts.rewards) } else { String::new() };
                 format!(
                     "generation takes {:.1} s{rewards} and the trainer {:.1} s of a step of {step_s:.1} s; {tail}",
                     parts.generation,

@@ -234,7 +234,7 @@ impl Packer<'_> {
             let left = &mut self.left[of.left];
             left.parts[of.part].n_layers -= n_layers;
             let (meta_op, first, size) = (left.meta_op, left.first, of.size);
-                slots.push(Slot { meta_op, first, n_layers, size, wave, start_s, own: None });
+            slots.push(Slot { meta_op, first, n_layers, size, wave, start_s, own: None });
             left.first += n_layers;
         }
         self.left.iter_mut().for_each(|left| left.parts.retain(|part| part.n_layers > 0));
