@@ -29,7 +29,7 @@ impl WrongInput {
 
 /// What was read, with its warnings told; or what is wrong with it.
 pub(crate) fn sound<T>(found: Option<T>, source: Source, findings: Vec<Finding>) -> Result<T, WrongInput> {
-    let Some(found) = found else { return Err(WrongInput { source, findings }) };
+    let Some(found) = found else { return Err(WrongInput { source, findings: diagnostic::reasons(findings) }) };
     let rendered = diagnostic::render(&source, &findings);
     if !rendered.is_empty() {
         tell(&format!("{rendered}\n\n"));

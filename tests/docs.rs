@@ -155,6 +155,23 @@ fn the_tour_shows_what_the_quickstart_prints() {
 }
 
 #[test]
+fn the_page_on_settings_shows_what_its_example_answers() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-settings-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let ran = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .args(["tune", "serving/tune", "--no-progress"])
+        .current_dir(&folder)
+        .output()
+        .expect("the binary runs");
+    std::fs::remove_dir_all(&folder).expect("it was made above");
+    let printed = String::from_utf8(ran.stdout).expect("text");
+    let answer = printed.split("\n\n").next().expect("a first part");
+    let page = read(&super::root().join("docs/tune.md"));
+    let shown = page.split("## The answer\n\n```\n").nth(1).and_then(|rest| rest.split("\n```").next());
+    assert_eq!(shown, Some(answer), "docs/tune.md shows another answer than the program gives");
+}
+
+#[test]
 fn the_readme_fits_a_screen() {
     let n = read(&super::root().join("README.md")).lines().count();
     assert!(n <= README_LINES_MAX, "README.md has {n} lines");

@@ -162,6 +162,34 @@ fn a_straggler_that_ends_within_an_epoch_is_refused() {
     assert!(found.contains("`stragglers.until_step` has no effect"), "{found}");
 }
 
+/// What checking a shipped scenario with other values says.
+fn said(name: &str, set: &[&str]) -> String {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|&key| key.to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+#[test]
+fn one_wrong_value_is_one_finding_and_two_graphs_exclude_each_other() {
+    let found = said("graph/legion-rmat", &["graph.vertices=1"]);
+    assert!(found.contains("`graph.vertices` is 1") && found.matches("error[").count() == 1, "{found}");
+    // A key that is unknown indeed is still found beside it.
+    let found = said("graph/legion-rmat", &["graph.vertices=1", "graph.skwe=2"]);
+    assert!(found.contains("unknown key `graph.skwe`") && found.matches("error[").count() == 2, "{found}");
+    let found = said("graph/legion-rmat", &["graph.published=\"papers100m\""]);
+    assert!(found.contains("exclude each other") && found.matches("error[").count() == 1, "{found}");
+}
+
+#[test]
+fn a_step_of_a_straggler_that_is_not_there_names_what_says_how_many_there_are() {
+    let found = said("quickstart", &["stragglers=[{ranks=[0],rate=2.0,from_step=7}]"]);
+    assert!(found.contains("`stragglers.from_step` is 7") && found.contains("`training.steps`"), "{found}");
+    let ended = "stragglers=[{ranks=[0],rate=2.0,from_step=1,until_step=1}]";
+    let found = said("quickstart", &["training.steps=4", ended]);
+    assert!(found.contains("`stragglers.until_step` is 1, and `from_step` is 1"), "{found}");
+}
+
 /// The pictures of docs/graphs.md are those of the reports; `UPDATE_PAGES=1 cargo test --test main pictures` draws them anew.
 #[test]
 fn pictures_of_the_page_are_those_of_the_reports() {

@@ -114,3 +114,18 @@ fn keys_of_other_kinds_and_ways_are_answered() {
         assert_eq!(found(name, set), Vec::<String>::new(), "{name} {set}");
     }
 }
+
+fn messages(name: &str, set: &[&str]) -> String {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|&key| key.to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+#[test]
+fn a_list_without_anything_is_named() {
+    for key in ["task", "operator"] {
+        let found = messages("multi-task/example", &[&format!("{key}=[]")]);
+        assert!(found.contains(&format!("`{key}` is an empty list")), "{found}");
+    }
+}

@@ -59,6 +59,21 @@ impl Finding {
     }
 }
 
+/// Errors among findings.
+pub fn n_errors(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+}
+
+/// Why something could not be read: never without an error, for a reader that says nothing is a defect.
+pub fn reasons(mut findings: Vec<Finding>) -> Vec<Finding> {
+    if n_errors(&findings) == 0 {
+        let what = "a defect of skrull-sim: this cannot be read, and no reader says why";
+        let help = "what was changed last is the likely cause; please report it with the file and the command";
+        findings.push(Finding::error(Code::NoScenario, None, what).help(help));
+    }
+    findings
+}
+
 /// A source of scenario text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -224,5 +239,14 @@ mod tests {
         // Words are slips as ever.
         assert_eq!(nearest("max_tokns", ["max_tokens", "max_context"]), Some("max_tokens"));
         assert_eq!(nearest("llama-3.1-80b", ["llama-3.1-8b", "llama-3.1-405b"]), Some("llama-3.1-8b"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_never_refused_without_a_word() {
+        let warning = Finding::warning(Code::NoEffect, None, "changes nothing");
+        let found = reasons(vec![warning.clone()]);
+        assert!(found[0] == warning && found[1].what.contains("a defect of skrull-sim"), "{found:?}");
+        let said = vec![Finding::error(Code::WrongType, None, "wrong")];
+        assert_eq!(reasons(said.clone()), said);
     }
 }

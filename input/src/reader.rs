@@ -212,7 +212,7 @@ impl<'f> Reader<'f> {
 
     /// Errors so far.
     pub fn n_errors(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.severity == crate::diagnostic::Severity::Error).count()
+        crate::diagnostic::n_errors(self.findings)
     }
 }
 
@@ -224,6 +224,11 @@ impl<'f> Section<'f> {
 }
 
 impl Section<'_> {
+    /// Errors so far, those before the section included.
+    pub fn n_errors(&self) -> usize {
+        crate::diagnostic::n_errors(self.findings)
+    }
+
     /// Where the section stands.
     pub fn at(&self) -> Place {
         self.at.clone()
@@ -248,6 +253,11 @@ impl Section<'_> {
     pub fn is_text(&self, key: &str) -> bool {
         self.note(key, seen::EITHER, String::new, String::new);
         self.table.get(key).is_some_and(|value| value.as_str().is_some())
+    }
+
+    /// Whether a key is there, was not taken yet, and is a list without anything.
+    pub fn is_empty_list(&self, key: &str) -> bool {
+        self.table.get(key).and_then(Value::as_array).is_some_and(Vec::is_empty)
     }
 
     /// Where a key stands that is there and was not taken yet.

@@ -13,7 +13,7 @@ pub use markdown::render as markdown;
 pub use engine::capacity::{Headroom, Load, Point, Sensitivity};
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{percent, plain, ratio, usd};
+use crate::quantity::{plain, ratio, share, target, usd};
 use crate::rows::{Rows, aligned};
 
 /// Schema of `capacity.json`.
@@ -56,11 +56,15 @@ pub struct Capacity {
 impl Capacity {
     /// The answer in a few sentences.
     pub fn lead(&self) -> Vec<String> {
-        let target = percent(self.target_ratio);
+        let target = target(self.target_ratio);
         let Some(chosen) = self.chosen.and_then(|index| self.points.get(index)) else {
             let best = self.points.iter().max_by(|a, b| a.attainment_ratio.total_cmp(&b.attainment_ratio));
             let best = best.map_or_else(String::new, |best| {
-                format!("; {} comes closest with {}", plain(&best.name), percent(best.attainment_ratio))
+                format!(
+                    "; {} comes closest with {}",
+                    plain(&best.name),
+                    share(best.attainment_ratio, self.target_ratio)
+                )
             });
             let none = format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits);
             return [none].into_iter().chain(self.stopped()).collect();
@@ -71,7 +75,7 @@ impl Capacity {
             self.limits,
             usd(chosen.usd_per_hour),
             usd(chosen.usd_per_mtok),
-            percent(chosen.attainment_ratio)
+            share(chosen.attainment_ratio, self.target_ratio)
         )];
         all.extend(self.stopped());
         all.push(match self.safe.and_then(|index| self.points.get(index)) {
@@ -119,8 +123,8 @@ fn breaks_words(headroom: &Headroom, target_ratio: f64) -> String {
         format!(
             " At {} times the load {} of requests meet every limit, and the target is {}.",
             ratio(load.factor),
-            percent(load.attainment_ratio),
-            percent(target_ratio)
+            share(load.attainment_ratio, target_ratio),
+            target(target_ratio)
         )
     });
     format!("What breaks first: {}.{below}", headroom.breaks)
@@ -143,9 +147,9 @@ fn fleets(capacity: &Capacity) -> Rows {
             point.n_gpus.to_string(),
             ratio(point.usd_per_hour),
             ratio(point.usd_per_mtok),
-            percent(point.attainment_ratio),
-            percent(low),
-            percent(high),
+            share(point.attainment_ratio, capacity.target_ratio),
+            share(low, capacity.target_ratio),
+            share(high, capacity.target_ratio),
             mark.to_owned(),
         ]);
     }
@@ -161,7 +165,7 @@ fn changes(capacity: &Capacity) -> Rows {
             plain(&row.change),
             if row.cheapest.is_empty() { "none that was tried".to_owned() } else { plain(&row.cheapest) },
             row.usd_per_mtok.map_or_else(|| "-".to_owned(), ratio),
-            row.attainment_ratio.map_or_else(|| "-".to_owned(), percent),
+            row.attainment_ratio.map_or_else(|| "-".to_owned(), |met| share(met, capacity.target_ratio)),
         ]);
     }
     rows
@@ -231,6 +235,12 @@ mod tests {
         ] {
             assert!(lead.contains(words), "{words}: {lead}");
         }
+        // A fleet that just misses the target does not read as one that meets it.
+        let mut near = example();
+        near.points[0].attainment_ratio = 0.989_56;
+        assert!(
+            text(&near).contains("98.96 %") && markdown(&near).contains("98.96 %") && html(&near).contains("98.96 %")
+        );
         let nothing = Capacity { chosen: None, ..example() };
         assert!(nothing.lead()[0].contains("No fleet") && nothing.lead()[0].contains("2 x <gpu> comes closest"));
         let stopped = Capacity { is_complete: false, ..example() };

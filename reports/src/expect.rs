@@ -34,11 +34,18 @@ pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option
         let key = &limit.key;
         match metrics.get(key) {
             Some(found) if (low..=high).contains(found) => None,
-            Some(found) if *found < low => Some(format!("`{key}` is {}, at least {low} is asked", significant(*found))),
-            Some(found) => Some(format!("`{key}` is {}, at most {high} is allowed", significant(*found))),
+            Some(found) if *found < low => Some(format!("`{key}` is {}, at least {low} is asked", beside(*found, low))),
+            Some(found) => Some(format!("`{key}` is {}, at most {high} is allowed", beside(*found, high))),
             None => Some(format!("there is no `{key}`")),
         }
     })
+}
+
+/// A figure that misses a limit, with all its digits where fewer would read as the limit.
+fn beside(found: f64, limit: f64) -> String {
+    let shown = significant(found);
+    let is_told = shown.parse::<f64>().is_ok_and(|shown| (shown < limit) == (found < limit) && shown != limit);
+    if is_told { shown } else { found.to_string() }
 }
 
 /// What a result misses, one sentence each.
@@ -53,7 +60,7 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
         Holds::Order(policies) => {
             let gains: Vec<Option<f64>> = policies.iter().map(|p| result.speedup_ratio.get(p).copied()).collect();
             let rising = gains.windows(2).all(|pair| matches!(pair, [Some(less), Some(more)] if less < more));
-            (!rising).then(|| format!("`order`: expected rising gains over {policies:?}, gains are {gains:?}"))
+            (!rising).then(|| format!("`order`: expected rising gains, found {}", gains_of(policies, &gains)))
         }
         Holds::Status(status) => {
             let policy = key.strip_prefix("status.").unwrap_or(key);
@@ -75,6 +82,13 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
     }
 }
 
+/// Policies with their gains, in words.
+fn gains_of(policies: &[String], gains: &[Option<f64>]) -> String {
+    let gain = |gain: &Option<f64>| gain.map_or_else(|| "no gain".to_owned(), |gain| format!("{}×", significant(gain)));
+    let pairs = policies.iter().zip(gains).map(|(policy, found)| format!("`{policy}` {}", gain(found)));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
 /// A metric, or a figure that a planner gave with its plan.
 fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Option<f64> {
     let (kind, rest) = key.split_once('.')?;
@@ -87,4 +101,31 @@ fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Opti
             _ => None,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_misses_its_limit_never_reads_as_the_limit() {
+        let broken_by = |found: f64, low: f64, high: f64| {
+            let limit = Expectation { key: "share".to_owned(), holds: Holds::Between(low, high) };
+            broken(&[limit], &BTreeMap::from([("share".to_owned(), found)])).unwrap_or_default()
+        };
+        assert_eq!(broken_by(0.999_96, 1.0, 2.0), "`share` is 0.99996, at least 1 is asked");
+        assert_eq!(broken_by(0.955_12, 0.99, 1.0), "`share` is 0.955, at least 0.99 is asked");
+        assert_eq!(broken_by(2.000_04, 1.0, 2.0), "`share` is 2.00004, at most 2 is allowed");
+        assert_eq!(broken_by(1.0, 1.0, 2.0), "");
+    }
+
+    #[test]
+    fn an_order_that_is_missed_says_the_gains_in_words() {
+        let order = Holds::Order(["fast", "slow", "gone"].map(str::to_owned).to_vec());
+        let expected = Expectation { key: "order".to_owned(), holds: order };
+        let gains = [("fast", 1.635), ("slow", 1.0)].map(|(name, gain)| (name.to_owned(), gain));
+        let run = RunResult { speedup_ratio: BTreeMap::from(gains), ..RunResult::default() };
+        let said = misses(&[expected], &run).join(" ");
+        assert_eq!(said, "`order`: expected rising gains, found `fast` 1.635×, `slow` 1.000×, `gone` no gain");
+    }
 }

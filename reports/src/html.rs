@@ -168,7 +168,7 @@ fn lead(run: &RunResult) -> String {
         View::Steps => {}
     }
     let Some((best, seconds)) = fastest(run) else {
-        return "No policy of this scenario could run.".to_owned();
+        return "No policy of this scenario has a result.".to_owned();
     };
     let time = duration(seconds, None) + &shown::ends(best, "iteration_time_s");
     let name = escape(&best.policy);
@@ -217,7 +217,7 @@ fn caption(run: &RunResult) -> String {
         _ => "Imbalance: work of the busiest data-parallel group over the mean.",
     };
     format!(
-        "Iteration time: mean over the simulated steps. ± is how far its interval reaches; where it reaches further than the time itself, \
+        "Iteration time: mean over the simulated steps. ± is how far its interval reaches; where it reaches further to one side, \
          both ends are shown. {waits} Exposed: share of the step in which a rank waits for communication alone. Peak memory: the fullest \
          rank."
     )

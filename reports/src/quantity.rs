@@ -40,8 +40,11 @@ fn time_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// A duration, with the larger of its two deviations where an interval is known: `1.842 ± 0.092 s`. Where that is more than the duration,
-/// its ends say more: `24.3 (16.8 to 68.1) ms`.
+/// Part of the larger deviation by which the smaller one may be less, where one figure stands for both.
+const UNEVEN: f64 = 0.2;
+
+/// A duration, with its deviation where an interval reaches about as far to both sides: `1.842 ± 0.092 s`. Else its ends say more, and one
+/// deviation would name an end that nobody expects: `24.29 ms (16.77 to 68.12)`.
 pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
     if !seconds.is_finite() {
         return ABSENT.to_owned();
@@ -50,20 +53,47 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
     let value = significant(seconds * factor);
     match interval {
         Some([low, high]) if low.is_finite() && high.is_finite() => {
-            let deviation = (high - seconds).max(seconds - low).max(0.0);
-            if deviation == 0.0 {
+            let (below, above) = (seconds - low, high - seconds);
+            let deviation = above.max(below).max(0.0);
+            let ends = [low, high].map(|end| significant(end * factor));
+            if deviation == 0.0 || ends.iter().all(|end| *end == value) {
                 return format!("{value} {unit}");
             }
-            let digits = value.split('.').nth(1).filter(|rest| !rest.contains('e')).map_or(0, str::len);
-            if 0.0 <= low && low <= seconds && deviation > seconds {
-                let [low, high] = [low, high].map(|end| significant(end * factor));
-                return format!("{value} ({low} to {high}) {unit}");
+            let is_uneven = deviation - above.min(below) > UNEVEN * deviation;
+            if 0.0 <= low && below >= 0.0 && above >= 0.0 && (is_uneven || deviation > seconds) {
+                let [low, high] = ends;
+                return format!("{value} {unit} ({low} to {high})");
             }
+            let digits = value.split('.').nth(1).filter(|rest| !rest.contains('e')).map_or(0, str::len);
             format!("{value} ± {:.digits$} {unit}", (deviation * factor).min(1e6))
         }
         _ => format!("{value} {unit}"),
     }
 }
+
+/// A share beside a target, with as many digits as tell which of them is larger: 0.98956 of 0.99 is `98.96 %`, and not `99.0 %`.
+pub(crate) fn share(ratio: f64, target: f64) -> String {
+    let shown = |digits: usize| format!("{:.digits$}", ratio * 100.0);
+    let is_told = |text: &String| {
+        text.parse::<f64>()
+            .is_ok_and(|shown| (shown + ALIKE >= target * 100.0) == (ratio * 100.0 + ALIKE >= target * 100.0))
+    };
+    match (1..=SHARE_DIGITS).map(shown).find(is_told) {
+        Some(text) if ratio.is_finite() && target.is_finite() && text != "-0.0" => format!("{text} %"),
+        _ => percent(ratio),
+    }
+}
+
+/// A target as it was asked: `99.0 %`, `99.95 %`.
+pub(crate) fn target(ratio: f64) -> String {
+    let is_whole = |text: &String| text.parse::<f64>().is_ok_and(|shown| (shown - ratio * 100.0).abs() < ALIKE);
+    let found = (1..=SHARE_DIGITS).map(|digits| format!("{:.digits$}", ratio * 100.0)).find(is_whole);
+    found.map_or_else(|| percent(ratio), |text| format!("{text} %"))
+}
+
+/// Digits of a share at most, and per cents by which two are alike.
+const SHARE_DIGITS: usize = 6;
+const ALIKE: f64 = 1e-9;
 
 /// A ratio as a percentage: `18.2 %`; no zero has a sign.
 pub(crate) fn percent(ratio: f64) -> String {
@@ -254,11 +284,25 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_deviation_is_shown_with_the_digits_of_the_value() {
-        // 1.842 - 1.750 = 0.092 is more than 1.900 - 1.842 = 0.058.
-        assert_eq!(duration(1.842, Some([1.75, 1.9])), "1.842 ± 0.092 s");
+    fn an_interval_that_reaches_further_to_one_side_shows_its_ends() {
+        // 1.842 - 1.750 = 0.092 is more than 1.930 - 1.842 = 0.088.
+        assert_eq!(duration(1.842, Some([1.75, 1.93])), "1.842 ± 0.092 s");
+        // ± 14.24 would say 44.14, where nothing below 48.03 is expected.
+        assert_eq!(duration(58.38, Some([48.03, 72.62])), "58.38 s (48.03 to 72.62)");
         // ± 43.8 would reach below zero.
-        assert_eq!(duration(24.29e-3, Some([16.77e-3, 68.12e-3])), "24.29 (16.77 to 68.12) ms");
+        assert_eq!(duration(24.29e-3, Some([16.77e-3, 68.12e-3])), "24.29 ms (16.77 to 68.12)");
+        // Ends that cannot be told from the figure say nothing.
+        assert_eq!(duration(1.457, Some([1.457, 1.457_01])), "1.457 s");
+    }
+
+    #[test]
+    fn a_share_that_misses_its_target_never_reads_as_the_target() {
+        let shares = [0.989_56, 0.99, 0.994, 0.5].map(|ratio| share(ratio, 0.99));
+        assert_eq!(shares, ["98.96 %", "99.0 %", "99.4 %", "50.0 %"]);
+        assert_eq!([0.999_96, 1.0].map(|ratio| share(ratio, 1.0)), ["99.996 %", "100.0 %"]);
+        // A target with more digits is kept, and who reaches it does not read as less.
+        assert_eq!((target(0.9902), share(0.9904, 0.9902)), ("99.02 %".to_owned(), "99.04 %".to_owned()));
+        assert_eq!([target(0.99), target(1.0), share(f64::NAN, 0.99)], ["99.0 %", "100.0 %", "-"]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub(crate) const HEADINGS: [&str; 9] =
     ["policy", "status", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "goodput/s", "in limits", "gain"];
 
 /// Sentence above the table of the report.
-pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± is how far its interval reaches. Goodput: \
+pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± is how far its interval reaches; where it reaches further to one side, both ends are shown. Goodput: \
      requests per second that met every limit of the scenario; all completed ones where it has none.";
 
 /// Requests per second by which serving is compared: one column, whichever a result has.
@@ -69,7 +69,7 @@ pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
 /// The best policy in a sentence, with the interval of its rate where that is known.
 pub(crate) fn lead(run: &RunResult) -> String {
     let Some((best, per_s)) = best(run) else {
-        return "No policy of this scenario could run.".to_owned();
+        return "No policy of this scenario has a result.".to_owned();
     };
     let name = escape(&best.policy);
     let gain = run.speedup_ratio.get(&best.policy).filter(|gain| best.policy != run.baseline && gain.is_finite());

@@ -3,6 +3,7 @@
 //! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
 
 use crate::quantity::{ABSENT, counted, duration, escape, gib, percent, plain, rate, ratio, times, usd};
+use crate::views::KNOWS_FUTURE;
 use crate::{PolicyResult, RunResult};
 
 /// Sentence above the table of the report.
@@ -50,12 +51,31 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
 /// The policy with the largest gain, the first of equals, and the gain. What keeps its budget goes before what does not.
 pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     let gain = |result: &PolicyResult| run.speedup_ratio.get(&result.policy).copied().filter(|gain| gain.is_finite());
-    let ranked = run.results.iter().filter(|result| result.status.is_ok()).filter_map(|r| Some((r, gain(r)?)));
+    // Who knows what comes is what others are held against; nobody can deploy it.
+    let ranked = run.results.iter().filter(|result| result.status.is_ok() && !knows_future(result));
+    let ranked = ranked.filter_map(|result| Some((result, gain(result)?)));
     let is_better = |best: &(&PolicyResult, f64), next: &(&PolicyResult, f64)| {
         let [kept, keeps] = [best, next].map(|(result, _)| keeps_budget(result));
         (keeps, next.1) > (kept, best.1)
     };
     ranked.reduce(|best, next| if is_better(&best, &next) { next } else { best })
+}
+
+/// Whether a row decided with what was to come.
+fn knows_future(result: &PolicyResult) -> bool {
+    result.planner.as_ref().is_some_and(|planner| planner.figures.contains_key(KNOWS_FUTURE))
+}
+
+/// What who knows the future reaches, beside an answer; nothing where nobody does.
+fn with_hindsight(run: &RunResult) -> String {
+    let column = &run.columns[0];
+    let knows = run.results.iter().filter(|result| result.status.is_ok() && knows_future(result));
+    let known = knows.filter_map(|result| Some((result, *result.metrics.get(&column.key)?)));
+    let said = known.map(|(result, value)| {
+        let (name, value) = (escape(&result.policy), figure(&column.key, value, None));
+        format!(" Who knows what comes would reach {value} ({name}), which no rule can.")
+    });
+    said.collect()
 }
 
 /// Whether a result takes no more than its budget, where it has one.
@@ -77,7 +97,7 @@ pub(crate) fn ends(result: &PolicyResult, key: &str) -> String {
 /// The best policy in a sentence, with the interval of its figure.
 pub(crate) fn lead(run: &RunResult) -> String {
     let Some((best, gain)) = best(run) else {
-        return "No policy of this scenario could run.".to_owned();
+        return "No policy of this scenario has a result.".to_owned();
     };
     let name = escape(&best.policy);
     let column = &run.columns[0];
@@ -86,9 +106,10 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let value = value.map_or_else(String::new, |value| format!(": {} {value}{ends}", escape(&column.heading)));
     let value = value + &useful(best) + &shared_out(best);
     if best.policy == run.baseline {
-        return format!("<strong>{name}</strong> is best{value}.");
+        return format!("<strong>{name}</strong> is best{value}.{}", with_hindsight(run));
     }
-    format!("<strong>{name}</strong> is best{value}, {}× {}.", ratio(gain), escape(run.against()))
+    let against = escape(run.against());
+    format!("<strong>{name}</strong> is best{value}, {}× {against}.{}", ratio(gain), with_hindsight(run))
 }
 
 /// How much of a run of days is useful; nothing for what is no such run.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::verdict::Aim;
+use engine::verdict::{Aim, Ended};
 
 use crate::{PolicyResult, RunResult};
 
@@ -54,6 +54,25 @@ const BOUNDS: [(&str, &str); 2] =
 
 /// Relative error of sums of many floats.
 const ROUNDING: f64 = 1e-9;
+
+/// Why a result has no figures: rows that could not be are another answer than rows that were stopped. `None` where a row has some.
+pub fn without_figures(result: &RunResult) -> Option<String> {
+    let n = |status: Ended| result.results.iter().filter(|row| row.status == status).count() as u64;
+    if n(Ended::Ok) > 0 {
+        return None;
+    }
+    if n(Ended::OutOfTime) + n(Ended::OutOfMemory) == 0 {
+        return Some("no policy of the scenario was feasible".to_owned());
+    }
+    let ways = [
+        (Ended::OutOfTime, "stopped before it had a result"),
+        (Ended::OutOfMemory, "out of memory"),
+        (Ended::Infeasible, "infeasible"),
+    ];
+    let ways = ways.into_iter().filter(|(status, _)| n(*status) > 0);
+    let said: Vec<String> = ways.map(|(status, words)| format!("{} {words}", n(status))).collect();
+    Some(format!("no policy of the scenario has a result: {}", said.join(", ")))
+}
 
 /// What a result breaks, a sentence each; none is usual.
 pub fn faults(result: &RunResult) -> Vec<String> {
@@ -130,6 +149,20 @@ fn beyond(row: &PolicyResult) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_were_stopped_are_not_called_infeasible() {
+        let run = |ended: &[Ended]| RunResult {
+            results: ended.iter().map(|&status| PolicyResult { status, ..PolicyResult::default() }).collect(),
+            ..RunResult::default()
+        };
+        use Ended::{Infeasible, Ok, OutOfMemory, OutOfTime};
+        let said = |ended: &[Ended]| without_figures(&run(ended)).unwrap_or_default();
+        assert_eq!(said(&[OutOfTime, Ok]), "");
+        assert_eq!(said(&[Infeasible, Infeasible]), "no policy of the scenario was feasible");
+        let found = said(&[OutOfTime, OutOfMemory, OutOfTime]);
+        assert_eq!(found, "no policy of the scenario has a result: 2 stopped before it had a result, 1 out of memory");
+    }
 
     /// Metrics, intervals, and what is said of them.
     type Case<'a> = (&'a [(&'a str, f64)], &'a [(&'a str, [f64; 2])], &'a str);

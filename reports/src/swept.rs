@@ -17,6 +17,8 @@ const TOP: f64 = 40.0;
 const HEIGHT: f64 = 360.0;
 /// Points that are drawn at most, evenly spread over all; those of the front come on top.
 const POINTS_MAX: usize = 5000;
+/// Points with the same figures that a row names.
+const ALSO: usize = 2;
 /// Rows of a table of the page.
 const ROWS_MAX: usize = 200;
 
@@ -29,6 +31,8 @@ pub struct Best {
     pub policy: String,
     /// Figures of the objectives.
     pub figures: Vec<f64>,
+    /// What else has the very same figures.
+    pub also: Vec<String>,
 }
 
 /// Everything that a sweep found.
@@ -68,7 +72,8 @@ impl Swept {
         match self.objectives.as_slice() {
             [] => format!("{rows}. No `[front]` says what is sought."),
             _ => {
-                let (n, best, sought) = (self.figures.len(), self.front.len(), self.sought().join(" and "));
+                let best: usize = self.front.iter().map(|best| 1 + best.also.len()).sum();
+                let (n, sought) = (self.figures.len(), self.sought().join(" and "));
                 format!("{rows}. Of {n} points with a policy no other one beats {best} in {sought}.")
             }
         }
@@ -84,9 +89,12 @@ impl Swept {
     fn front_rows(&self) -> Rows {
         let mut rows = vec![["point", "policy"].map(str::to_owned).to_vec()];
         rows[0].extend(self.sought());
+        let has_alike = self.front.iter().any(|best| !best.also.is_empty());
+        rows[0].extend(has_alike.then(|| "also".to_owned()));
         let row = |best: &Best| {
             let figures = best.figures.iter().zip(&self.objectives).map(|(value, (key, _))| figure_of(key, *value));
-            [best.point.clone(), best.policy.clone()].into_iter().chain(figures).collect()
+            let also = has_alike.then(|| also(&best.also));
+            [best.point.clone(), best.policy.clone()].into_iter().chain(figures).chain(also).collect()
         };
         rows.extend(self.front.iter().take(ROWS_MAX).map(row));
         rows
@@ -100,6 +108,12 @@ impl Swept {
         }));
         rows
     }
+}
+
+/// Those with the same figures in a cell.
+fn also(all: &[String]) -> String {
+    let named = all.iter().take(ALSO).cloned().collect::<Vec<_>>().join("; ");
+    if all.len() > ALSO { format!("{named}; {} more", all.len() - ALSO) } else { named }
 }
 
 /// For a terminal: of two objectives or more, a chart of the first two, whose marks name rows of the front.
@@ -255,7 +269,7 @@ mod tests {
     #[test]
     fn bytes_have_round_lines_and_their_unit_and_the_text_has_its_lines() {
         let figures: Vec<Vec<f64>> = [10.0, 70.0].map(|gib| vec![gib * hw::GIB, 1.0 + gib]).to_vec();
-        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: figures[0].clone() };
+        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: figures[0].clone(), also: vec![] };
         let swept = Swept {
             objectives: vec![("memory_peak_bytes".to_owned(), false), ("iteration_time_s".to_owned(), false)],
             front: vec![best],
@@ -278,7 +292,12 @@ mod tests {
             n_points: 3,
             statuses: vec![("ok".to_owned(), 2), ("wrong".to_owned(), 1)],
             objectives: vec![("cost_usd".to_owned(), false), ("ttft_s.p99".to_owned(), true)],
-            front: vec![Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0, 2.0] }],
+            front: vec![Best {
+                point: "x=1".to_owned(),
+                policy: "p".to_owned(),
+                figures: vec![1.0, 2.0],
+                also: vec![],
+            }],
             figures: vec![vec![1.0, 2.0], vec![2.0, 1.0]],
             effects: vec![("x".to_owned(), "cost_usd".to_owned(), 1.0, "1".to_owned(), 1.0)],
             failures: vec![("x=3".to_owned(), "[S011] out of range".to_owned())],
@@ -296,5 +315,21 @@ mod tests {
             "{}",
             text(&swept, Ink::Plain)
         );
+    }
+
+    #[test]
+    fn points_with_the_same_figures_stand_in_one_row() {
+        let also = ["x=2", "x=4", "x=8"].map(str::to_owned).to_vec();
+        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0], also };
+        let swept = Swept {
+            objectives: vec![("cost_usd".to_owned(), false)],
+            front: vec![best],
+            figures: vec![vec![1.0]; 5],
+            ..Swept::default()
+        };
+        let text = text(&swept, Ink::Plain);
+        for words in ["x=2; x=4; 1 more", "Of 5 points with a policy no other one beats 4 in"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 }

@@ -145,7 +145,7 @@ impl Tuned {
             } else {
                 "Stopped early: no setting kept the limits so far."
             };
-            return vec![none.to_owned(), how_many];
+            return [none.to_owned()].into_iter().chain(self.closest()).chain([how_many]).collect();
         };
         let gpus = |setting: &Setting| counted(setting.n_gpus.into(), "GPU");
         let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
@@ -176,6 +176,29 @@ impl Tuned {
         });
         all.push(how_many);
         all
+    }
+}
+
+impl Tuned {
+    /// Which setting comes closest where none keeps the limits: by the figure that is limited, where one alone is, else the first that was served.
+    fn closest(&self) -> Option<String> {
+        let first = self.settings.first()?;
+        let figure = |setting: &Setting| match self.limits.as_slice() {
+            [metric] => setting.metrics.get(metric).copied(),
+            _ => None,
+        };
+        // Of a figure with both limits it is not known which one is nearer.
+        let is_least = self.settings.iter().all(|setting| setting.broken.contains("at most"));
+        let is_most = self.settings.iter().all(|setting| setting.broken.contains("at least"));
+        let known = self.settings.iter().filter_map(|setting| Some((setting, figure(setting)?)));
+        let best = match () {
+            () if is_least => known.min_by(|a, b| a.1.total_cmp(&b.1)),
+            () if is_most => known.reduce(|best, next| if next.1 > best.1 { next } else { best }),
+            () => None,
+        };
+        let (setting, what) = best.map_or((first, "One that was served"), |(setting, _)| (setting, "Closest"));
+        let (values, gpus) = (words(&setting.values), counted(setting.n_gpus.into(), "GPU"));
+        Some(format!("{what}: {values} on {gpus}: {}.", plain(&setting.broken)))
     }
 }
 
@@ -310,7 +333,16 @@ mod tests {
         );
         let none = Tuned { settings: vec![setting("1", None)], ..tuned };
         assert_eq!(none.lead()[0], "No setting keeps the limits.");
+        assert_eq!(none.lead()[1], "One that was served: tp 1 on 8 GPUs: late.");
+        let late = |tp: &str, seconds: f64| Setting {
+            broken: format!("`ttft_s.p99` is {seconds}, at most 1 is allowed"),
+            metrics: BTreeMap::from([("ttft_s.p99".to_owned(), seconds)]),
+            ..setting(tp, None)
+        };
+        let limits = vec!["ttft_s.p99".to_owned()];
+        let none = Tuned { settings: vec![late("1", 3.0), late("2", 1.5), late("4", 2.0)], limits, ..none };
+        assert_eq!(none.lead()[1], "Closest: tp 2 on 8 GPUs: `ttft_s.p99` is 1.5, at most 1 is allowed.");
         let stopped = Tuned { is_complete: false, ..none };
-        assert!(stopped.lead()[0].starts_with("Stopped early") && stopped.lead()[1].contains("were not looked at"));
+        assert!(stopped.lead()[0].starts_with("Stopped early") && stopped.lead()[2].contains("were not looked at"));
     }
 }

@@ -101,6 +101,9 @@ pub const PUBLISHED_RUNS: [(&str, &str); 4] = [
     ("output_tokens_per_s_per_user", "tokens/s/user"),
 ];
 
+/// Figure of a planner that decides with what is to come, so that nobody can deploy it.
+pub const KNOWS_FUTURE: &str = "knows_future";
+
 /// Fleets that a planner scales.
 pub const PLANNED_FLEETS: [(&str, &str); 6] = [
     ("cost_usd_per_mreq_met", "per 1M met"),

@@ -289,7 +289,7 @@ fn an_empty_step_draws_nothing_and_breaks_nothing() {
     let picture = picture("nothing", &empty, &[]);
     assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_areas(&picture), "");
     let run = RunResult { results: vec![PolicyResult::default()], ..RunResult::default() };
-    assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario could run."));
+    assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario has a result."));
     assert!(table::render(&RunResult::default()).contains("policy"));
 }
 
@@ -342,7 +342,7 @@ fn the_page_has_a_section_and_the_pictures_for_each_policy() {
     assert_eq!(page.matches("<figcaption>").count(), 5);
     assert_eq!(page.matches("role=\"img\" aria-label=").count(), 5);
     assert!(
-        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.369 s) per step, 1.40× deepspeed.")
+        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.375 s) per step, 1.40× deepspeed.")
     );
     assert!(page.contains("12.5 % of the busy time lies outside what was measured (attention: document length)."));
 }

@@ -232,14 +232,14 @@ pub fn of_sequences(
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
-    let card = machine.map(|cluster| &cluster.gpu);
+    let (card, of_steps) = (machine.map(|cluster| &cluster.gpu), stragglers::of_steps(sequences.is_some()));
     let lists = search::search(reader.section("search"), card, parallel.is_searched);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout), usual);
     let overlap = training::overlap(reader.section("overlap"));
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
-    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), training.steps);
+    let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);

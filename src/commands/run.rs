@@ -86,10 +86,8 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
         let (name, all) = (&result.scenario, misses.join("\n  "));
         return Err(Failure::Gate(format!("error: expectations of `{name}` failed\n  {all}")));
     }
-    if result.results.iter().all(|row| !row.status.is_ok()) {
-        return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
-    }
-    Ok(())
+    let nothing = reports::sound::without_figures(result);
+    nothing.map_or(Ok(()), |why| Err(Failure::Gate(format!("error: {why}"))))
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.

@@ -7,7 +7,7 @@ use reports::swept::rates::{At, Line};
 use reports::swept::{Best, Swept};
 use serde_json::{Map, Value};
 
-use crate::front::{candidates, effects, front};
+use crate::front::{Candidate, candidates, effects, front};
 use crate::given::{Objective, Sweep};
 use crate::play::Played;
 use crate::row::Row;
@@ -22,10 +22,6 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     let all = candidates(rows, &sweep.objectives);
     let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
     rows.iter().for_each(|row| *statuses.entry(&row.status).or_default() += 1);
-    let best = |index: usize| {
-        let candidate = &all[index];
-        Best { point: words(&candidate.point), policy: candidate.policy.clone(), figures: candidate.figures.clone() }
-    };
     let seed = |row: &Row| row.seed.map_or_else(String::new, |seed| format!(" seed={seed}"));
     let failure = |row: &Row| {
         Some((format!("{}{} {}", words(&row.point), seed(row), row.policy).trim().to_owned(), row.why.clone()?))
@@ -35,7 +31,7 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
         n_points,
         statuses: statuses.into_iter().map(|(status, n)| (status.to_owned(), n)).collect(),
         objectives: sweep.objectives.iter().map(|sought| (sought.metric.clone(), sought.is_most)).collect(),
-        front: front(&all, &sweep.objectives).into_iter().map(best).collect(),
+        front: bests(&front(&all, &sweep.objectives).into_iter().map(|index| &all[index]).collect::<Vec<_>>()),
         effects: effects(&all, &sweep.objectives)
             .into_iter()
             .map(|effect| (effect.key, effect.metric, effect.ratio, effect.best.to_string(), effect.mean))
@@ -47,10 +43,31 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     }
 }
 
-/// Why no point gave a result; `None` where one did, and for a part of a sweep, which others may have.
+/// Candidates of the front, in its order; those with the very same figures are one, and the first names what the others have otherwise.
+fn bests(front: &[&Candidate]) -> Vec<Best> {
+    let alike = front.chunk_by(|one, other| one.figures == other.figures);
+    let best = |alike: &[&Candidate]| {
+        let first = alike[0];
+        let other = |candidate: &&Candidate| {
+            let otherwise = words(candidate.point.iter().filter(|(key, value)| first.point.get(*key) != Some(value)));
+            let policy = if candidate.policy == first.policy { "" } else { &candidate.policy };
+            format!("{policy} {otherwise}").trim().to_owned()
+        };
+        Best {
+            point: words(&first.point),
+            policy: first.policy.clone(),
+            figures: first.figures.clone(),
+            also: alike[1..].iter().map(other).collect(),
+        }
+    };
+    alike.map(best).collect()
+}
+
+/// Why a sweep is not done: it was stopped, or no point gave a result. A part of a sweep may have none, as others may have some.
 pub fn nothing_ran(rows: &[Row], played: &Played, is_part: bool) -> Option<String> {
-    if rows.is_empty() && !played.is_whole {
-        return Some("stopped before a point ended: the same command begins again".to_owned());
+    if !played.is_whole {
+        let (n, goes) = (played.lines.len(), if rows.is_empty() { "begins again" } else { "goes on" });
+        return Some(format!("stopped with {n} points: the same command {goes}"));
     }
     if is_part {
         return None;
@@ -167,5 +184,32 @@ mod tests {
             let looked_up: Vec<Option<&Value>> = rows.iter().map(|row| row.metrics.get(key)).collect();
             assert_eq!(cells, looked_up, "{key}");
         }
+    }
+
+    #[test]
+    fn points_with_the_same_figures_are_one_row_and_a_stopped_sweep_is_not_done() {
+        let candidate = |n: u64, policy: &str, figure: f64| Candidate {
+            point: BTreeMap::from([("a".to_owned(), json!(n)), ("b".to_owned(), json!(1))]),
+            policy: policy.to_owned(),
+            figures: vec![figure, 2.0],
+        };
+        let all = [candidate(1, "p", 1.0), candidate(2, "p", 1.0), candidate(1, "q", 1.0), candidate(3, "p", 4.0)];
+        let found = bests(&all.iter().collect::<Vec<_>>());
+        let said: Vec<(&str, Vec<String>)> = found.iter().map(|best| (&*best.point, best.also.clone())).collect();
+        assert_eq!(said, [("a=1 b=1", vec!["a=2".to_owned(), "q".to_owned()]), ("a=3 b=1", vec![])]);
+        let stopped = Played { lines: vec![String::new(); 11], n_new: 11, is_whole: false };
+        let row = Row {
+            key: String::new(),
+            point: Map::new(),
+            seed: None,
+            policy: "p".to_owned(),
+            status: "ok".to_owned(),
+            why: None,
+            metrics: Map::new(),
+        };
+        let rows = [row];
+        let why = nothing_ran(&rows, &stopped, false).expect("it is not done");
+        assert_eq!(why, "stopped with 11 points: the same command goes on");
+        assert!(nothing_ran(&rows, &Played { is_whole: true, ..stopped }, false).is_none());
     }
 }

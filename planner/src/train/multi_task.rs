@@ -42,6 +42,21 @@ pub struct Slot {
     pub wave: u32,
     /// Start, seconds.
     pub start_s: f64,
+    /// Devices of its task alone, where it has some.
+    pub own: Option<Own>,
+}
+
+/// Devices that a task has for itself: its slots run on the first of them, so they follow one another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Own {
+    /// Index of the task.
+    pub task: usize,
+    /// How many.
+    pub n_devices: u32,
+    /// Largest tensor group of its slots.
+    pub tensor: u32,
+    /// When it gives them back, seconds.
+    pub until_s: f64,
 }
 
 impl Slot {

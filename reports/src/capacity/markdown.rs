@@ -19,12 +19,9 @@ pub fn render(capacity: &Capacity) -> String {
     if let Some(headroom) = &capacity.headroom {
         out.push_str("\n## Headroom\n\n");
         let mut rows = vec![["load", "within limits"].map(str::to_owned).to_vec()];
-        rows.extend(
-            headroom
-                .loads
-                .iter()
-                .map(|load| vec![format!("{:.3}", load.factor), crate::quantity::percent(load.attainment_ratio)]),
-        );
+        rows.extend(headroom.loads.iter().map(|load| {
+            vec![format!("{:.3}", load.factor), crate::quantity::share(load.attainment_ratio, capacity.target_ratio)]
+        }));
         table(&mut out, &rows);
     }
     if !capacity.sensitivity.is_empty() {

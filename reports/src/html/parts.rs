@@ -64,7 +64,8 @@ pub(crate) fn table(out: &mut String, rows: &[Vec<String>], best: Option<usize>,
         let class = if best == Some(index) { " class=\"best\"" } else { "" };
         let _ = write!(out, "<tr id=\"row-{ids}{index}\"{class}>");
         for (column, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
+            // An interval stands below its figure, so that a table with several of them fits a screen.
+            let cell = if column == 0 { escape(cell) } else { escape(cell).replacen(" (", " <br>(", 1) };
             let _ = match column {
                 0 => write!(out, "<th scope=\"row\">{cell}</th>"),
                 _ => write!(out, "<td>{cell}</td>"),

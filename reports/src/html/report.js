@@ -207,7 +207,7 @@
   const FACTORS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, k: 1e3, M: 1e6, G: 1e9, T: 1e12 };
   function key(cell) {
     const text = cell?.textContent.trim() ?? "", number = text.match(/^\$? ?(-?\d[\d.]*(?:e[+-]?\d+)?)/);
-    return number ? +number[1] * (FACTORS[text.split(" ").at(-1)] ?? 1) : text;
+    return number ? +number[1] * (FACTORS[text.split(" (")[0].split(" ").at(-1)] ?? 1) : text;
   }
   function sort(table, column, heading) {
     const up = heading.getAttribute("aria-sort") !== "ascending", body = table.tBodies[0];

@@ -21,6 +21,11 @@ const EXPONENT: f64 = 2.2;
 /// Most edges of a graph that is made or read into memory.
 const EDGES_MAX: u64 = 200_000_000;
 const GENERATORS: [&str; 5] = ["degrees", "rmat", "barabasi-albert", "configuration", "bursts"];
+/// Keys of a graph that is made or read, which a published one has by itself.
+const DESCRIBED: [&str; 8] =
+    ["vertices", "edges", "direction", "train_ratio", "skew", "burst_events", "features_file", "generator"];
+/// Keys of a published one alone, and of several sources.
+const OTHERS: [&str; 3] = ["train_vertices", "exponent", "features"];
 const DIRECTIONS: [(&str, Direction); 2] = [("undirected", Direction::Undirected), ("directed", Direction::Directed)];
 
 /// A graph as far as it is known.
@@ -62,13 +67,32 @@ pub fn given(
         let key = if source == "published" { "train_vertices" } else { "train_ratio" };
         section.idle(&[key], "`objective.is = \"caching\"`: pairs are trained on, whichever vertices they have");
     }
+    let n_errors = section.n_errors();
     let found = match source {
         "published" => published(&mut section, is_temporal),
         "file" => file(&mut section, folder, is_temporal),
         _ => generated(&mut section, seed, is_temporal),
     };
+    if source == "published" {
+        described_twice(&mut section);
+    } else if section.n_errors() > n_errors {
+        // Keys that a wrong value kept from being read are not unknown.
+        DESCRIBED.into_iter().chain(OTHERS).for_each(|key| drop(section.take(key)));
+    }
     section.finish();
     found
+}
+
+/// Refuses keys that describe another graph beside a published one.
+fn described_twice(section: &mut Section<'_>) {
+    let keys: Vec<&'static str> = DESCRIBED.into_iter().filter(|key| section.has(key)).collect();
+    let Some(at) = keys.first().and_then(|key| section.place(key)) else { return };
+    for key in &keys {
+        section.take(key);
+    }
+    let what = format!("`graph.published` has its own counts, and `graph` also says `{}`", keys.join("`, `"));
+    let help = "`published`, `generator` and `file` exclude each other: leave out what describes another graph";
+    section.refuse(Code::ExclusiveKeys, at, what, help);
 }
 
 fn published(section: &mut Section<'_>, is_temporal: bool) -> Option<Given> {
@@ -107,14 +131,14 @@ fn by_degrees(
 fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<Given> {
     let at = section.place("generator").flatten();
     let name = GENERATORS[section.word("generator", 0, &GENERATORS)];
-    let degrees_only = name == "degrees";
+    let (degrees_only, n_errors) = (name == "degrees", section.n_errors());
     let most = if degrees_only { 1 << 40 } else { 1 << 31 };
     // What is missing is said and stands at its least here.
     let n_vertices = section.count("vertices", None, 2..=most).0.max(2);
     let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0.max(1);
     let width = section.count("features", None, 1..=65_536).0.max(1);
-    // A missing count was said already.
-    if n_edges / n_vertices > n_vertices {
+    // What is wrong with a count was said already.
+    if section.n_errors() == n_errors && n_edges / n_vertices > n_vertices {
         let what = format!("{n_edges} edges are more than {n_vertices} vertices can have");
         section.refuse_all(Code::WrongGraph, what, "`vertices` and `edges` count the whole graph");
         return None;

@@ -18,22 +18,23 @@ pub struct WorkSection {
 
 /// Reads both lists; `None` where one is missing or nothing in it could be read.
 pub fn read(top: &mut Section<'_>) -> Option<WorkSection> {
+    let empty = ["operator", "task"].map(|key| top.is_empty_list(key));
     let mut operators: Vec<Operator> = Vec::new();
     top.each_table("operator", &mut |table| {
         let found = operator(table, &operators);
         operators.extend(found);
     });
     let mut work = WorkSection { operators, tasks: Vec::new(), calls: Vec::new() };
-    let mut n_tasks = 0;
-    top.each_table("task", &mut |table| {
-        n_tasks += 1;
-        task(table, &mut work);
-    });
-    if work.operators.is_empty() {
-        top.missing("operator", "write `[[operator]]` with `name`, `layers` and `hidden`");
-    }
-    if n_tasks == 0 {
-        top.missing("task", "write `[[task]]` with `name`, `batch` and `flow`");
+    top.each_table("task", &mut |table| task(table, &mut work));
+    for ((key, is_empty), keys) in
+        ["operator", "task"].into_iter().zip(empty).zip(["`layers` and `hidden`", "`batch` and `flow`"])
+    {
+        let help = format!("write `[[{key}]]` with `name`, {keys}");
+        if is_empty {
+            top.refuse(Code::OutOfRange, None, format!("`{key}` is an empty list"), help);
+        } else {
+            top.missing(key, &help);
+        }
     }
     (!work.operators.is_empty() && !work.calls.is_empty()).then_some(work)
 }

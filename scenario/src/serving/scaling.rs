@@ -176,9 +176,14 @@ pub fn beyond_profile(serving: &Serving, choice: &ServingChoice) -> Option<&'sta
     )
 }
 
+/// Whether a choice's fleet is scaled by who knows what comes.
+pub fn knows_future(serving: &Serving, choice: &ServingChoice) -> bool {
+    asked(serving, choice).is_some_and(|asked| asked.planner == Planner::Hindsight)
+}
+
 /// What happens to a choice's fleet that hindsight does not count with.
 pub fn unforeseen(serving: &Serving, choice: &ServingChoice) -> Option<&'static str> {
-    let plans = asked(serving, choice)?.planner == Planner::Hindsight;
+    let plans = knows_future(serving, choice);
     let fails = |group: &ServingGroup| {
         group.failures.is_some() || serving.outages.iter().any(|outage| outage.group() == group.name)
     };

@@ -9,17 +9,24 @@ use input::reader::{Reader, Section, place_of};
 
 /// Slowest rate: beyond it a device is lost, which no plan of a step can use.
 const RATE_MAX: f64 = 1000.0;
+/// Steps count no further: numbers of a scenario have a sign.
+const STEPS_MAX: u64 = u64::MAX >> 1;
 
-/// Reads the list; ranks are those of a machine of `n_gpus`, where it is known.
-pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, n_steps: u64) -> Vec<Straggler> {
+/// Where the number of steps is from, in words.
+pub const fn of_steps(are_answers: bool) -> &'static str {
+    if are_answers { "they are the updates by one batch" } else { "`training.steps` says how many there are" }
+}
+
+/// Reads the list; ranks are those of a machine of `n_gpus`, where it is known, and steps come with the words for where their number is from.
+pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, steps: (u64, &str)) -> Vec<Straggler> {
     let mut all = Vec::new();
-    reader.each_table("stragglers", &mut |table| all.push(straggler(table, n_gpus, n_steps)));
+    reader.each_table("stragglers", &mut |table| all.push(straggler(table, n_gpus, steps)));
     all
 }
 
 /// Reads the list for a kind whose steps are all alike: rates of GPUs, the largest of each.
 pub fn of_epochs(reader: &mut Reader<'_>, n_gpus: Option<u32>) -> Rates {
-    let all = stragglers(reader, n_gpus, 1);
+    let all = stragglers(reader, n_gpus, (1, "one step stands for all of an epoch here: leave it out"));
     if all.iter().any(|straggler| straggler.until_step.is_some()) {
         let what = "`stragglers.until_step` has no effect: a step stands for all steps of an epoch here";
         reader.refuse(Code::NoEffect, None, what, "leave it out");
@@ -27,18 +34,32 @@ pub fn of_epochs(reader: &mut Reader<'_>, n_gpus: Option<u32>) -> Rates {
     Rates::at(&all, 0)
 }
 
-fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: u64) -> Straggler {
+fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: (u64, &str)) -> Straggler {
     let ranks = ranks(&mut section, n_gpus);
     if !section.has("rate") {
         section.missing("rate", "the device's time for some computation over a healthy one's, for example 2.57");
     }
     let rate = section.number("rate", 1.0, 1.0..=RATE_MAX);
-    let from = section.count("from_step", Some(0), 0..=n_steps.saturating_sub(1)).0;
     let is_ended = section.has("until_step");
-    let until = section.count("until_step", Some(u64::MAX >> 1), from + 1..=u64::MAX >> 1).0;
+    let (from, until) = steps(&mut section, n_steps);
     section.finish();
     let index = |step: u64| usize::try_from(step).unwrap_or(usize::MAX);
     Straggler { ranks, rate, from_step: index(from), until_step: is_ended.then(|| index(until)) }
+}
+
+/// `from_step` and `until_step`: the first step of a run in which it holds, and the first in which it holds no more.
+fn steps(section: &mut Section<'_>, (n_steps, of): (u64, &str)) -> (u64, u64) {
+    let (from, at) = section.count("from_step", Some(0), 0..=STEPS_MAX);
+    let (until, until_at) = section.count("until_step", Some(STEPS_MAX), 1..=STEPS_MAX);
+    if from >= n_steps {
+        let what =
+            format!("`{}` is {from}, and the last step is {}", section.full("from_step"), n_steps.saturating_sub(1));
+        section.refuse(Code::OutOfRange, at, what, format!("steps count from 0; {of}"));
+    } else if until <= from {
+        let what = format!("`{}` is {until}, and `from_step` is {from}", section.full("until_step"));
+        section.refuse(Code::OutOfRange, until_at, what, "it is the first step after the last slow one");
+    }
+    (from, until)
 }
 
 /// `ranks = [3, 12]`.

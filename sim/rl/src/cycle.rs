@@ -1,9 +1,9 @@
 //! How the parts of a step follow one another: the time between two updates, once the first ones are over.
 //!
 //! Batch `b` is generated with weights that are at most `off_policy` updates behind those that it trains. So its generation begins when update
-//! `b − 1 − off_policy` is done, and its training when it is generated and the update before it is done. With `g` for generation, `t` for the trainer's part and
-//! `k` for `off_policy`, batches that are generated one after another give a step of `max(g, t, (g + t) / (k + 1))`. A test plays that batch by batch. Units:
-//! seconds.
+//! `b − 1 − off_policy` is done, and its training when it is generated and the update before it is done. With `g` for generation, `r` for
+//! rewards, `t` for the trainer's part and `k` for `off_policy`, batches that are generated one after another give a step of `max(g, t, (g + r + t) / (k + 1))`.
+//! Rewards take no GPU of either side, so they hold up their own batch alone. A test plays that batch by batch. Units: seconds.
 
 use engine::play::Case;
 
@@ -52,7 +52,12 @@ pub struct Parts {
 impl Parts {
     /// What the trainer's GPUs do for a batch, the weights that they send included.
     pub const fn trainer(&self) -> f64 {
-        self.rewards + self.log_probabilities + self.training + self.weights
+        self.log_probabilities + self.training + self.weights
+    }
+
+    /// From the answers of a batch to the end of its update: its rewards, and the trainer.
+    pub const fn after_generation(&self) -> f64 {
+        self.rewards + self.trainer()
     }
 
     /// What keeps the engine: answers, and one change of weights where it goes on generating while the trainer trains.
@@ -62,13 +67,13 @@ impl Parts {
 
     /// One part after another.
     pub const fn in_turn(&self) -> f64 {
-        self.generation + self.trainer() + self.switch
+        self.generation + self.after_generation() + self.switch
     }
 
     /// Time between two updates of GPUs of its own for the trainer, which takes weights so many updates behind.
     pub fn apart(&self, off_policy: u32) -> f64 {
         let (engine, trainer) = (self.engine(off_policy), self.trainer());
-        engine.max(trainer).max((engine + trainer) / f64::from(off_policy + 1))
+        engine.max(trainer).max((engine + self.after_generation()) / f64::from(off_policy + 1))
     }
 
     /// Time between two updates.
@@ -91,12 +96,13 @@ pub struct Crowd<'a> {
 
 /// Least time between two updates where batches run beside one another in the engine, and the generation of a batch then.
 ///
-/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change. Two limits hold: a batch and its trainer fit the
+/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change. Two limits hold: a batch, its rewards and its trainer fit the
 /// steps that its weights may be behind, and the engine gets no more batches than it can make. The second one stands alone once enough batches are under way.
 /// So few are tried first, and a distance beyond that is not played.
 pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) {
     let (trainer, weights) = (parts.trainer(), parts.weights * f64::from(off_policy.min(1)));
-    let is_in_time = |n: u32, step: f64, generation: f64| generation + weights + trainer <= step * f64::from(n);
+    let after = weights + parts.after_generation();
+    let is_in_time = |n: u32, step: f64, generation: f64| generation + after <= step * f64::from(n);
     let most = off_policy + 1;
     let (mut n, mut low) = (most.min(2), trainer);
     loop {
@@ -140,7 +146,7 @@ mod tests {
             let free = generated.last().copied().unwrap_or(0.0);
             generated.push(released.max(free) + parts.engine(off_policy));
             let trained = updated.last().copied().unwrap_or(0.0);
-            updated.push(trained.max(generated[batch]) + parts.trainer());
+            updated.push(trained.max(generated[batch] + parts.rewards) + parts.trainer());
         }
         (updated[n - 1] - updated[n / 2 - 1]) / hw::real((n / 2) as u64)
     }
@@ -150,10 +156,11 @@ mod tests {
         fn the_closed_form_is_what_batches_show_one_by_one(
             generation in 1.0..100.0_f64,
             training in 1.0..100.0_f64,
+            rewards in 0.0..200.0_f64,
             weights in 0.0..5.0_f64,
             off_policy in 0_u32..5,
         ) {
-            let parts = Parts { generation, training, weights, ..Parts::default() };
+            let parts = Parts { generation, rewards, training, weights, ..Parts::default() };
             let (closed, shown) = (parts.apart(off_policy), played(&parts, off_policy));
             prop_assert!((closed / shown - 1.0).abs() < 0.01, "{closed} by the form, {shown} played");
         }
@@ -165,8 +172,19 @@ mod tests {
             Parts { generation: 40.0, rewards: 1.0, log_probabilities: 9.0, training: 20.0, weights: 2.0, switch: 3.0 };
         assert_eq!(parts.step(Placement::Colocated, 0), 75.0);
         assert_eq!(parts.step(Placement::Split, 0), 72.0);
-        // 40 + 2 beside 32.
+        // 40 + 2 beside 31.
         assert_eq!(parts.step(Placement::Split, 1), 42.0);
+    }
+
+    #[test]
+    fn slow_rewards_are_hidden_by_batches_that_are_further_behind() {
+        let parts = Parts { generation: 40.0, rewards: 100.0, training: 20.0, ..Parts::default() };
+        // 160 s from the first prompt to the update, over the batches that are under way; then the engine.
+        assert_eq!([0, 1, 3, 7].map(|k| parts.step(Placement::Split, k)), [160.0, 80.0, 40.0, 40.0]);
+        let crowd = Crowd { generation: &|_, _| 40.0, further: &|_| 10.0 };
+        // An engine that several batches share is held by nothing before the trainer.
+        assert!((streamed(&parts, 3, crowd).0 - 40.0).abs() < 0.05);
+        assert_eq!(streamed(&parts, 7, crowd).0, 20.0);
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Step {
     pub fn idle_ratio(&self) -> f64 {
         let (step_s, parts) = (self.expected_s(), &self.parts[1]);
         let generates = (self.generated.seconds * (1.0 - self.generated.idle_ratio)).min(step_s);
-        let trains = (parts.trainer() - parts.rewards).min(step_s);
+        let trains = parts.trainer().min(step_s);
         match self.placement {
             Placement::Colocated => (self.generated.seconds * self.generated.idle_ratio + parts.rewards) / step_s,
             Placement::Split => {
@@ -305,11 +305,15 @@ impl Step {
                 share(parts.log_probabilities),
                 share(parts.training)
             ),
-            Placement::Split => format!(
-                "generation takes {:.1} s and the trainer {:.1} s of a step of {step_s:.1} s; {tail}",
-                parts.generation,
-                parts.trainer()
-            ),
+            Placement::Split => {
+                let rewards =
+                    if parts.rewards > 0.0 { format!(", rewards {:.1} s", parts.rewards) } else { String::new() };
+                format!(
+                    "generation takes {:.1} s{rewards} and the trainer {:.1} s of a step of {step_s:.1} s; {tail}",
+                    parts.generation,
+                    parts.trainer()
+                )
+            }
         }
     }
 }

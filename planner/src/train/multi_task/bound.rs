@@ -61,7 +61,7 @@ pub fn bound(work: &Work) -> Result<Bound, Refused> {
 
 fn limit(work: &Work, devices_ratio: f64) -> String {
     if devices_ratio > 1.0 - 1e-6 {
-        return format!("limited by device time: all {} GPUs work until the bound", work.n_devices());
+        return format!("the bound is device time: all {} GPUs would work until then", work.n_devices());
     }
     // The longest chain of MetaOps, each on its largest size.
     let mut ends = Vec::with_capacity(work.meta_ops.len());
@@ -72,7 +72,7 @@ fn limit(work: &Work, devices_ratio: f64) -> String {
     let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]).then(b.cmp(&a)));
     let name = last.map_or("", |last| work.meta_ops[last].name.as_str());
     format!(
-        "limited by the chain that ends in `{name}`, which more GPUs do not shorten; the others need {:.0} % of the device time",
+        "the bound is the chain that ends in `{name}`, which more GPUs do not shorten; the others need {:.0} % of the device time",
         devices_ratio * 100.0
     )
 }

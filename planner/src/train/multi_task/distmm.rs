@@ -80,7 +80,7 @@ pub fn decide(work: &Work) -> Decided {
                 let start_s = makespan_s(work, &slots);
                 slots.extend(group.into_iter().map(|(meta_op, size)| {
                     let n_layers = work.n_layers(meta_op);
-                    Slot { meta_op, first: 0, n_layers, size, wave, start_s }
+                    Slot { meta_op, first: 0, n_layers, size, wave, start_s, own: None }
                 }));
                 wave += 1;
             }

@@ -83,7 +83,7 @@ impl Asked {
     /// Plays a schedule.
     pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
         let row = |played: Played| Row {
-            why: why(self, &played),
+            why: why(&played),
             metrics: metrics(self, work, planned, &played),
             interval_s: played.interval_s,
             step: played.step,
@@ -93,14 +93,15 @@ impl Asked {
     }
 }
 
-fn why(asked: &Asked, played: &Played) -> String {
+fn why(played: &Played) -> String {
     let percent = |seconds: f64| seconds / played.iteration_s * 100.0;
-    let limit = asked.bound.as_ref().map_or("", |bound| &bound.limit);
+    // What limits the bound does not limit this row, which may leave GPUs idle.
     format!(
-        "forward and backward {:.1} %, gradients and optimizer {:.1} %, messages {:.1} %; {limit}",
+        "forward and backward {:.1} %, gradients and optimizer {:.1} %, messages {:.1} %; a GPU computes {:.1} % of the time",
         percent(played.computation_s),
         percent(played.sync_s),
-        percent(played.messages_s)
+        percent(played.messages_s),
+        played.busy_ratio * 100.0
     )
 }
 

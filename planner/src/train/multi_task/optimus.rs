@@ -7,7 +7,7 @@
 
 use train::multi_task::Work;
 
-use super::{Decided, Slot};
+use super::{Decided, Own, Slot};
 
 /// A task as one job.
 struct Job {
@@ -89,15 +89,18 @@ fn lay(work: &Work, jobs: &[Job], running: &[usize], waiting: &[usize], free: u3
     let mut ends: Vec<(f64, u32)> = Vec::new();
     let mut begin = |task: usize, start_s: f64, ends: &mut Vec<(f64, u32)>| {
         let mut at_s = start_s;
-        for &meta_op in &jobs[task].meta_ops {
-            let size =
-                work.curves[meta_op].within(jobs[task].devices()).expect("every part runs on the task's devices");
+        let (job, n_devices) = (&jobs[task], jobs[task].devices());
+        let size_of = |meta_op: usize| work.curves[meta_op].within(n_devices).expect("every part runs on them");
+        let tensor = job.meta_ops.iter().map(|&at| work.sizes[at][size_of(at)].tensor).max().unwrap_or(1);
+        let own = Some(Own { task, n_devices, tensor, until_s: start_s + job.seconds() });
+        for &meta_op in &job.meta_ops {
             let wave = u32::try_from(slots.len()).expect("slots fit u32");
-            let slot = Slot { meta_op, first: 0, n_layers: work.n_layers(meta_op), size, wave, start_s: at_s };
+            let (n_layers, size) = (work.n_layers(meta_op), size_of(meta_op));
+            let slot = Slot { meta_op, first: 0, n_layers, size, wave, start_s: at_s, own };
             at_s = slot.end_s(work);
             slots.push(slot);
         }
-        ends.push((at_s, jobs[task].devices()));
+        ends.push((at_s, n_devices));
     };
     running.iter().for_each(|&task| begin(task, 0.0, &mut ends));
     let (mut free, mut now_s) = (free, 0.0);

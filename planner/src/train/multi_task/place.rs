@@ -5,8 +5,9 @@
 //! that holds most of its input. Devices without room are passed over. The whole plan is placed in a few ways that differ in which slots of a
 //! wave choose first, and the one whose exchanges take least is kept (the paper goes back to earlier waves instead); where none fits
 //! memory, once more with the emptiest devices first, whatever has to travel. Devices in order of slots are played beside it (`plan`).
+//! Devices that a task has for itself are chosen once, for its first slot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::random;
 use hw::Rank;
@@ -16,7 +17,7 @@ use train::multi_task::flow::{messages, sources};
 use train::multi_task::lower::memory_bytes;
 use train::multi_task::schedule::{Piece, Schedule};
 
-use super::{Slot, traffic};
+use super::{Own, Slot, traffic};
 
 /// How devices are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,15 @@ struct Placer<'a> {
     taken: Vec<u64>,
     /// (operator, layer) that each device holds.
     held: Vec<BTreeSet<(usize, u32)>>,
+    /// Devices that tasks have for themselves.
+    owned: BTreeMap<usize, Vec<usize>>,
+}
+
+/// How many devices are chosen, and how many of them are a tensor group, which stays inside a node.
+#[derive(Clone, Copy)]
+struct Wanted {
+    needed: usize,
+    tensor: usize,
 }
 
 /// Gives every slot its devices; a note where memory decided.
@@ -107,6 +117,7 @@ fn place_all(work: &Work, slots: &[Slot], placement: Placement, (first, seed): (
         free_s: vec![0.0; n],
         taken: vec![0; n],
         held: vec![BTreeSet::new(); n],
+        owned: BTreeMap::new(),
     };
     let mut at = 0;
     while at < slots.len() {
@@ -140,17 +151,40 @@ impl Placer<'_> {
 
     fn slot(&mut self, slot: &Slot) {
         let size = self.work.sizes[slot.meta_op][slot.size];
-        let needed = size.n_devices as usize;
+        let wanted = Wanted { needed: size.n_devices as usize, tensor: size.tensor as usize };
+        let devices = match slot.own {
+            // Always the first of them: parts that need nothing of each other would run side by side elsewhere.
+            Some(own) => self.own(slot, own)[..wanted.needed].to_vec(),
+            None => self.chosen(slot, wanted),
+        };
+        self.settle(slot, &devices);
+    }
+
+    /// Devices of the slot's task, chosen when its first slot asks.
+    fn own(&mut self, slot: &Slot, own: Own) -> Vec<usize> {
+        if let Some(devices) = self.owned.get(&own.task) {
+            return devices.clone();
+        }
+        let devices = self.chosen(slot, Wanted { needed: own.n_devices as usize, tensor: own.tensor as usize });
+        for &device in &devices {
+            self.free_s[device] = own.until_s;
+        }
+        self.owned.insert(own.task, devices.clone());
+        devices
+    }
+
+    /// Some of the devices that are free.
+    fn chosen(&mut self, slot: &Slot, wanted: Wanted) -> Vec<usize> {
+        let needed = wanted.needed;
         let slack = TOLERANCE * slot.start_s.max(1e-3);
         let is_free = |device: &usize| self.free_s[*device] <= slot.start_s + slack;
         let free: Vec<usize> = (0..self.free_s.len()).filter(is_free).collect();
         assert!(free.len() >= needed, "slots of one time fit the machine: {} free of {needed}", free.len());
-        let devices = match self.placement {
-            Placement::Local => self.near(slot, &free),
+        match self.placement {
+            Placement::Local => self.near(slot, &free, wanted),
             Placement::Consecutive => free[..needed].to_vec(),
             Placement::Random { .. } => self.any(free, needed),
-        };
-        self.settle(slot, &devices);
+        }
     }
 
     /// Any of the free devices: as many swaps of a shuffle as are needed.
@@ -201,9 +235,8 @@ impl Placer<'_> {
     }
 
     /// Devices near the input and the parameters of a slot.
-    fn near(&self, slot: &Slot, free: &[usize]) -> Vec<usize> {
-        let size = self.work.sizes[slot.meta_op][slot.size];
-        let needed = size.n_devices as usize;
+    fn near(&self, slot: &Slot, free: &[usize], wanted: Wanted) -> Vec<usize> {
+        let needed = wanted.needed;
         let room = self.work.training.room().0;
         let with_room: Vec<usize> =
             free.iter().copied().filter(|&device| self.taken[device] + self.more_bytes(slot, device) <= room).collect();
@@ -216,7 +249,7 @@ impl Placer<'_> {
             return emptiest;
         }
         let input = self.input(slot);
-        self.nodes(slot, free, &input).map_or_else(
+        self.nodes(slot, (free, wanted), &input).map_or_else(
             || free[..needed].to_vec(),
             |nodes| {
                 let mut devices = Vec::with_capacity(needed);
@@ -230,9 +263,12 @@ impl Placer<'_> {
     }
 
     /// Nodes for a slot by number, each with its free devices and how many of them it gives; `None` where tensor groups do not fit nodes.
-    fn nodes(&self, slot: &Slot, free: &[usize], input: &[(usize, usize, u64)]) -> Option<Vec<(Vec<usize>, usize)>> {
-        let size = self.work.sizes[slot.meta_op][slot.size];
-        let (needed, tensor) = (size.n_devices as usize, size.tensor as usize);
+    fn nodes(
+        &self,
+        slot: &Slot,
+        (free, Wanted { needed, tensor }): (&[usize], Wanted),
+        input: &[(usize, usize, u64)],
+    ) -> Option<Vec<(Vec<usize>, usize)>> {
         let cluster = &self.work.training.cluster;
         let node_of = |device: usize| device / cluster.nvlink_island as usize;
         let n_nodes = cluster.n_gpus().div_ceil(cluster.nvlink_island) as usize;
@@ -308,7 +344,7 @@ impl Placer<'_> {
         for &device in devices {
             self.taken[device] += self.more_bytes(slot, device);
             self.held[device].extend(layers.iter().copied());
-            self.free_s[device] = end_s;
+            self.free_s[device] = slot.own.map_or(end_s, |own| own.until_s);
         }
         self.last[slot.meta_op] = Some(self.pieces.len());
         let rank = |&device: &usize| Rank(u32::try_from(device).expect("ranks fit u32"));

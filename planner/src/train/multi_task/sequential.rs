@@ -13,7 +13,7 @@ pub fn decide(work: &Work) -> Decided {
     for (meta_op, wave) in (0..work.meta_ops.len()).zip(0_u32..) {
         let size = work.curves[meta_op].points().len() - 1;
         narrow += u32::from(work.curves[meta_op].largest().0 < work.n_devices());
-        let slot = Slot { meta_op, first: 0, n_layers: work.n_layers(meta_op), size, wave, start_s };
+        let slot = Slot { meta_op, first: 0, n_layers: work.n_layers(meta_op), size, wave, start_s, own: None };
         start_s = slot.end_s(work);
         slots.push(slot);
     }

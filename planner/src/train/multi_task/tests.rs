@@ -5,6 +5,7 @@ use engine::play::Case;
 use hw::{Bytes, Cluster};
 use proptest::prelude::*;
 use train::multi_task::curve::Curve;
+use train::multi_task::play::play;
 use train::multi_task::schedule::check;
 use train::multi_task::{Body, Call, Execution, MultiTask, Operator, Task, Work};
 
@@ -138,6 +139,28 @@ fn where_more_gpus_help_little_waves_win_and_one_after_another_loses() {
         let [waves, in_turn, distmm, optimus] = POLICIES.map(|(_, policy, _)| seconds(&work, policy));
         assert!(waves < distmm && waves < optimus, "{n_tasks} on {n_gpus}: {waves} {distmm} {optimus}");
         assert!(distmm < in_turn && optimus < in_turn, "{n_tasks} on {n_gpus}: {distmm} {optimus} {in_turn}");
+    }
+}
+
+#[test]
+fn tasks_on_devices_of_their_own_are_sequences_when_they_are_played_too() {
+    // More GPUs than tasks fill, as many, and more tasks than GPUs.
+    for (n_tasks, n_gpus) in [(3, 64), (10, 40), (10, 32), (10, 8)] {
+        let work = pairs(&EVEN[..n_tasks], n_gpus, 0.2);
+        for placement in [Placement::Local, Placement::Consecutive, Placement::Random { seed: 3 }] {
+            let planned = plan(&work, Policy::Optimus, placement, &|_| 0.0);
+            check(&work, &planned.plan).expect("every plan is a schedule");
+            let played = play(&work, &planned.plan, &Fixed::default()).expect("memory is enough");
+            // Forward and backward of the longest task follow one another on one device.
+            let planned_s = planned.objective().expect("seconds");
+            assert!(played.computation_s >= planned_s * (1.0 - 1e-6), "{n_tasks} on {n_gpus}: {played:?} {planned_s}");
+            let pieces = &planned.plan.pieces;
+            for (a, b) in pieces.iter().flat_map(|a| pieces.iter().map(move |b| (a, b))) {
+                if work.meta_ops[a.meta_op].task == work.meta_ops[b.meta_op].task {
+                    assert_eq!(a.devices[0], b.devices[0], "{n_tasks} on {n_gpus}: parts of a task side by side");
+                }
+            }
+        }
     }
 }
 

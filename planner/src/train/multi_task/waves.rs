@@ -233,7 +233,8 @@ impl Packer<'_> {
             }
             let left = &mut self.left[of.left];
             left.parts[of.part].n_layers -= n_layers;
-            slots.push(Slot { meta_op: left.meta_op, first: left.first, n_layers, size: of.size, wave, start_s });
+            let (meta_op, first, size) = (left.meta_op, left.first, of.size);
+            slots.push(Slot { meta_op, first, n_layers, size, wave, start_s, own: None });
             left.first += n_layers;
         }
         self.left.iter_mut().for_each(|left| left.parts.retain(|part| part.n_layers > 0));

@@ -123,24 +123,35 @@ impl Clock<'_> {
         self.spent.again_s += self.done_s - self.safe_s;
         self.done_s = self.safe_s;
         while self.is_struck() {
-            self.spent.failures += 1.0;
             self.replace();
             self.spent.restart_s += self.pass(self.run.restart_s + self.times.restore_s);
         }
     }
 
-    /// Puts the first node that is there in the place of one that fails now. What fails while the job waits costs nothing more.
+    /// Puts nodes that are there in the places of all that fail at this moment, and waits for the last one. What fails meanwhile costs nothing more.
     fn replace(&mut self) {
-        self.spares.push(self.now_s + self.run.repair_s);
-        let earlier = |a: &usize, b: &usize| self.spares[*a].total_cmp(&self.spares[*b]);
-        let first = (0..self.spares.len()).min_by(earlier).expect("one was added");
-        let ready_s = self.spares.swap_remove(first);
-        self.strike_s = f64::INFINITY;
-        self.spent.waiting_s += self.pass((ready_s - self.now_s).max(0.0));
-        self.strike_s = (self.next)();
+        let mut ready_s = self.now_s;
+        // Nodes of a lost rack fail together, and each of them needs another.
+        while self.strike_s <= self.now_s {
+            engine::stop::pause();
+            self.spent.failures += 1.0;
+            ready_s = ready_s.max(self.first_node_s());
+            self.strike_s = (self.next)();
+        }
+        let next_s = std::mem::replace(&mut self.strike_s, f64::INFINITY);
+        self.spent.waiting_s += self.pass(ready_s - self.now_s);
+        self.strike_s = next_s;
         while self.strike_s <= self.now_s {
             engine::stop::pause();
             self.strike_s = (self.next)();
         }
+    }
+
+    /// Takes the first node that is there when one fails now, which comes back when it is repaired: when it is there.
+    fn first_node_s(&mut self) -> f64 {
+        self.spares.push(self.now_s + self.run.repair_s);
+        let earlier = |a: &usize, b: &usize| self.spares[*a].total_cmp(&self.spares[*b]);
+        let first = (0..self.spares.len()).min_by(earlier).expect("one was added");
+        self.spares.swap_remove(first)
     }
 }

@@ -8,6 +8,7 @@ use planner::Status;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned::{self, Held, Planned as Question, Said};
 use reports::PlannerFacts;
+use reports::views::KNOWS_FUTURE;
 use serde_json::json;
 use serve::fleet::Fleet;
 
@@ -28,8 +29,9 @@ pub fn hold(
     let Question { interval_s, .. } = scaling::first(scenario)?;
     let beyond_profile = scaling::beyond_profile(scenario, choice);
     let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, beyond_profile };
-    let Said { mut notes, figures } = planned::hold(&held, fleet, decisions, values);
+    let Said { mut notes, mut figures } = planned::hold(&held, fleet, decisions, values);
     notes.extend(scaling::unforeseen(scenario, choice).map(str::to_owned));
+    figures.extend(scaling::knows_future(scenario, choice).then(|| (KNOWS_FUTURE.to_owned(), 1.0)));
     Some(PlannerFacts { status: Status::Heuristic, notes, figures, ..PlannerFacts::default() })
 }
 

@@ -1,0 +1,165 @@
+//! Runs of days against closed forms and counts by hand.
+
+use super::*;
+use crate::layout::{ContextExchange, Layout, Zero};
+use crate::optimizer::Rule;
+use crate::problem::{AdaptedProducts, Adapters, Execution};
+use crate::workload::Workload;
+
+const HOUR: f64 = 3600.0;
+
+fn run(failures: Failures) -> LongRun {
+    let checkpoint = Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e9 };
+    LongRun {
+        span_s: 1000.0 * HOUR,
+        failures,
+        restart_s: 200.0,
+        spares: 4,
+        repair_s: HOUR,
+        checkpoint,
+        slow_nodes: None,
+    }
+}
+
+fn times(stall_s: f64, behind_s: f64) -> CheckpointTimes {
+    CheckpointTimes { stall_s, behind_s, restore_s: 100.0 }
+}
+
+fn total(spent: &Spent) -> f64 {
+    spent.useful_s + spent.again_s + spent.checkpoint_s + spent.restart_s + spent.waiting_s
+}
+
+/// Share of useful work in the mean of many draws of failures every `between_s`.
+fn drawn(run: &LongRun, every_s: f64, times: &CheckpointTimes, between_s: f64) -> f64 {
+    let of = |draw: u64| {
+        let mut stream = random::stream(7, "test").branch(draw);
+        let mut at_s = 0.0;
+        let mut next = || {
+            at_s += stream.exponential() * between_s;
+            at_s
+        };
+        let spent = run.spent(every_s, times, &mut next, None);
+        assert!((total(&spent) / run.span_s - 1.0).abs() < 1e-9, "{spent:?}");
+        spent.useful_s / run.span_s
+    };
+    (0..200).map(of).sum::<f64>() / 200.0
+}
+
+/// Time that a segment of work takes in the mean, with the checkpoint behind it: failures every `between_s`, each with a restart.
+fn expected_segment_s(work_s: f64, stall_s: f64, restart_s: f64, between_s: f64) -> f64 {
+    between_s * libm::exp(restart_s / between_s) * libm::expm1((work_s + stall_s) / between_s)
+}
+
+/// Young's interval, the first term of the best one.
+fn young_s(stall_s: f64, between_s: f64) -> f64 {
+    (2.0 * stall_s * between_s).sqrt()
+}
+
+#[test]
+fn drawn_runs_take_as_long_as_dalys_closed_form() {
+    let run = run(Failures::Trace { at_s: Vec::new() });
+    for (every_s, stall_s, between_s) in [(1800.0, 60.0, 4.0 * HOUR), (600.0, 60.0, HOUR), (3600.0, 300.0, HOUR)] {
+        let expected = every_s / expected_segment_s(every_s, stall_s, run.restart_s + 100.0, between_s);
+        let found = drawn(&run, every_s, &times(stall_s, 0.0), between_s);
+        assert!((found / expected - 1.0).abs() < 0.005, "every {every_s}: {found}, closed form {expected}");
+    }
+}
+
+#[test]
+fn the_best_interval_is_youngs_for_rare_failures_and_beats_its_neighbours() {
+    let rare = best_interval_s(60.0, 1e7, 1.0) / young_s(60.0, 1e7);
+    assert!((rare - 1.0).abs() < 0.01, "{rare}");
+    for (stall_s, between_s) in [(60.0, 4.0 * HOUR), (300.0, HOUR), (10.0, 1000.0)] {
+        let best = best_interval_s(stall_s, between_s, 1.0);
+        let per_work = |work_s: f64| expected_segment_s(work_s, stall_s, 300.0, between_s) / work_s;
+        for factor in [0.5, 0.9, 1.1, 2.0] {
+            assert!(per_work(best) < per_work(best * factor), "stall {stall_s}, {factor}");
+        }
+        let run = run(Failures::Trace { at_s: Vec::new() });
+        let found = [0.4, 1.0, 2.5].map(|factor| drawn(&run, best * factor, &times(stall_s, 0.0), between_s));
+        assert!(found[1] > found[0] && found[1] > found[2], "{found:?}");
+    }
+}
+
+#[test]
+fn a_trace_is_counted_by_hand() {
+    // Segments of 100 s and checkpoints of 10: safe at 110 and 220. A failure at 250 takes 30 s back, restarts for 300 s, and 450 s remain.
+    let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: vec![250.0] }) };
+    let mut strikes = [250.0].into_iter();
+    let spent = run.spent(100.0, &times(10.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None);
+    assert_eq!((spent.again_s, spent.restart_s, spent.waiting_s, spent.failures), (30.0, 300.0, 0.0, 1.0));
+    // From 550 on: four checkpoints (at 650, 760, 870, 980), and ten seconds of work behind them.
+    assert_eq!((spent.useful_s, spent.checkpoint_s), (200.0 + 410.0, 60.0));
+}
+
+#[test]
+fn a_checkpoint_that_is_still_written_is_lost() {
+    let run = LongRun { span_s: 1000.0, ..run(Failures::Trace { at_s: Vec::new() }) };
+    let spent = |at_s: f64| {
+        let mut strikes = [at_s].into_iter();
+        run.spent(100.0, &times(10.0, 50.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None)
+    };
+    // The first one stalls until 110 and can be read from 160 on.
+    assert_eq!(spent(150.0).again_s, 140.0);
+    assert_eq!(spent(170.0).again_s, 60.0);
+}
+
+#[test]
+fn without_a_spare_node_the_job_waits_for_the_repair() {
+    let base = LongRun { span_s: 10.0 * HOUR, ..run(Failures::Trace { at_s: Vec::new() }) };
+    let waits = |spares| {
+        let mut strikes = [1000.0, 3000.0, 5000.0].into_iter();
+        let run = LongRun { spares, repair_s: 2.0 * HOUR, ..base.clone() };
+        run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None).waiting_s
+    };
+    assert_eq!([waits(0), waits(2), waits(3)], [2.0 * HOUR, 3200.0, 0.0]);
+}
+
+#[test]
+fn nodes_that_fail_at_one_moment_each_need_another() {
+    let base = LongRun { span_s: 48.0 * HOUR, repair_s: 24.0 * HOUR, ..run(Failures::Trace { at_s: Vec::new() }) };
+    let spent = |spares, at_h: [f64; 3]| {
+        let mut strikes = at_h.map(hours).into_iter();
+        let run = LongRun { spares, ..base.clone() };
+        run.spent(600.0, &times(1.0, 0.0), &mut || strikes.next().unwrap_or(f64::INFINITY), None)
+    };
+    // One restart of 200 s and a reading of 100 for the whole rack, and a day of repair where spares are missing.
+    for (spares, waiting_h) in [(1, 24.0), (2, 24.0), (3, 0.0)] {
+        let rack = spent(spares, [1.0, 1.0, 1.0]);
+        assert_eq!((rack.failures, rack.waiting_s, rack.restart_s), (3.0, waiting_h * HOUR, 300.0), "{spares}");
+        assert!((total(&rack) - base.span_s).abs() < 1e-6, "{rack:?}");
+        // A minute apart they interrupt one another's restarts, and wait as long.
+        let apart = spent(spares, [1.0, 1.0 + 1.0 / 60.0, 1.0 + 2.0 / 60.0]);
+        assert!((apart.useful_s - rack.useful_s).abs() < 300.0, "{apart:?} and {rack:?}");
+    }
+    // What fails within the wait for a node costs nothing more, and what fails in the moment in which it begins does.
+    assert_eq!(spent(0, [1.0, 1.0, 2.0]).failures, 2.0);
+    // Two spares that are used up are not there for a failure an hour later.
+    assert_eq!(spent(2, [1.0, 1.0, 2.0]).waiting_s, 23.0 * HOUR);
+}
+
+#[test]
+fn a_checkpoint_holds_what_the_optimizer_keeps() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let model = engine::model::embedded("llama-3-8b").expect("embedded");
+    let [all, tables] = [model.n_parameters(), 2 * model.vocab * model.hidden].map(hw::real);
+    let mut problem = Problem {
+        model,
+        cluster: hw::catalog::cluster(&gpu, 1, 8),
+        layout: Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather),
+        schedule: crate::schedule::named("1f1b").expect("listed"),
+        workload: Workload { lengths: vec![1], batch_size: 1, source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        execution: Execution::default(),
+        bucket_tokens: 1,
+        reserved_memory: hw::Bytes(0),
+        seed: 0,
+    };
+    let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-4, "{found} {expected}");
+    close(checkpoint_bytes(&problem), 14.0 * all);
+    // Muon has one moment of 32 bits less in the layers.
+    problem.execution.optimizer.rule = Rule::Muon;
+    close(checkpoint_bytes(&problem), 14.0 * all - 4.0 * (all - tables));
+    problem.execution.adapters = Some(Adapters::new(16, AdaptedProducts::ALL));
+    close(checkpoint_bytes(&problem), 2.0 * all);
+}
