@@ -4,9 +4,10 @@
 
 use engine::Model;
 use engine::formats::Formats;
-use engine::model::{embedded, of_checkpoint, of_name};
+use engine::model::{BlockCut, embedded, of_checkpoint, of_name};
 use hw::Dtype;
 use input::diagnostic::Code;
+use serve::engine_preset::{Version, blocks};
 
 use crate::adapters::Adapters;
 use crate::batching::CHUNKS;
@@ -216,6 +217,35 @@ impl Server {
             what,
             format!("the server does not start so; allowed are {}", allowed.join(", ")),
         );
+    }
+
+    /// Refuses tensor groups that cut feed-forwards inside of a block of weights with one scale, as engines do when they start: dense ones are shared by
+    /// `tensor` GPUs, each expert by `experts`; `whole` says how experts are laid whole.
+    pub(crate) fn divides_blocks(
+        &self,
+        flags: &mut Flags<'_>,
+        names: &[&str],
+        machine: &Machine,
+        ([tensor, experts], whole): ([u64; 2], &str),
+    ) {
+        const STATED: [&str; 5] = ["engine.tp", "engine.ep", "engine.version", "engine.weights", "model.weights"];
+        let Some(model) = self.model.as_deref().and_then(of_checkpoint) else { return };
+        let version = self.keys.iter().find(|(key, ..)| *key == "version");
+        let version = version.map_or(Version::NEWEST, |(_, text, _)| Version::parse(text.trim_matches('"')));
+        let Some(expert_block) = blocks::expert_block(self.engine, version) else { return };
+        let of = |experts: u64| model.uncut_blocks(model.formats, BlockCut { tensor, experts, expert_block });
+        let Some(why) = of(experts).filter(|_| !machine.states(&STATED)) else { return };
+        let name = flags.last_of(names).unwrap_or(names[0]);
+        let whole = if experts > 1 && of(1).is_none() {
+            format!("{whole} lays experts whole on their GPUs; else ")
+        } else {
+            String::new()
+        };
+        let degrees = model.block_degrees(model.formats, expert_block, tensor.max(experts));
+        let degrees: Vec<String> = degrees.iter().map(u64::to_string).collect();
+        let newer = blocks::newer(self.engine, version).unwrap_or_default();
+        let help = format!("the server does not start so; {whole}allowed are {}{newer}", degrees.join(", "));
+        flags.refuse(Code::UnevenDegree, flags.at(name), format!("`{}`: {why}", flags.shown(name)), help);
     }
 
     /// A degree, by any of its names.

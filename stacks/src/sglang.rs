@@ -39,7 +39,11 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
+    let all = server.tp;
     let ranks = attention(&mut server, &mut flags);
+    let dense = flags.count("moe-dense-tp-size", 1..=4096).unwrap_or(all);
+    let cut = expert_cut(&flags, all);
+    server.divides_blocks(&mut flags, &TENSOR, machine, ([dense, cut], "`--ep-size` as wide as `--tp-size`"));
     // A group of attention has a part of the tensor ranks.
     server.divides_heads(&mut flags, &TENSOR, machine);
     // Groups of attention share both limits.
@@ -208,6 +212,15 @@ fn expert_degree(server: &Server, flags: &mut Flags<'_>) -> Option<u64> {
     let asked = Server::degree(flags, &EP);
     let is_spread = exchange(flags).is_some() || flags.is("enable-ep-moe");
     if is_spread && server.has_experts() != Some(false) { Some(server.tp) } else { asked }
+}
+
+/// GPUs of the tensor group that share each expert.
+fn expert_cut(flags: &Flags<'_>, all: u64) -> u64 {
+    if exchange(flags).is_some() || flags.is("enable-ep-moe") {
+        return 1;
+    }
+    let asked = flags.last_of(&EP).and_then(|name| flags.find(name)?.value().parse::<u64>().ok());
+    (all / asked.unwrap_or(1).max(1)).max(1)
 }
 
 /// Names of the degree of experts.

@@ -20,6 +20,8 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 
 /// Names of the tensor degree.
 const TENSOR: [&str; 2] = ["tensor-parallel-size", "tp"];
+/// Names of the degree of data-parallel attention.
+const DATA: [&str; 2] = ["data-parallel-size", "dp"];
 /// The image whose command is the server.
 const IMAGE: &str = "vllm/vllm-openai";
 
@@ -95,9 +97,13 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
-    server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
+    server.dp = Server::degree(&mut flags, &DATA).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
     experts(&mut server, &mut flags);
+    let all = server.tp.saturating_mul(server.dp);
+    let cut = if flags.is("enable-expert-parallel") { 1 } else { all };
+    let names = if cut > server.tp { &DATA[..] } else { &TENSOR[..] };
+    server.divides_blocks(&mut flags, names, machine, ([server.tp, cut], "`--enable-expert-parallel`"));
     let sequences = narrower(&flags, "max-num-active-seqs", "max-num-seqs");
     server.count(&mut flags, "max_sequences", &[sequences], 65_536);
     let tokens = narrower(&flags, "max-num-scheduled-tokens", "max-num-batched-tokens");

@@ -4,6 +4,7 @@
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
 mod kernels;
+pub mod blocks;
 pub mod split;
 
 use std::num::NonZeroU32;
