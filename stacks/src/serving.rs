@@ -451,6 +451,11 @@ pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> 
         // Eight bits of weights and activations are whole numbers: `w8a8_int8`, `w8a8_sq_per_channel`.
         word if word == "int8" || word.contains("w8a8") => "int8",
         word if word.contains("awq") || word.contains("gptq") || word.contains("w4a16") => "int4",
+        word if word.contains("bitsandbytes") => {
+            let why = "weights are taken as the model's name says; for its 4 bits give `--set model.weights=int4`, for 8 `int8-weights`";
+            flags.not_modelled(name, why);
+            return None;
+        }
         _ => {
             flags.not_modelled(name, "weights are taken as the model's name says");
             return None;

@@ -222,10 +222,12 @@ fn block_misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup)
     let why = model.uncut_blocks(formats, BlockCut { tensor, experts, expert_block })?;
     let is_whole_enough =
         experts > 1 && model.uncut_blocks(formats, BlockCut { tensor, experts: 1, expert_block }).is_none();
-    let whole =
-        if is_whole_enough { format!("`ep` = {tensor}, which lays experts whole on their GPUs, or ") } else { String::new() };
-    let degrees: Vec<String> =
-        model.block_degrees(formats, expert_block, tensor).iter().map(u64::to_string).collect();
+    let whole = if is_whole_enough {
+        format!("`ep` = {tensor}, which lays experts whole on their GPUs, or ")
+    } else {
+        String::new()
+    };
+    let degrees: Vec<String> = model.block_degrees(formats, expert_block, tensor).iter().map(u64::to_string).collect();
     let newer = blocks::newer(preset.name, serving.engine.version).unwrap_or_default();
     let what = format!("`tp` = {tensor}, and `{}` does not start so: {why}", preset.name);
     Some((Code::UnevenDegree, what, format!("{whole}a `tp` of {}{newer}", degrees.join(", "))))

@@ -537,7 +537,11 @@ fn a_tensor_degree_that_ends_inside_of_a_block_is_refused_with_what_lays_experts
     };
     let sglang = "python -m sglang.launch_server --model-path";
     for (text, width, help) in [
-        ("vllm serve Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8".to_owned(), "= 192", "--enable-expert-parallel"),
+        (
+            "vllm serve Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8".to_owned(),
+            "= 192",
+            "--enable-expert-parallel",
+        ),
         ("vllm serve Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8 -tp 8".to_owned(), "= 320", "allowed are 1, 2, 4"),
         ("vllm serve Qwen/Qwen3-30B-A3B-FP8 -tp 4".to_owned(), "= 192", "allowed are 1, 2"),
         ("vllm serve MiniMaxAI/MiniMax-M2 -tp 8".to_owned(), "= 192", "engine.version"),
@@ -560,5 +564,28 @@ fn a_tensor_degree_that_ends_inside_of_a_block_is_refused_with_what_lays_experts
         format!("{sglang} deepseek-ai/DeepSeek-R1 --tp 32 --moe-a2a-backend deepep --moe-dense-tp-size 1"),
     ] {
         assert_eq!(of(&text), None, "{text}");
+    }
+}
+
+#[test]
+fn the_model_behind_options_is_read() {
+    const MODEL: &str = "meta-llama/Llama-3.1-8B-Instruct";
+    for (options, part) in [
+        ("--enforce-eager", "graph_max = 0"),
+        ("--port 8000", "tp = 1 "),
+        ("--tensor-parallel-size=2", "tp = 2 "),
+        ("--tensor-parallel-size 2 --trust-remote-code", "tp = 2 "),
+        ("--no-enable-prefix-caching --max-num-seqs 64", "max_sequences = 64"),
+    ] {
+        let text = format!("vllm serve {options} {MODEL}");
+        check(&text, &["name = \"llama-3.1-8b\"", part], &[Code::MissingFlag]);
+        check(
+            &format!("vllm serve {options} {MODEL} --max-model-len 4096"),
+            &["max_context = 4096", part],
+            &[Code::MissingFlag],
+        );
+    }
+    for options in ["--tp_size 2", "--tp_size=2", "--tp_size 2 --trust_remote_code"] {
+        check(&format!("trtllm-serve serve {options} {MODEL}"), &["llama-3.1-8b", "tp = 2 "], &[Code::MissingFlag]);
     }
 }

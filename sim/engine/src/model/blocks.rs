@@ -33,7 +33,8 @@ impl Model {
         let of = [(routed, formats.experts), (dense, formats.dense), (shared, formats.dense)];
         let in_blocks = of.into_iter().filter(|(_, format)| *format == Format::Fp8Block).filter_map(|(part, _)| part);
         let fits = |width: u64, degree: u64, block: u64| degree <= 1 || width.is_multiple_of(degree * block);
-        let (part, width, degree, block) = in_blocks.into_iter().find(|(_, width, n, block)| !fits(*width, *n, *block))?;
+        let (part, width, degree, block) =
+            in_blocks.into_iter().find(|(_, width, n, block)| !fits(*width, *n, *block))?;
         let each = if width.is_multiple_of(degree) { format!(" = {}", width / degree) } else { String::new() };
         Some(format!("{part} of width {width} / {degree}{each} end inside of blocks of {block} with one scale"))
     }

@@ -34,7 +34,10 @@ mod tests {
     #[test]
     fn blocks_are_those_of_the_release() {
         let of = |name: &str, version: &str| expert_block(name, Version::parse(version));
-        assert_eq!(["0.19.0", "0.28.0", "0.29.0", "0.32.1", "nightly"].map(|v| of("vllm", v)), [128, 128, 32, 32, 128].map(Some));
+        assert_eq!(
+            ["0.19.0", "0.28.0", "0.29.0", "0.32.1", "nightly"].map(|v| of("vllm", v)),
+            [128, 128, 32, 32, 128].map(Some)
+        );
         assert_eq!((of("sglang", "0.5.21"), of("trtllm", "1.2.0")), (Some(128), None));
     }
 }
