@@ -555,9 +555,8 @@ fn a_tensor_degree_that_ends_inside_of_a_block_is_refused_with_what_lays_experts
         assert!(wrong.help.as_ref().is_some_and(|said| said.contains(help)), "{text}: {wrong:?}");
     }
     for text in [
-        "vllm serve Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8 --enable-expert-parallel".to_owned(),
+        "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 --enable-expert-parallel".to_owned(),
         "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4".to_owned(),
-        "vllm serve Qwen/Qwen3-235B-A22B -tp 8".to_owned(),
         "docker run vllm/vllm-openai:v0.32.0 --model Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8".to_owned(),
         "trtllm-serve Qwen/Qwen3-235B-A22B-FP8 --tp_size 8".to_owned(),
         format!("{sglang} Qwen/Qwen3-235B-A22B-FP8 --tp 8 --ep 4"),
