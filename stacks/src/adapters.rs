@@ -37,9 +37,15 @@ pub(crate) fn of_vllm(flags: &mut Flags<'_>) -> Option<Adapters> {
         return None;
     }
     let slots = flags.count("max-loras", 1..=4096).unwrap_or(1);
+    let rank_max = flags.count("max-lora-rank", 1..=512).unwrap_or(RANK_USUAL);
+    if !RANKS_VLLM.contains(&rank_max) {
+        let ranks: Vec<String> = RANKS_VLLM.iter().map(u64::to_string).collect();
+        let what = format!("`--max-lora-rank {rank_max}` is no rank that vLLM takes");
+        flags.wrong("max-lora-rank", what, format!("allowed are {}", ranks.join(", ")));
+    }
     Some(Adapters {
         slots,
-        rank_max: flags.count("max-lora-rank", 1..=512).unwrap_or(RANK_USUAL),
+        rank_max,
         host_slots: Some(flags.count("max-cpu-loras", slots..=100_000).unwrap_or(slots)),
         modules: modules(flags),
         n_named: named(flags, "lora-modules"),
@@ -195,6 +201,8 @@ mod tests {
             assert!(scenario.contains(engine) && scenario.contains(trace), "{text}:\n{scenario}");
             assert_eq!(found, codes, "{text}");
         }
+        let other = imported("vllm serve llama-3-8b --enable-lora --max-lora-rank 24").1;
+        assert!(other.contains(&Code::WrongFlag), "{other:?}");
         assert!(!imported("vllm serve llama-3-8b --max-lora-rank 64").0.contains("adapters"), "not enabled");
     }
 

@@ -98,7 +98,12 @@ impl Drafts {
         let value = format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{by}{tree} }}");
         out.set("engine", "speculation", value, "drafted tokens");
         let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
-        let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
+        let help = match self.by {
+            Drafter::Text => {
+                "give `--set engine.speculation.acceptance=…`: heads reach such a share; what is looked up in the text is accepted less, but for copies of the prompt"
+            }
+            _ => "give `--set engine.speculation.acceptance=…`; it depends on the models and the text",
+        };
         flags.warn(Code::MissingFlag, None, what, help);
     }
 }

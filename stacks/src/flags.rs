@@ -33,16 +33,18 @@ pub(crate) fn is_flag(text: &str) -> bool {
     rest.len() < text.len() && rest.starts_with(|letter: char| letter.is_ascii_alphabetic())
 }
 
-/// Cuts the words of a command into flags; words in front of the first one are left out.
+/// Cuts the words of a command into flags; words in front of the first one are left out, and those behind `--name=value` are no values of it.
 pub fn of_words(words: &[Word]) -> Vec<Flag> {
     let mut flags: Vec<Flag> = Vec::new();
+    let mut is_whole = false;
     for word in words {
         let text = word.text();
         if is_flag(&text) {
             let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(name, value)| (name, Some(value)));
+            is_whole = value.is_some_and(|value| !value.is_empty());
             let values = value.map(str::to_owned).into_iter().collect();
             flags.push(Flag { name: named(name), values, at: word.at() });
-        } else if let Some(flag) = flags.last_mut() {
+        } else if let Some(flag) = flags.last_mut().filter(|_| !is_whole) {
             flag.at.end = if word.at().end > flag.at.start { flag.at.end.max(word.at().end) } else { flag.at.end };
             // A value from another line is pointed to where it was written.
             if word.at().start < flag.at.start || word.at().start > flag.at.start + 400 {
@@ -52,6 +54,29 @@ pub fn of_words(words: &[Word]) -> Vec<Flag> {
         }
     }
     flags
+}
+
+/// Words behind flags whose values stand behind an equals sign: they are the program's own.
+pub(crate) fn own_words(words: &[Word]) -> Vec<String> {
+    let (mut is_whole, mut own) = (false, Vec::new());
+    for text in words.iter().map(Word::text) {
+        if is_flag(&text) {
+            is_whole = text.split_once('=').is_some_and(|(_, value)| !value.is_empty());
+        } else if is_whole {
+            own.push(text);
+        }
+    }
+    own
+}
+
+/// The first word behind options that is no value of one, taken from it: switches have none, all but lists have one.
+pub(crate) fn word_behind(flags: &mut [Flag], is_switch: fn(&str) -> bool, lists: &[&str]) -> Option<String> {
+    let behind = flags.iter_mut().find_map(|flag| {
+        let n_own = if is_switch(&flag.name) { 0 } else { 1 };
+        let has_more = flag.values.len() > n_own && !lists.contains(&flag.name.as_str());
+        has_more.then_some((flag, n_own))
+    });
+    behind.map(|(flag, n_own)| flag.values.remove(n_own))
 }
 
 /// A flag's name as tables have it.
@@ -387,7 +412,8 @@ mod tests {
 
     #[test]
     fn values_belong_to_the_flag_before_them() {
-        let words = crate::shell::commands("x.py --a 1 2 --b --c=-3 -d -4").unwrap().remove(0);
+        let words = crate::shell::commands("x.py --a 1 2 --b --c=-3 own -d -4").unwrap().remove(0);
+        assert_eq!(own_words(&words), ["own"]);
         let found: Vec<(String, String)> =
             of_words(&words).iter().map(|flag| (flag.name.clone(), flag.value())).collect();
         let expected = [("a", "1 2"), ("b", ""), ("c", "-3"), ("d", "-4")];

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 
 use crate::environment::{self, Variable};
-use crate::flags::{Flag, is_flag, named, of_words, rows};
+use crate::flags::{Flag, is_flag, named, of_words, own_words, rows};
 use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
 pub(crate) use candidates::is_showing;
@@ -201,7 +201,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
     }
     Launch {
         launcher: gpus::launcher(before, Vec::new()),
-        program: texts[start..start + n_program].to_vec(),
+        program: [texts[start..start + n_program].to_vec(), own_words(&kept)].concat(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
         environment: Vec::new(),

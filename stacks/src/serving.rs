@@ -3,8 +3,9 @@
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
 use engine::Model;
-use engine::model::{embedded, of_checkpoint, of_name};
+use engine::model::{BlockCut, embedded, of_checkpoint, of_name};
 use input::diagnostic::Code;
+use serve::engine_preset::{Version, blocks};
 
 use crate::adapters::Adapters;
 use crate::batching::CHUNKS;
@@ -216,6 +217,35 @@ impl Server {
         );
     }
 
+    /// Refuses tensor groups that cut feed-forwards inside of a block of weights with one scale, as engines do when they start: dense ones are shared by
+    /// `tensor` GPUs, each expert by `experts`; `whole` says how experts are laid whole.
+    pub(crate) fn divides_blocks(
+        &self,
+        flags: &mut Flags<'_>,
+        names: &[&str],
+        machine: &Machine,
+        ([tensor, experts], whole): ([u64; 2], &str),
+    ) {
+        const STATED: [&str; 5] = ["engine.tp", "engine.ep", "engine.version", "engine.weights", "model.weights"];
+        let Some(model) = self.model.as_deref().and_then(of_checkpoint) else { return };
+        let version = self.keys.iter().find(|(key, ..)| *key == "version");
+        let version = version.map_or(Version::NEWEST, |(_, text, _)| Version::parse(text.trim_matches('"')));
+        let Some(expert_block) = blocks::expert_block(self.engine, version) else { return };
+        let of = |experts: u64| model.uncut_blocks(model.formats, BlockCut { tensor, experts, expert_block });
+        let Some(why) = of(experts).filter(|_| !machine.states(&STATED)) else { return };
+        let name = flags.last_of(names).unwrap_or(names[0]);
+        let whole = if experts > 1 && of(1).is_none() {
+            format!("{whole} lays experts whole on their GPUs; else ")
+        } else {
+            String::new()
+        };
+        let degrees = model.block_degrees(model.formats, expert_block, tensor.max(experts));
+        let degrees: Vec<String> = degrees.iter().map(u64::to_string).collect();
+        let newer = blocks::newer(self.engine, version).unwrap_or_default();
+        let help = format!("the server does not start so; {whole}allowed are {}{newer}", degrees.join(", "));
+        flags.refuse(Code::UnevenDegree, flags.at(name), format!("`{}`: {why}", flags.shown(name)), help);
+    }
+
     /// A degree, by any of its names.
     pub(crate) fn degree(flags: &mut Flags<'_>, names: &[&str]) -> Option<u64> {
         let name = flags.last_of(names)?;
@@ -414,6 +444,11 @@ pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> 
         // Eight bits of weights and activations are whole numbers: `w8a8_int8`, `w8a8_sq_per_channel`.
         word if word == "int8" || word.contains("w8a8") => "int8",
         word if word.contains("awq") || word.contains("gptq") || word.contains("w4a16") => "int4",
+        word if word.contains("bitsandbytes") => {
+            let why = "weights are taken as the model's name says; for its 4 bits give `--set model.weights=int4`, for 8 `int8-weights`";
+            flags.not_modelled(name, why);
+            return None;
+        }
         _ => {
             flags.not_modelled(name, "weights are taken as the model's name says");
             return None;

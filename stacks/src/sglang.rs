@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use engine::dispatcher::DeepEpMode;
+use input::diagnostic::Code;
 
 use crate::Machine;
 use crate::adapters;
@@ -39,7 +40,11 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
+    let all = server.tp;
     let ranks = attention(&mut server, &mut flags);
+    let dense = flags.count("moe-dense-tp-size", 1..=4096).unwrap_or(all);
+    let cut = expert_cut(&flags, all);
+    server.divides_blocks(&mut flags, &TENSOR, machine, ([dense, cut], "`--ep-size` as wide as `--tp-size`"));
     // A group of attention has a part of the tensor ranks.
     server.divides_heads(&mut flags, &TENSOR, machine);
     // Groups of attention share both limits.
@@ -210,6 +215,15 @@ fn expert_degree(server: &Server, flags: &mut Flags<'_>) -> Option<u64> {
     if is_spread && server.has_experts() != Some(false) { Some(server.tp) } else { asked }
 }
 
+/// GPUs of the tensor group that share each expert.
+fn expert_cut(flags: &Flags<'_>, all: u64) -> u64 {
+    if exchange(flags).is_some() || flags.is("enable-ep-moe") {
+        return 1;
+    }
+    let asked = flags.last_of(&EP).and_then(|name| flags.find(name)?.value().parse::<u64>().ok());
+    (all / asked.unwrap_or(1).max(1)).max(1)
+}
+
 /// Names of the degree of experts.
 const EP: [&str; 3] = ["ep-size", "ep", "expert-parallel-size"];
 
@@ -219,8 +233,12 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
     let dp = Server::degree(flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
     let ep = expert_degree(server, flags);
     let own = Server::degree(flags, &["attn-dp-size", "attention-data-parallel-size"]).unwrap_or(1);
-    let (name, groups) =
-        if own == 1 && flags.is("enable-dp-attention") { ("dp-size", dp) } else { ("attn-dp-size", own) };
+    let given = |names: [&'static str; 3]| flags.last_of(&names).unwrap_or(names[0]);
+    let (name, groups) = if own == 1 && flags.is("enable-dp-attention") {
+        (given(["dp-size", "dp", "data-parallel-size"]), dp)
+    } else {
+        (given(["attn-dp-size", "attention-data-parallel-size", "attn-dp-size"]), own)
+    };
     if groups == 1 {
         (server.dp, server.ep) = (dp, ep);
         server.hybrid_experts(flags, &EP);
@@ -230,11 +248,32 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
         let what = format!("{groups} groups of attention do not divide {} tensor ranks", server.tp);
         flags.wrong(name, what, "allowed are divisors of the tensor degree".to_owned());
     }
+    if server.has_experts() == Some(false) {
+        let what =
+            format!("groups of attention (`{}`) are not modelled for a model without experts", flags.shown(name));
+        let help = "its feed-forwards are cut over all ranks there; leave out `--enable-dp-attention`, and `--dp-size` starts replicas";
+        flags.refuse(Code::NotModelled, flags.at(name), what, help);
+        return groups;
+    }
     // Without a degree of their own, experts stay cut over the tensor group.
-    if ep != Some(server.tp) && server.has_experts() != Some(false) {
+    if ep != Some(server.tp) {
         server.cut_experts(flags, name, "give `--ep-size` as wide as `--tp-size`");
     }
     server.ep = Some(server.tp);
     (server.tp, server.dp) = ((server.tp / groups).max(1), groups);
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{import, recognise};
+
+    #[test]
+    fn groups_of_attention_of_a_dense_model_are_named_by_their_flag() {
+        let text = "python -m sglang.launch_server --model-path llama-3-8b --tp 4 --enable-dp-attention --dp 4";
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let found = import(recognise(text).expect("SGLang"), text, &machine).findings;
+        assert!(found.iter().any(|one| one.what.contains("`--dp`")), "{found:?}");
+    }
 }

@@ -10,7 +10,7 @@ use input::diagnostic::Finding;
 
 use crate::batching::CHUNKS;
 use crate::drafts::{Drafter, Drafts};
-use crate::flags::{Flags, Table};
+use crate::flags::{Flags, Table, word_behind};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
 use crate::{Imported, Machine};
@@ -193,6 +193,11 @@ fn capacity_policy(flags: &mut Flags<'_>) -> Option<&'static str> {
     flags.word(CAPACITY, &words)
 }
 
+/// Whether an option takes no value (`is_flag` in tensorrt_llm/commands/serve.py, 1.2).
+fn is_switch(name: &str) -> bool {
+    ["trust-remote-code", "enable-chunked-prefill", "fail-fast-on-attention-window-too-large"].contains(&name)
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, .. } = launch;
@@ -200,7 +205,10 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     flags.findings = findings;
     let mut server = Server::new("trtllm", "trtllm");
     let words = program.iter().skip(1).find(|word| *word != "serve" && !word.starts_with('-'));
-    let given = flags.text("model").or_else(|| words.cloned());
+    let words = words.cloned();
+    let is_missing = words.is_none() && !program.is_empty() && flags.find("model").is_none();
+    let behind = if is_missing { word_behind(&mut flags.given, is_switch, &[]) } else { None };
+    let given = flags.text("model").or(words).or(behind);
     server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);

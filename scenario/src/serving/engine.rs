@@ -40,6 +40,8 @@ pub struct EngineSection {
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
     pub preset: Option<&'static EnginePreset>,
+    /// Its version; the newest where nobody says one.
+    pub version: Version,
     /// Whether norms are asked for inside of all-reduces.
     pub all_reduce: Asked,
     /// How tokens spread over experts, and which lie twice.
@@ -174,20 +176,21 @@ fn told_version(section: &mut Section<'_>, name: &str, text: &str, at: Place) {
 }
 
 /// The engine that a section names: `name = "vllm"`, `version = "0.19.0"`.
-fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
+fn preset(section: &mut Section<'_>) -> (Option<&'static EnginePreset>, Version) {
     let (version, is_named) = (section.text("version"), section.has("name"));
     let newest = |name: &str| engine_preset::named(name, Version::NEWEST);
     let found = section.known("name", (Code::UnknownWord, "engine"), engine_preset::names, newest);
     match (found, version) {
         (Some(preset), Some((version, at))) => {
             told_version(section, preset.name, &version, at);
-            engine_preset::named(preset.name, Version::parse(&version))
+            let version = Version::parse(&version);
+            (engine_preset::named(preset.name, version), version)
         }
         (None, Some((_, at))) if !is_named => {
             section.refuse(Code::ExclusiveKeys, at, "`version` of no engine", "write `name`, for example \"vllm\"");
-            None
+            (None, Version::NEWEST)
         }
-        (found, _) => found,
+        (found, _) => (found, Version::NEWEST),
     }
 }
 
@@ -326,7 +329,7 @@ fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>, kv_bloc
 
 /// Reads the section; defaults of a named engine are those on the scenario's GPU, and those of clients where there are some.
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_clients: bool) -> EngineSection {
-    let preset = preset(&mut section);
+    let (preset, version) = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
@@ -378,6 +381,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
         is_usual,
         memory,
         preset,
+        version,
         all_reduce,
         experts,
         graph_max,

@@ -2,8 +2,9 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
+use engine::model::BlockCut;
 use hw::Bytes;
-use serve::engine_preset::EnginePreset;
+use serve::engine_preset::{EnginePreset, blocks};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
@@ -206,7 +207,30 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     let plain = plain.into_iter();
     let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
     let kernels = kernel_misfits(serving, choice, group);
-    plain.chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
+    let blocks = block_misfit(serving, choice, group);
+    plain.chain(blocks).chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
+}
+
+/// Feed-forwards that the tensor group cuts inside of a block of weights with one scale, which the engine refuses.
+fn block_misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<Misfit> {
+    let preset = serving.engine.preset?;
+    let expert_block = blocks::expert_block(preset.name, serving.engine.version)?;
+    let deployment = serving.deployment_of(choice, group);
+    let tensor = u64::from(deployment.tensor_degree);
+    let experts = if deployment.expert_degree > 1 { 1 } else { tensor };
+    let (model, formats) = (&group.model, deployment.formats);
+    let why = model.uncut_blocks(formats, BlockCut { tensor, experts, expert_block })?;
+    let is_whole_enough =
+        experts > 1 && model.uncut_blocks(formats, BlockCut { tensor, experts: 1, expert_block }).is_none();
+    let whole = if is_whole_enough {
+        format!("`ep` = {tensor}, which lays experts whole on their GPUs, or ")
+    } else {
+        String::new()
+    };
+    let degrees: Vec<String> = model.block_degrees(formats, expert_block, tensor).iter().map(u64::to_string).collect();
+    let newer = blocks::newer(preset.name, serving.engine.version).unwrap_or_default();
+    let what = format!("`tp` = {tensor}, and `{}` does not start so: {why}", preset.name);
+    Some((Code::UnevenDegree, what, format!("{whole}a `tp` of {}{newer}", degrees.join(", "))))
 }
 
 /// What is wrong with what a choice computes with.

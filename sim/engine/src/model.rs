@@ -4,6 +4,7 @@
 //! (`model/embedded.rs`). Invariant: widths and counts are positive and heads divide evenly.
 
 mod attending;
+mod blocks;
 pub mod checkpoint_formats;
 mod checkpoints;
 mod config;
@@ -17,6 +18,7 @@ mod unpriced;
 mod vision;
 
 pub use attending::{CompressedAttention, Heads, HeadsByLayer, Index, IndexMade, OutputGate};
+pub use blocks::{BLOCK, BlockCut};
 pub use checkpoint_formats::{last_part, narrow_checkpoint};
 pub use checkpoints::{known_names, of_checkpoint, of_name};
 pub use draft_head::DraftHead;

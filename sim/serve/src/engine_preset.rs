@@ -3,6 +3,7 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+pub mod blocks;
 mod kernels;
 pub mod split;
 

@@ -526,3 +526,63 @@ fn options_of_a_file_beside_a_command_give_way_to_those_of_the_command() {
     }
     check(text, &["max_sequences = 32"], &[Code::MissingFlag, Code::NotModelled]);
 }
+
+/// Engines do not start where a part of a block-scaled feed-forward ends inside of a block.
+#[test]
+fn a_tensor_degree_that_ends_inside_of_a_block_is_refused_with_what_lays_experts_whole() {
+    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+    let of = |text: &str| {
+        let found = import(recognise(text).expect("a server"), text, &machine).findings;
+        found.into_iter().find(|one| one.code == Code::UnevenDegree)
+    };
+    let sglang = "python -m sglang.launch_server --model-path";
+    let vllm = "docker run vllm/vllm-openai:v0.24.0 --model";
+    for (text, width, help) in [
+        (format!("{vllm} Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8"), "= 192", "--enable-expert-parallel"),
+        (format!("{vllm} Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8 -tp 8"), "= 320", "allowed are 1, 2, 4"),
+        (format!("{vllm} Qwen/Qwen3-30B-A3B-FP8 -tp 4"), "= 192", "allowed are 1, 2"),
+        (format!("{vllm} MiniMaxAI/MiniMax-M2 -tp 8"), "= 192", "vLLM 0.29.0 and newer"),
+        (format!("{vllm} Qwen/Qwen3-235B-A22B-FP8 -dp 8"), "= 192", "--enable-expert-parallel"),
+        (format!("{sglang} deepseek-ai/DeepSeek-R1 --tp 32"), "= 64", "allowed are 1, 2, 4, 8, 16"),
+        (format!("{sglang} deepseek-ai/DeepSeek-R1 --tp 32 --ep 32"), "= 576", "allowed are"),
+        (format!("{sglang} Qwen/Qwen3-235B-A22B-FP8 --tp 8"), "= 192", "--ep-size"),
+    ] {
+        let wrong = of(&text).unwrap_or_else(|| panic!("{text}"));
+        assert!(wrong.what.contains(width) && wrong.at.is_some(), "{text}: {wrong:?}");
+        assert!(wrong.help.as_ref().is_some_and(|said| said.contains(help)), "{text}: {wrong:?}");
+    }
+    for text in [
+        "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8 --enable-expert-parallel".to_owned(),
+        "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 4".to_owned(),
+        "docker run vllm/vllm-openai:v0.32.0 --model Qwen/Qwen3-235B-A22B-FP8 --tensor-parallel-size 8".to_owned(),
+        "vllm serve Qwen/Qwen3-235B-A22B-FP8 -tp 8".to_owned(),
+        "trtllm-serve Qwen/Qwen3-235B-A22B-FP8 --tp_size 8".to_owned(),
+        format!("{sglang} Qwen/Qwen3-235B-A22B-FP8 --tp 8 --ep 4"),
+        format!("{sglang} deepseek-ai/DeepSeek-R1 --tp 32 --moe-a2a-backend deepep --moe-dense-tp-size 1"),
+    ] {
+        assert_eq!(of(&text), None, "{text}");
+    }
+}
+
+#[test]
+fn the_model_behind_options_is_read() {
+    const MODEL: &str = "meta-llama/Llama-3.1-8B-Instruct";
+    for (options, part) in [
+        ("--enforce-eager", "graph_max = 0"),
+        ("--port 8000", "tp = 1 "),
+        ("--tensor-parallel-size=2", "tp = 2 "),
+        ("--tensor-parallel-size 2 --trust-remote-code", "tp = 2 "),
+        ("--no-enable-prefix-caching --max-num-seqs 64", "max_sequences = 64"),
+    ] {
+        let text = format!("vllm serve {options} {MODEL}");
+        check(&text, &["name = \"llama-3.1-8b\"", part], &[Code::MissingFlag]);
+        check(
+            &format!("vllm serve {options} {MODEL} --max-model-len 4096"),
+            &["max_context = 4096", part],
+            &[Code::MissingFlag],
+        );
+    }
+    for options in ["--tp_size 2", "--tp_size=2", "--tp_size 2 --trust_remote_code"] {
+        check(&format!("trtllm-serve serve {options} {MODEL}"), &["llama-3.1-8b", "tp = 2 "], &[Code::MissingFlag]);
+    }
+}

@@ -164,8 +164,8 @@ const ALWAYS_NARROW: [(&str, &str); 12] = [
     ("minimax-m2.5", "MiniMaxAI/MiniMax-M2.5"),
 ];
 
-/// A dense model that was taught by another one has the other one's name in its own, and none of its formats.
-const TAUGHT: &str = "distill";
+/// A dense model that was taught by another one has the other one's name in its own, and none of its formats: distillations, and DeepSeek-R1-0528-Qwen3-8B.
+const TAUGHT: [&str; 2] = ["distill", "-qwen3-8b"];
 
 /// The last part of a path, which names the model.
 pub fn last_part(path: &str) -> &str {
@@ -180,10 +180,13 @@ pub fn of_path(path: &str) -> Formats {
     if name.contains("bf16") {
         return of_16_bits;
     }
+    let is_taught = path.starts_with("deepseek-ai/") && TAUGHT.iter().any(|part| path.contains(part));
     let said = SAID.iter().find(|(part, ..)| name.contains(part));
-    let narrow = NARROW.iter().find(|(start, _)| path.starts_with(start) && !path.contains(TAUGHT));
+    let narrow = NARROW.iter().find(|(start, _)| path.starts_with(start) && !is_taught);
     let width = said.map(|(_, width, _)| *width).or_else(|| narrow.map(|(_, width)| *width));
-    let mixed = width.filter(|_| !path.contains(TAUGHT)).and_then(|width| of_width(&path, width));
+    let mixed = width
+        .filter(|_| !TAUGHT.iter().any(|part| path.contains("deepseek") && path.contains(part)))
+        .and_then(|width| of_width(&path, width));
     let whole = said.map(|(_, _, format)| Formats::weights(*format, Dtype::Bf16));
     let kept_in_8_bits = width.is_some_and(|width| keeps_8_bits(&path, width));
     let found = mixed.or(whole).unwrap_or(of_16_bits);
@@ -249,6 +252,7 @@ mod tests {
         for (path, expected) in [
             ("deepseek-ai/DeepSeek-R1", [Fp8Block; 4]),
             ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", [Bf16; 4]),
+            ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", [Bf16; 4]),
             ("deepseek-ai/DeepSeek-V4-Flash", [Fp8Block, Fp8Block, Fp8Block, Mxfp4]),
             ("sgl-project/DeepSeek-V4-Pro-FP8", [Fp8Block; 4]),
             ("openai/gpt-oss-120b", [Bf16, Bf16, Bf16, Mxfp4]),

@@ -3,7 +3,7 @@
 use super::{Model, checkpoint_formats, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 38] = [
+const ALIKE: [(&str, &str); 41] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
@@ -13,7 +13,9 @@ const ALIKE: [(&str, &str); 38] = [
     ("deepseek-r1-distill-qwen-7b", "qwen2.5-7b"),
     ("deepseek-r1-distill-qwen-14b", "qwen2.5-14b"),
     ("deepseek-r1-distill-qwen-32b", "qwen2.5-32b"),
+    ("deepseek-r1-0528-qwen3-8b", "qwen3-8b"),
     ("deepseek-v3.1", "deepseek-v3"),
+    ("devstral-small", "mistral-small-24b"),
     ("kimi-k2.6", "kimi-k2.5"),
     ("kimi-k2.7", "kimi-k2.5"),
     ("kimi-k2.7-code", "kimi-k2.5"),
@@ -30,6 +32,7 @@ const ALIKE: [(&str, &str); 38] = [
     ("qwen2-72b", "qwen2.5-72b"),
     ("qwen2.5-math-1.5b", "qwen2.5-1.5b"),
     ("qwen2.5-math-7b", "qwen2.5-7b"),
+    ("qwen2.5-7b-instruct-1m", "qwen2.5-7b"),
     ("qwen2.5-coder-3b", "qwen2.5-3b"),
     ("qwen2.5-coder-7b", "qwen2.5-7b"),
     ("qwen2.5-coder-14b", "qwen2.5-14b"),
@@ -47,7 +50,7 @@ const ALIKE: [(&str, &str); 38] = [
 /// Positions of releases that have others than the model of their shape, by how their names begin: `max_position_embeddings` of their config.json, which
 /// xorbitsai/inference (doc/source/models/builtin/llm) and ai-dynamo/aiconfigurator (model_configs) give; of Kimi-K2-Instruct-0905 its rotary scaling, 64 times
 /// 4096 (ParagEkbote/hf-model-inspector, model_inspection_report.md).
-const POSITIONS: [(&str, u64); 12] = [
+const POSITIONS: [(&str, u64); 15] = [
     ("qwen3-4b-instruct-2507", 262_144),
     ("qwen3-4b-thinking-2507", 262_144),
     ("qwen3-30b-a3b-instruct-2507", 262_144),
@@ -56,6 +59,9 @@ const POSITIONS: [(&str, u64); 12] = [
     ("qwen3-235b-a22b-thinking-2507", 262_144),
     ("qwen3-coder-30b-a3b", 262_144),
     ("qwq-32b", 40_960),
+    ("qwen2.5-7b-instruct-1m", 1_010_000),
+    ("deepseek-r1-0528-qwen3-8b", 131_072),
+    ("devstral-small", 131_072),
     ("kimi-k2-instruct-0905", 262_144),
     ("kimi-k2-thinking", 262_144),
     ("glm-4.6", 202_752),
@@ -194,6 +200,9 @@ mod tests {
             ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", "nemotron-3-ultra-550b-a55b"),
             ("RedHatAI/Llama-3.3-70B-Instruct-quantized.w8a8", "llama-3.1-70b"),
             ("moonshotai/Kimi-K2-Thinking", "kimi-k2"),
+            ("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "qwen3-8b"),
+            ("mistralai/Devstral-Small-2507", "mistral-small-24b"),
+            ("Qwen/Qwen2.5-7B-Instruct-1M", "qwen2.5-7b"),
         ] {
             assert_eq!(found(asked).as_deref(), Some(name), "{asked}");
         }

