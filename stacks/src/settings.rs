@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+mod drafts;
 pub(crate) mod groups;
 
-use crate::{adapters, drafts};
+use crate::adapters;
 
 /// Values by key, as `engine.scheduling`.
 pub type Settings = BTreeMap<String, Value>;
