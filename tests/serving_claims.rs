@@ -309,7 +309,7 @@ fn what_is_said_of_a_choice_its_policies_and_its_schedule_is_said_once_and_fits(
     assert!(!runs && found.contains("S100") && !found.contains("S013"), "{found}");
 }
 
-/// SGLang leaves a share of a card, and more where more is reserved. What is reserved holds activations too.
+/// SGLang takes a share of what is free before the model is loaded. So of all that is reserved it leaves that share, however much it is.
 #[test]
 fn no_engine_takes_memory_that_is_reserved() {
     let text = format!("{BASE}{CARD}").replacen("\"vllm\"\nversion = \"0.19.0\"", "\"sglang\"", 1);
@@ -318,9 +318,9 @@ fn no_engine_takes_memory_that_is_reserved() {
         let reserved = format!("cluster.reserved_gib={reserved_gib}");
         rows(&text, &[&reserved, "trace.rate_per_s=1000"])[0].metrics["peak_memory_bytes"]
     };
-    let less = peak(40) - peak(50);
-    assert!((less / (10.0 * hw::GIB) - 1.0).abs() < 0.01, "{less} bytes");
-    assert_eq!(peak(1).to_bits(), peak(2).to_bits(), "the share leaves more than that");
+    let share = |few: u32, many: u32| (peak(few) - peak(many)) / (f64::from(many - few) * hw::GIB);
+    let (most, least) = (share(40, 50), share(1, 11));
+    assert!((0.7..0.95).contains(&most) && (most / least - 1.0).abs() < 0.01, "{most} and {least} of a byte");
 }
 
 #[test]

@@ -288,6 +288,12 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     swaps.then(|| Bytes::from_gib(gib))
 }
 
+/// Host time of an iteration and of each of its sequences, microseconds.
+fn iterations(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 2] {
+    let per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
+    [per_step, section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6)]
+}
+
 /// Microseconds of the launches of a layer without experts, of one with them, and the least of an intricate one; what is written
 /// of layers alone holds for all.
 fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] {
@@ -350,8 +356,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
-    let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
+    let [host_us_per_step, host_us_per_sequence] = iterations(&mut section, &constants);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
     let (detokenize_us_per_sequence, start) =
         (detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));

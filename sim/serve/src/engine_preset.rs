@@ -1,7 +1,6 @@
 //! Serving engines as they are set when nobody says otherwise: batching, budgets, captured graphs, memory, overlap. Data, with versions and sources.
 //!
-//! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
-//! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
+//! A preset is what a version does by itself; other options lie over it (`Settings`). Sizes depend on the device's memory. Units: tokens, sequences, GiB, shares.
 
 pub mod blocks;
 mod kernels;
