@@ -319,7 +319,7 @@ fn no_engine_takes_memory_that_is_reserved() {
         rows(&text, &[&reserved, "trace.rate_per_s=1000"])[0].metrics["peak_memory_bytes"]
     };
     let share = |few: u32, many: u32| (peak(few) - peak(many)) / (f64::from(many - few) * hw::GIB);
-    let (most, least) = (share(40, 50), share(1, 11));
+    let (most, least) = (share(40, 45), share(45, 50));
     assert!((0.7..0.95).contains(&most) && (most / least - 1.0).abs() < 0.01, "{most} and {least} of a byte");
 }
 

@@ -153,13 +153,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     let is_older = environment::is_off(&environment, "VLLM_USE_V1");
     let mut server = Server::new("vllm", if is_older { "vllm-v0" } else { "vllm-v1" });
     server.version(version.as_ref());
-    // `vllm serve MODEL`: the third word; behind an image the second.
-    let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
-    let word = program.get(if is_image { 1 } else { 2 }).cloned();
-    let is_missing =
-        word.is_none() && flags.find("model").is_none() && program.get(1).is_some_and(|word| word == "serve");
-    let word = if is_missing { word_behind(&mut flags.given, is_switch, &LISTS) } else { word };
-    let given = flags.text("model").or(word);
+    let given = model(&mut flags, &program);
     server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.divides_heads(&mut flags, &TENSOR, machine);
@@ -217,6 +211,16 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.drafts = drafts(&mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// The model: what its option says, else the word of `vllm serve MODEL`, before its options or behind them. Behind an image there is no such verb.
+fn model(flags: &mut Flags<'_>, program: &[String]) -> Option<String> {
+    let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
+    let word = program.get(if is_image { 1 } else { 2 }).cloned();
+    let is_served = program.get(1).is_some_and(|word| word == "serve");
+    let is_behind = word.is_none() && flags.find("model").is_none() && is_served;
+    let word = if is_behind { word_behind(&mut flags.given, is_switch, &LISTS) } else { word };
+    flags.text("model").or(word)
 }
 
 /// The narrower of two limits, where it is given.
