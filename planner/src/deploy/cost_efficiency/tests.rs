@@ -268,6 +268,19 @@ fn small() -> impl Strategy<Value = Problem> {
     )
 }
 
+#[test]
+fn rates_twelve_orders_apart_give_no_runner_up_below_the_bound() {
+    let rates = [1e-12, 40.0, 0.5];
+    let problem = Problem {
+        inventory: Inventory::of(vec![offer("a", 1e-12, 7), offer("b", 1e-12, 7)]),
+        configurations: vec![configuration("a", &[1, 0], &rates[..2]), configuration("b", &[1, 0], &rates[1..])],
+        demands: demands(&[0.5, 0.5]),
+        budget_usd_per_hour: 0.5,
+    };
+    let answer = plan(&problem, options(Form::Direct)).expect("seven replicas serve both");
+    assert!(answer.gap().expect("bounded") >= 0.0, "{answer:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
