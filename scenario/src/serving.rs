@@ -235,7 +235,7 @@ pub struct ServingGroup {
     /// Architecture.
     pub model: Model,
     /// What drafts for it.
-    pub drafters: OwnDrafters,
+    pub drafters: std::sync::Arc<OwnDrafters>,
     /// Position of its model among those of all groups.
     pub model_index: u32,
     /// Machine.

@@ -35,7 +35,12 @@ pub(crate) fn is_flag(text: &str) -> bool {
 
 /// Cuts the words of a command into flags; words in front of the first one are left out, and those behind `--name=value` are no values of it.
 pub fn of_words(words: &[Word]) -> Vec<Flag> {
-    let mut flags: Vec<Flag> = Vec::new();
+    with_own(words).0
+}
+
+/// The same, and the program's own words: those behind `--name=value`.
+pub(crate) fn with_own(words: &[Word]) -> (Vec<Flag>, Vec<String>) {
+    let (mut flags, mut own): (Vec<Flag>, Vec<String>) = (Vec::new(), Vec::new());
     let mut is_whole = false;
     for word in words {
         let text = word.text();
@@ -44,7 +49,9 @@ pub fn of_words(words: &[Word]) -> Vec<Flag> {
             is_whole = value.is_some_and(|value| !value.is_empty());
             let values = value.map(str::to_owned).into_iter().collect();
             flags.push(Flag { name: named(name), values, at: word.at() });
-        } else if let Some(flag) = flags.last_mut().filter(|_| !is_whole) {
+        } else if is_whole {
+            own.push(text);
+        } else if let Some(flag) = flags.last_mut() {
             flag.at.end = if word.at().end > flag.at.start { flag.at.end.max(word.at().end) } else { flag.at.end };
             // A value from another line is pointed to where it was written.
             if word.at().start < flag.at.start || word.at().start > flag.at.start + 400 {
@@ -53,20 +60,7 @@ pub fn of_words(words: &[Word]) -> Vec<Flag> {
             flag.values.push(text);
         }
     }
-    flags
-}
-
-/// Words behind flags whose values stand behind an equals sign: they are the program's own.
-pub(crate) fn own_words(words: &[Word]) -> Vec<String> {
-    let (mut is_whole, mut own) = (false, Vec::new());
-    for text in words.iter().map(Word::text) {
-        if is_flag(&text) {
-            is_whole = text.split_once('=').is_some_and(|(_, value)| !value.is_empty());
-        } else if is_whole {
-            own.push(text);
-        }
-    }
-    own
+    (flags, own)
 }
 
 /// The first word behind options that is no value of one, taken from it: switches have none, all but lists have one.
@@ -413,7 +407,7 @@ mod tests {
     #[test]
     fn values_belong_to_the_flag_before_them() {
         let words = crate::shell::commands("x.py --a 1 2 --b --c=-3 own -d -4").unwrap().remove(0);
-        assert_eq!(own_words(&words), ["own"]);
+        assert_eq!(with_own(&words).1, ["own"]);
         let found: Vec<(String, String)> =
             of_words(&words).iter().map(|flag| (flag.name.clone(), flag.value())).collect();
         let expected = [("a", "1 2"), ("b", ""), ("c", "-3"), ("d", "-4")];

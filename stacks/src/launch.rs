@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 
 use crate::environment::{self, Variable};
-use crate::flags::{Flag, is_flag, named, of_words, own_words, rows};
+use crate::flags::{Flag, is_flag, named, of_words, rows, with_own};
 use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
 pub(crate) use candidates::is_showing;
@@ -194,14 +194,14 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
     let findings = (from..after.len()).filter(is_open).map(|index| left_out(&after[index]));
     let is_kept = |index: &usize| *index < from || !is_open(index);
     let kept: Vec<Word> = (n_program..after.len()).filter(is_kept).map(|index| after[index].clone()).collect();
-    let mut flags = of_words(&kept);
+    let (mut flags, own) = with_own(&kept);
     for flag in &mut flags {
         let mut is_first = true;
         flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
     Launch {
         launcher: gpus::launcher(before, Vec::new()),
-        program: [texts[start..start + n_program].to_vec(), own_words(&kept)].concat(),
+        program: [&texts[start..start + n_program], &own].concat(),
         version: version_of_image(&texts[..start + n_program]),
         findings: findings.collect(),
         environment: Vec::new(),

@@ -3,7 +3,7 @@
 //! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
 
 use engine::Model;
-use engine::model::{BlockCut, embedded, of_checkpoint, of_name};
+use engine::model::{embedded, of_checkpoint, of_name};
 use input::diagnostic::Code;
 use serve::engine_preset::{Version, blocks};
 
@@ -230,19 +230,15 @@ impl Server {
         let Some(model) = self.model.as_deref().and_then(of_checkpoint) else { return };
         let version = self.keys.iter().find(|(key, ..)| *key == "version");
         let version = version.map_or(Version::NEWEST, |(_, text, _)| Version::parse(text.trim_matches('"')));
-        let Some(expert_block) = blocks::expert_block(self.engine, version) else { return };
-        let of = |experts: u64| model.uncut_blocks(model.formats, BlockCut { tensor, experts, expert_block });
-        let Some(why) = of(experts).filter(|_| !machine.states(&STATED)) else { return };
+        let refusal = blocks::refusal((self.engine, version), (&model, model.formats), [tensor, experts]);
+        let Some(blocks::Refusal { why, starts_whole, degrees, newer }) = refusal else { return };
+        if machine.states(&STATED) {
+            return;
+        }
         let name = flags.last_of(names).unwrap_or(names[0]);
-        let whole = if experts > 1 && of(1).is_none() {
-            format!("{whole} lays experts whole on their GPUs; else ")
-        } else {
-            String::new()
-        };
-        let degrees = model.block_degrees(model.formats, expert_block, tensor.max(experts));
-        let degrees: Vec<String> = degrees.iter().map(u64::to_string).collect();
-        let newer = blocks::newer(self.engine, version).unwrap_or_default();
-        let help = format!("the server does not start so; {whole}allowed are {}{newer}", degrees.join(", "));
+        let whole = format!("{whole} lays experts whole on their GPUs; else ");
+        let whole = if starts_whole { whole } else { String::new() };
+        let help = format!("the server does not start so; {whole}allowed are {degrees}{newer}");
         flags.refuse(Code::UnevenDegree, flags.at(name), format!("`{}`: {why}", flags.shown(name)), help);
     }
 

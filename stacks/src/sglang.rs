@@ -227,18 +227,21 @@ fn expert_cut(flags: &Flags<'_>, all: u64) -> u64 {
 /// Names of the degree of experts.
 const EP: [&str; 3] = ["ep-size", "ep", "expert-parallel-size"];
 
+/// Names of the number of replicas, or of groups of attention beside `--enable-dp-attention`.
+const DATA: [&str; 3] = ["dp-size", "dp", "data-parallel-size"];
+
+/// Names of the groups of attention.
+const GROUPS: [&str; 2] = ["attn-dp-size", "attention-data-parallel-size"];
+
 /// Groups of attention in the tensor group, and replicas beside each other: `--attn-dp-size`, or `--dp-size` with `--enable-dp-attention` as it was called
 /// before. Gives the number of groups.
 fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
-    let dp = Server::degree(flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
+    let dp = Server::degree(flags, &DATA).unwrap_or(1);
     let ep = expert_degree(server, flags);
-    let own = Server::degree(flags, &["attn-dp-size", "attention-data-parallel-size"]).unwrap_or(1);
-    let given = |names: [&'static str; 3]| flags.last_of(&names).unwrap_or(names[0]);
-    let (name, groups) = if own == 1 && flags.is("enable-dp-attention") {
-        (given(["dp-size", "dp", "data-parallel-size"]), dp)
-    } else {
-        (given(["attn-dp-size", "attention-data-parallel-size", "attn-dp-size"]), own)
-    };
+    let own = Server::degree(flags, &GROUPS).unwrap_or(1);
+    let is_switched = own == 1 && flags.is("enable-dp-attention");
+    let (names, groups) = if is_switched { (&DATA[..], dp) } else { (&GROUPS[..], own) };
+    let name = flags.last_of(names).unwrap_or(names[0]);
     if groups == 1 {
         (server.dp, server.ep) = (dp, ep);
         server.hybrid_experts(flags, &EP);

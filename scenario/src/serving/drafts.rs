@@ -1,5 +1,7 @@
 //! `speculation`: how tokens are drafted, and who drafts them.
 
+use std::sync::Arc;
+
 use engine::Model;
 use engine::model::DraftHead;
 use hw::Seconds;
@@ -35,8 +37,8 @@ pub enum Drafter {
     Head(DraftHead),
 }
 
-/// What drafts for a model and is no model of its own.
-#[derive(Clone, Debug)]
+/// What drafts for a model and is no model of its own. Groups are copied for every fleet that a search tries, so copies share it.
+#[derive(Debug)]
 pub struct OwnDrafters {
     /// The model's own layer that predicts tokens further on, where it has one.
     pub predicting: Option<Model>,
@@ -46,8 +48,8 @@ pub struct OwnDrafters {
 
 impl OwnDrafters {
     /// Those of a model.
-    pub fn of(model: &Model) -> Self {
-        Self { predicting: model.predicting(), heads: DraftHead::ALL.map(|head| model.draft_head(head)) }
+    pub fn of(model: &Model) -> Arc<Self> {
+        Arc::new(Self { predicting: model.predicting(), heads: DraftHead::ALL.map(|head| model.draft_head(head)) })
     }
 }
 

@@ -2,7 +2,6 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use engine::model::BlockCut;
 use hw::Bytes;
 use serve::engine_preset::{EnginePreset, blocks};
 use serve::kv::lending::Borrow;
@@ -213,24 +212,16 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
 
 /// Feed-forwards that the tensor group cuts inside of a block of weights with one scale, which the engine refuses.
 fn block_misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<Misfit> {
-    let preset = serving.engine.preset?;
-    let expert_block = blocks::expert_block(preset.name, serving.engine.version)?;
-    let deployment = serving.deployment_of(choice, group);
+    let (preset, deployment) = (serving.engine.preset?, serving.deployment_of(choice, group));
     let tensor = u64::from(deployment.tensor_degree);
     let experts = if deployment.expert_degree > 1 { 1 } else { tensor };
-    let (model, formats) = (&group.model, deployment.formats);
-    let why = model.uncut_blocks(formats, BlockCut { tensor, experts, expert_block })?;
-    let is_whole_enough =
-        experts > 1 && model.uncut_blocks(formats, BlockCut { tensor, experts: 1, expert_block }).is_none();
-    let whole = if is_whole_enough {
-        format!("`ep` = {tensor}, which lays experts whole on their GPUs, or ")
-    } else {
-        String::new()
-    };
-    let degrees: Vec<String> = model.block_degrees(formats, expert_block, tensor).iter().map(u64::to_string).collect();
-    let newer = blocks::newer(preset.name, serving.engine.version).unwrap_or_default();
+    let engine = (preset.name, serving.engine.version);
+    let refusal = blocks::refusal(engine, (&group.model, deployment.formats), [tensor, experts])?;
+    let blocks::Refusal { why, starts_whole, degrees, newer } = refusal;
+    let whole = format!("`ep` = {tensor}, which lays experts whole on their GPUs, or ");
+    let whole = if starts_whole { whole } else { String::new() };
     let what = format!("`tp` = {tensor}, and `{}` does not start so: {why}", preset.name);
-    Some((Code::UnevenDegree, what, format!("{whole}a `tp` of {}{newer}", degrees.join(", "))))
+    Some((Code::UnevenDegree, what, format!("{whole}a `tp` of {degrees}{newer}")))
 }
 
 /// What is wrong with what a choice computes with.

@@ -257,6 +257,56 @@ pub struct Model {
 }
 
 impl Model {
+    /// A plain transformer that others are variations of: layers with attention to all tokens and a gated dense feed-forward, heads as queries, keys and values
+    /// and their width, all in 16 bits and without biases; an embedding of one token.
+    pub fn dense(
+        name: String,
+        n_layers: u64,
+        hidden: u64,
+        [n_heads, n_kv_heads, head_dim]: [u64; 3],
+        intermediate: u64,
+    ) -> Self {
+        Self {
+            name,
+            n_layers,
+            layers: Pattern::uniform(Layer::DENSE),
+            hidden,
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            intermediate,
+            gated: true,
+            vocab: 1,
+            tied: true,
+            qkv_bias: false,
+            output_bias: false,
+            output_gate: OutputGate::Off,
+            sinks: false,
+            learned_positions: false,
+            scaled_positions: false,
+            norms: Norms::Each,
+            qk_norm: QueryKeyNorm::Off,
+            max_positions: u64::MAX,
+            heads_by_layer: None,
+            latent: None,
+            compressed: None,
+            index: None,
+            experts: None,
+            linear: None,
+            state_space: None,
+            convolution: None,
+            streams: None,
+            layer_inputs: None,
+            wide_reusing: false,
+            n_predicting: 0,
+            predicting_layer: None,
+            predicting_whole: false,
+            vision: None,
+            formats: Formats::of(hw::Dtype::Bf16),
+            unpriced: Vec::new(),
+        }
+    }
+
     /// Whether it is the other one but for its name, its formats and how far its positions go.
     pub fn has_layers_of(&self, other: &Self) -> bool {
         let (formats, predicting_whole, max_positions) = (other.formats, other.predicting_whole, other.max_positions);

@@ -55,14 +55,13 @@ impl Capacity {
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
     let tensor_degree = deployment.tensor_degree;
-    let draft = deployment.of_draft().map_or((0, 0), |draft| {
-        match deployment.draft {
-            Some((_, DraftKind::Own)) => return of_own_draft(&draft, deployment.model.n_predicting),
-            Some((_, DraftKind::Head(head))) => return of_head(&draft, deployment.model, head),
-            _ => {}
+    let draft = deployment.of_draft().zip(deployment.draft).map_or((0, 0), |(draft, (_, kind))| match kind {
+        DraftKind::Model => {
+            let weights = stage_weight_bytes(&draft.shard(), &draft.stages()[0]);
+            (hw::whole(weights), kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes()))
         }
-        let weights = stage_weight_bytes(&draft.shard(), &draft.stages()[0]);
-        (hw::whole(weights), kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes()))
+        DraftKind::Own => of_own_draft(&draft, deployment.model.n_predicting),
+        DraftKind::Head(head) => of_head(&draft, head),
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     // Slots for adapters are taken with the weights, whatever they hold.
@@ -123,8 +122,8 @@ fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
 }
 
 /// The same of a head that was trained to draft: what is whole on every GPU, and the rest cut over the tensor group.
-fn of_head(draft: &ReplicaConfig<'_>, model: &Model, head: DraftHead) -> (u64, u64) {
-    let (all, whole) = (model.draft_head_parameters(head), head.joining_parameters(model.hidden));
+fn of_head(draft: &ReplicaConfig<'_>, head: DraftHead) -> (u64, u64) {
+    let (all, whole) = (head.parameters(draft.model), head.joining_parameters(draft.model.hidden));
     let on_gpu = whole + (all - whole).div_ceil(u64::from(draft.tensor_degree));
     (on_gpu * draft.dtype.bytes(), kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes()))
 }
@@ -443,7 +442,7 @@ mod tests {
         let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
         // The product that fuses three states is whole on every GPU, the rest is cut in four.
         let whole = 3 * 8192 * 8192;
-        let cut = (model.draft_head_parameters(DraftHead::Eagle3) - whole) / 4;
+        let cut = (DraftHead::Eagle3.parameters(&head) - whole) / 4;
         assert_eq!(with.weights.0 - plain.weights.0, 2 * (whole + cut));
         // One layer beside eighty.
         assert_eq!(80 * (with.bytes_per_token - plain.bytes_per_token), plain.bytes_per_token);

@@ -180,13 +180,11 @@ pub fn of_path(path: &str) -> Formats {
     if name.contains("bf16") {
         return of_16_bits;
     }
-    let is_taught = path.starts_with("deepseek-ai/") && TAUGHT.iter().any(|part| path.contains(part));
+    let is_taught = path.contains("deepseek") && TAUGHT.iter().any(|part| path.contains(part));
     let said = SAID.iter().find(|(part, ..)| name.contains(part));
     let narrow = NARROW.iter().find(|(start, _)| path.starts_with(start) && !is_taught);
     let width = said.map(|(_, width, _)| *width).or_else(|| narrow.map(|(_, width)| *width));
-    let mixed = width
-        .filter(|_| !TAUGHT.iter().any(|part| path.contains("deepseek") && path.contains(part)))
-        .and_then(|width| of_width(&path, width));
+    let mixed = width.filter(|_| !is_taught).and_then(|width| of_width(&path, width));
     let whole = said.map(|(_, _, format)| Formats::weights(*format, Dtype::Bf16));
     let kept_in_8_bits = width.is_some_and(|width| keeps_8_bits(&path, width));
     let found = mixed.or(whole).unwrap_or(of_16_bits);

@@ -4,9 +4,7 @@
 //! (arXiv:2503.01840) fuses the states of three layers by one product, and its queries, keys and values are made of embedding and state beside each
 //! other. It has a head of its own for the most frequent tokens alone.
 
-use super::{FeedForward, Layer, Mixer, Model, Norms, OutputGate, Pattern, QueryKeyNorm};
-use crate::formats::Formats;
-use hw::Dtype;
+use super::Model;
 
 /// Which kind of head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +33,14 @@ impl DraftHead {
             Self::Eagle => 2 * hidden * hidden,
             Self::Eagle3 => 3 * hidden * hidden,
         }
+    }
+
+    /// Parameters of a head of this kind, as `Model::draft_head` has it, that no GPU has already: its layer, the products in front of it, and EAGLE-3's own
+    /// head over tokens.
+    pub fn parameters(self, drafts: &Model) -> u64 {
+        let (layer, hidden) = (drafts.layers.layer(0), drafts.hidden);
+        let own = if self == Self::Eagle3 { (drafts.joined_query_width() + drafts.vocab) * hidden } else { 0 };
+        drafts.shared_layer_parameters(layer) + self.joining_parameters(hidden) + own
     }
 }
 
@@ -65,49 +71,11 @@ impl Model {
         let usual = [own[0], own[1], own[2], visited.map_or(own[3], |width| 2 * width)];
         let published = SHAPES.iter().find(|(name, _)| self.name.starts_with(name)).map(|(_, shape)| *shape);
         let [n_heads, n_kv_heads, head_dim, intermediate] = published.unwrap_or(usual);
-        Self {
-            name: format!("{} head of {}", head.name(), self.name),
-            n_layers: 1,
-            layers: Pattern::uniform(Layer { mixer: Mixer::Full, feed_forward: FeedForward::Dense }),
-            n_heads,
-            n_kv_heads,
-            head_dim,
-            intermediate,
-            gated: true,
-            vocab: if head == DraftHead::Eagle3 { self.vocab.min(DRAFT_VOCAB) } else { self.vocab },
-            qkv_bias: false,
-            output_bias: false,
-            learned_positions: false,
-            norms: Norms::Each,
-            qk_norm: QueryKeyNorm::Off,
-            output_gate: OutputGate::Off,
-            sinks: false,
-            heads_by_layer: None,
-            latent: None,
-            compressed: None,
-            index: None,
-            experts: None,
-            linear: None,
-            state_space: None,
-            convolution: None,
-            streams: None,
-            layer_inputs: None,
-            n_predicting: 0,
-            predicting_layer: None,
-            vision: None,
-            formats: Formats::of(Dtype::Bf16),
-            unpriced: Vec::new(),
-            ..self.clone()
-        }
-    }
-
-    /// Parameters of such a head that no GPU has already: its layer, the products in front of it, and EAGLE-3's own head over tokens.
-    pub fn draft_head_parameters(&self, head: DraftHead) -> u64 {
-        let drafts = self.draft_head(head);
-        let (layer, hidden) = (drafts.layers.layer(0), drafts.hidden);
-        let twice = if head == DraftHead::Eagle3 { drafts.joined_query_width() * hidden } else { 0 };
-        let rows = if head == DraftHead::Eagle3 { drafts.vocab * hidden } else { 0 };
-        drafts.shared_layer_parameters(layer) + head.joining_parameters(hidden) + twice + rows
+        let vocab = if head == DraftHead::Eagle3 { self.vocab.min(DRAFT_VOCAB) } else { self.vocab };
+        let (name, tied) = (format!("{} head of {}", head.name(), self.name), self.tied);
+        let (max_positions, scaled_positions) = (self.max_positions, self.scaled_positions);
+        let plain = Self::dense(name, 1, self.hidden, [n_heads, n_kv_heads, head_dim], intermediate);
+        Self { vocab, tied, max_positions, scaled_positions, ..plain }
     }
 
     /// Columns of queries, keys and values together.
@@ -128,7 +96,8 @@ mod tests {
         for (name, digits, published) in
             [("llama-3.1-8b", 1, 0.4), ("llama-3.1-70b", 0, 1.0), ("qwen3-30b-a3b", 1, 0.2), ("llama-4-scout", 1, 0.8)]
         {
-            let n = hw::real(embedded(name).expect(name).draft_head_parameters(DraftHead::Eagle3)) / 1e9;
+            let n = hw::real(DraftHead::Eagle3.parameters(&embedded(name).expect(name).draft_head(DraftHead::Eagle3)))
+                / 1e9;
             let half = 0.5 * f64::powi(10.0, -digits);
             assert!((n - published).abs() <= 1.1 * half, "{name}: {n} B, {published} B are printed");
         }

@@ -1,6 +1,8 @@
 //! Which parts of block-scaled experts an engine takes.
 
-use engine::model::BLOCK;
+use engine::Model;
+use engine::formats::Formats;
+use engine::model::{BLOCK, BlockCut};
 
 use super::Version;
 
@@ -13,7 +15,7 @@ const SMALLEST: u64 = 32;
 
 /// What the width of a part of a routed expert must be a multiple of; `None` where an engine refuses no width, or nobody knows. A version that is not stated
 /// is newer than all.
-pub fn expert_block(name: &str, version: Version) -> Option<u64> {
+fn expert_block(name: &str, version: Version) -> Option<u64> {
     match name {
         "vllm" if version >= REFINES => Some(SMALLEST),
         "vllm" | "sglang" => Some(BLOCK),
@@ -21,10 +23,38 @@ pub fn expert_block(name: &str, version: Version) -> Option<u64> {
     }
 }
 
-/// What a newer release does instead, as the end of a sentence.
-pub fn newer(name: &str, version: Version) -> Option<String> {
-    let refuses = name == "vllm" && version < REFINES;
-    refuses.then(|| format!("; vLLM {REFINES} and newer make blocks of experts smaller"))
+/// Why an engine does not start, and what would start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which part ends inside of a block.
+    pub why: String,
+    /// Whether it starts with every expert whole on its GPU.
+    pub starts_whole: bool,
+    /// Tensor degrees with which it starts, as a list.
+    pub degrees: String,
+    /// What a newer release does instead, as the end of a sentence; nothing where it does the same.
+    pub newer: String,
+}
+
+/// Why an engine of a version does not start a model whose dense feed-forwards are shared by `tensor` GPUs, and each expert by `experts`.
+pub fn refusal(
+    (name, version): (&str, Version),
+    (model, formats): (&Model, Formats),
+    [tensor, experts]: [u64; 2],
+) -> Option<Refusal> {
+    let expert_block = expert_block(name, version)?;
+    let of = |experts: u64| model.uncut_blocks(formats, BlockCut { tensor, experts, expert_block });
+    let why = of(experts)?;
+    let degrees = model.block_degrees(formats, expert_block, tensor.max(experts));
+    let degrees: Vec<String> = degrees.iter().map(u64::to_string).collect();
+    let is_older = name == "vllm" && version < REFINES;
+    let newer = format!("; vLLM {REFINES} and newer make blocks of experts smaller");
+    Some(Refusal {
+        why,
+        starts_whole: experts > 1 && of(1).is_none(),
+        degrees: degrees.join(", "),
+        newer: if is_older { newer } else { String::new() },
+    })
 }
 
 #[cfg(test)]

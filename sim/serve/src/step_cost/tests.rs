@@ -347,7 +347,7 @@ fn a_head_that_was_trained_to_draft_reads_its_weights_with_every_draft() {
     };
     let (one, two) = (drafts_of(1, None), drafts_of(2, None));
     let of_bytes = |parameters: u64| 2.0 * hw::real(parameters) / 8e12 * Tick::PER_SECOND;
-    let (fused, all) = (3 * 8192 * 8192, model.draft_head_parameters(DraftHead::Eagle3));
+    let (fused, all) = (3 * 8192 * 8192, DraftHead::Eagle3.parameters(&head));
     // A roofline reaches four fifths of the datasheet's speed and more, and kernels have starts.
     for (found, bytes) in [(two - one, of_bytes(all - fused)), (one, of_bytes(all))] {
         assert!(found > bytes && found < 1.8 * bytes, "{found} ticks, the bytes take {bytes}");

@@ -15,7 +15,7 @@ use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::layer;
-use engine::model::{Layer, Model, Norms, OutputGate, Pattern, QueryKeyNorm};
+use engine::model::Model;
 use engine::play::Case;
 use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
@@ -183,45 +183,10 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         Body::FeedForward { intermediate } => (1, 1, intermediate, false),
         Body::Given => (1, 1, 1, false),
     };
-    let model = Model {
-        name: operator.name.clone(),
-        n_layers: u64::from(operator.n_layers),
-        layers: Pattern::uniform(Layer::DENSE),
-        hidden: operator.hidden,
-        n_heads,
-        n_kv_heads,
-        head_dim: operator.hidden / n_heads,
-        intermediate,
-        gated,
-        vocab: 1,
-        tied: true,
-        qkv_bias: false,
-        output_bias: !gated,
-        output_gate: OutputGate::Off,
-        sinks: false,
-        learned_positions: !gated,
-        scaled_positions: false,
-        norms: Norms::Each,
-        qk_norm: QueryKeyNorm::Off,
-        max_positions: training.calls[call].tokens,
-        heads_by_layer: None,
-        latent: None,
-        compressed: None,
-        index: None,
-        experts: None,
-        linear: None,
-        state_space: None,
-        convolution: None,
-        streams: None,
-        layer_inputs: None,
-        wide_reusing: false,
-        n_predicting: 0,
-        predicting_layer: None,
-        predicting_whole: false,
-        vision: None,
-        formats: engine::formats::Formats::of(Dtype::Bf16),
-        unpriced: Vec::new(),
-    };
+    let heads = [n_heads, n_kv_heads, operator.hidden / n_heads];
+    let plain = Model::dense(operator.name.clone(), operator.n_layers.into(), operator.hidden, heads, intermediate);
+    let max_positions = training.calls[call].tokens;
+    let model = Model { gated, output_bias: !gated, learned_positions: !gated, max_positions, ..plain };
     let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring);
     Problem {
         model,
