@@ -5,10 +5,10 @@
 //! `_get_quantization_config` in vllm/config/vllm.py asks. The same holds in 0.24.0. Until July 2025 8-bit floats needed 8.0 (@ 0071b24bf8fe, `fp8.py`).
 
 use engine::model::of_checkpoint;
-use hw::Format;
 use hw::catalog::generation;
 use hw::generation::Generation::{self, Ampere, Turing, Volta};
 use input::diagnostic::Code;
+use serve::engine_formats::{Part, lacking};
 
 use crate::Machine;
 use crate::flags::Flags;
@@ -36,26 +36,23 @@ pub(crate) fn check(server: &Server, flags: &mut Flags<'_>, machine: &Machine) {
     }
     let path = server.model.clone().unwrap_or_default();
     let method = flags.find("quantization").map(crate::flags::Flag::value).unwrap_or_default();
-    let needs = of_path(&path).or_else(|| of_word(&method));
+    let needs = of_path(&path, card).or_else(|| of_word(&method));
     if let Some((part, needs)) = needs {
         let name = if flags.find("quantization").is_some() { "quantization" } else { "model" };
         refused(flags, name, part, needs, "serve a checkpoint in 16 bits or of GPTQ, or take a newer card");
     }
 }
 
-/// What the weights of a checkpoint need.
-fn of_path(path: &str) -> Option<(&'static str, Generation)> {
-    let lower = path.to_lowercase();
-    if lower.contains("awq") {
+/// What the weights of a checkpoint need, of all parts the newest card.
+fn of_path(path: &str, card: &str) -> Option<(&'static str, Generation)> {
+    if path.to_lowercase().contains("awq") {
         return Some(("weights of AWQ", Turing));
     }
-    let formats = of_checkpoint(path)?.formats;
-    let has = |of: &[Format]| formats.products().iter().chain(&formats.output).any(|format| of.contains(format));
-    let narrow = [
-        ("weights in MXFP4", Ampere, &[Format::Mxfp4][..]),
-        ("weights in 8-bit floats", Turing, &[Format::Fp8, Format::Fp8Block]),
-    ];
-    narrow.into_iter().find(|(.., of)| has(of)).map(|(part, needs, _)| (part, needs))
+    let (model, gpu) = (of_checkpoint(path)?, hw::catalog::gpu(card)?);
+    let lacks = lacking("vllm", &model.formats, model.experts.is_some(), &gpu);
+    let newest = lacks.into_iter().filter(|row| row.part != Part::Kv).filter_map(|row| Some((row, row.from?)));
+    let (row, from) = newest.max_by_key(|(_, from)| *from)?;
+    Some((if row.format == "mxfp4" { "weights in MXFP4" } else { "weights in 8-bit floats" }, from))
 }
 
 /// What a method of quantisation needs.

@@ -8,7 +8,7 @@ mod prompts;
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
 use engine::model::{Model, narrow_checkpoint};
-use serve::engine_formats::{Part, lacking};
+use serve::engine_formats::lacking;
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
 use serve::kv::lending::Borrow;
@@ -174,7 +174,10 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
                 found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
             }
             let Some(preset) = serving.engine.preset else { continue };
-            if formats != choice.operation.kernels.formats(group.model.formats) {
+            let asked = choice.operation.kernels.formats(group.model.formats);
+            let lacks = lacking(preset.name, &asked, has_experts, &group.cluster.gpu);
+            let is_refused = lacks.iter().any(|row| row.from.is_some());
+            if formats != asked && !is_refused {
                 let what = format!(
                     "`{}` multiplies no 8-bit floats, so `{}` keeps weights alone in 8 bits",
                     group.cluster.gpu.name, preset.name
@@ -182,14 +185,12 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
                 let help = "products run in 16 bits (Marlin kernels) at the costs of `int8-weights`; `weights = \"int8-weights\"` says so itself";
                 found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));
             }
-            for row in lacking(preset.name, &formats, has_experts, &group.cluster.gpu) {
-                let part = match row.part {
-                    Part::Linear => "layers without experts",
-                    Part::Experts => "experts",
-                    Part::Kv => "keys and values",
-                };
-                let what = format!("`{}` has no kernel for {part} in {}", preset.name, row.format);
-                let help = format!("they are priced as if it had; it has {}", row.instead);
+            for row in lacks {
+                let (part, format) = (row.part.name(), row.format);
+                let needs = row.from.map(|from| format!(": it needs {}", from.word())).unwrap_or_default();
+                let on = row.from.map(|_| format!(" on `{}`", group.cluster.gpu.name)).unwrap_or_default();
+                let what = format!("`{}` has no kernel for {part} in {format}{on}{needs}", preset.name);
+                let help = format!("they are priced as if it had; {}", row.instead);
                 found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));
             }
         }
