@@ -70,7 +70,7 @@ const ROWS: [(&str, Row); 62] = [
     ("engine.batch_wait", Row::Held),
     ("engine.batcher", Row::Held),
     ("engine.block_tokens", Row::Held),
-    ("engine.capacity_policy", Row::Told([Only("max_utilization"), Only("max_utilization"), By(capacity_trtllm)])),
+    ("engine.capacity_policy", Row::Told([By(capacity_vllm), Only("max_utilization"), By(capacity_trtllm)])),
     ("engine.chunk_sizes", Row::Told([Only("equal"), By(sizes_sglang), Only("equal")])),
     ("engine.chunk_tokens", Row::Told([Flag("--long-prefill-token-threshold"), Nothing, Nothing])),
     ("engine.chunk_tokens_min", Row::Nowhere),
@@ -312,6 +312,14 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
 fn workers_trtllm(value: &Value) -> Option<Vec<String>> {
     let n = value.as_u64()?;
     Some(if n > 1 { one(format!("num_postprocess_workers: {n}")) } else { Vec::new() })
+}
+
+fn capacity_vllm(value: &Value) -> Option<Vec<String>> {
+    match value.as_str()? {
+        "whole_prompt" => Some(Vec::new()),
+        "max_utilization" => Some(one("--no-scheduler-reserve-full-isl".to_owned())),
+        _ => None,
+    }
 }
 
 fn capacity_trtllm(value: &Value) -> Option<Vec<String>> {

@@ -186,6 +186,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("no-enable-prefix-caching") {
         server.key("prefix_cache", false, "--no-enable-prefix-caching");
     }
+    if flags.is("no-scheduler-reserve-full-isl") {
+        server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");
+    }
     graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");

@@ -233,14 +233,17 @@ pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u
     (iterations > 0).then_some(gather)
 }
 
-/// `capacity_policy`: which blocks must be free for whoever is admitted. Engines but TensorRT-LLM take them as they are needed.
+/// `capacity_policy`: which blocks must be free for whoever is admitted. An engine has its own policy and that of taking blocks as they are needed.
 fn capacity_policy(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> CapacityPolicy {
     let usual = preset.map_or(CapacityPolicy::MaxUtilization, |preset| preset.capacity_policy);
-    if usual == CapacityPolicy::MaxUtilization {
-        section.idle(&["capacity_policy"], "`name = \"trtllm\"`");
-    }
     let found = section.one_of("capacity_policy", usual, &CapacityPolicy::WORDS);
-    if usual == CapacityPolicy::MaxUtilization { usual } else { found }
+    if [usual, CapacityPolicy::MaxUtilization].contains(&found) {
+        return found;
+    }
+    let of_engine =
+        if found == CapacityPolicy::WholePrompt { "`name = \"vllm\"`, 0.19 or newer" } else { "`name = \"trtllm\"`" };
+    section.idle(&["capacity_policy"], of_engine);
+    usual
 }
 
 /// What requests wait for: a look of the host, blocks, others, a rank of attention.
@@ -443,7 +446,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
         let activations = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
-        [Bytes(activations.0.max(kept.0)), own.map_or(Bytes(0), reserve), kept]
+        let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
+        [Bytes(activations.0.max(kept.0)) + graphs, own.map_or(Bytes(0), reserve), kept]
     };
     let sizes = (chunk, sequences);
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes))

@@ -1,9 +1,10 @@
 //! Keys and values: the blocks of a replica (`pool.rs`), which prefix leaves a full cache first (a rule, a file), where those go that leave
-//! the device (`tiers.rs`), what replicas share (`remote.rs`), and how they lend each other blocks (`lending.rs`).
+//! the device (`tiers.rs`), what preempted sequences leave in free blocks (`left.rs`), what replicas share (`remote.rs`), and how they lend each other blocks (`lending.rs`).
 //!
 //! A rule ranks the prefixes that nobody holds; the least rank leaves first. Prefixes form chains, and the end of a chain must leave before its
 //! start, else what stays is never found: a rule ranks the start no lower, since whoever uses the end uses the start, and is let go later.
 
+pub mod left;
 pub mod lending;
 mod lfu;
 mod lru;

@@ -92,7 +92,8 @@ fn chosen(answer: Option<u32>, request: u32, view: &View<'_, '_>) -> Result<u32,
     Err(Refusal::NoCandidate { request, replica, candidates: view.candidates.to_vec() })
 }
 
-/// A batching rule that is held to the limits of the engine.
+/// A batching rule that is held to the limits of the engine. It is offered what is cached before decoding sequences take their blocks, so a preempted sequence
+/// is computed again as a whole.
 pub struct OwnBatcher<'r> {
     // Policies of the table are shared by threads; this one has a single caller.
     asked: Mutex<(Compose<'r>, Option<Refusal>)>,

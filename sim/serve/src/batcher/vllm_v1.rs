@@ -19,6 +19,10 @@ impl Batcher for VllmV1 {
         "chunked prefill: decodes first, prompts fill the token budget, blocks chunk by chunk (vLLM V1)"
     }
 
+    fn keeps_preempted(&self) -> bool {
+        true
+    }
+
     fn reserve(&self) -> Reserve {
         Reserve::Chunk
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::left::{LeftBlocks, Owner};
 use super::remote::Store;
 use super::sparse::Sparse;
 use super::tiers::{N_TIERS, Tier, Tiers};
@@ -111,6 +112,8 @@ pub struct Pool {
     evictable: BTreeMap<Rank, u32>,
     clock: u64,
     peak: u32,
+    /// What preempted sequences have left in free blocks.
+    left: LeftBlocks,
     /// Where prefixes go that are evicted.
     tiers: Tiers,
     /// The store that replicas share, where they do.
@@ -135,6 +138,7 @@ impl Pool {
             evictable: BTreeMap::new(),
             clock: 0,
             peak: 0,
+            left: LeftBlocks::default(),
             tiers: Tiers::default(),
             remote: None,
         }
@@ -300,12 +304,29 @@ impl Pool {
         if self.available() < n {
             return false;
         }
-        self.make_free(n);
-        self.free -= n;
+        self.spend(n);
         self.private += n;
         self.peak = self.peak.max(self.held());
         debug_assert!(self.balances());
         true
+    }
+
+    /// Takes `n` blocks for a sequence that comes back, `n_left` of which it finds as it has left them.
+    pub fn take_again(&mut self, owner: Owner, n_left: u32, n: u32) -> bool {
+        if self.available() < n {
+            return false;
+        }
+        self.left.come_back(owner, n_left);
+        self.free -= n_left;
+        self.private += n_left;
+        self.take(n - n_left)
+    }
+
+    /// Makes `n` blocks free and has them for somebody.
+    fn spend(&mut self, n: u32) {
+        self.make_free(n);
+        self.free -= n;
+        self.left.take(n);
     }
 
     /// Evicts prefixes until `n` blocks are free.
@@ -322,8 +343,7 @@ impl Pool {
     /// Lends `n` blocks that are available.
     pub fn lend(&mut self, n: u32) {
         assert!(n <= self.available(), "{n} blocks lent, {} are available", self.available());
-        self.make_free(n);
-        self.free -= n;
+        self.spend(n);
         self.lent += n;
         self.peak = self.peak.max(self.held());
         debug_assert!(self.balances());
@@ -346,8 +366,7 @@ impl Pool {
     /// Gives `n` borrowed blocks back; whatever they held is here now, or gone.
     pub fn repay(&mut self, n: u32) {
         assert!(n <= self.borrowed, "{n} blocks go back, {} are borrowed", self.borrowed);
-        self.make_free(n);
-        self.free -= n;
+        self.spend(n);
         self.borrowed -= n;
         debug_assert!(self.balances());
     }
@@ -363,6 +382,18 @@ impl Pool {
     /// Requests that hold a prefix; `None` where it is not cached.
     fn holders(&self, id: u32) -> Option<u32> {
         self.entries.get(id).map(|entry| entry.holders)
+    }
+
+    /// Gives back `n` blocks of a preempted sequence, the first `n_full` of which hold keys and values that follow `behind` tokens.
+    pub fn leave(&mut self, owner: Owner, behind: u32, (n_full, n): (u32, u32)) {
+        self.give(n - n_full);
+        self.left.leave(owner, behind, n_full, self.free);
+        self.give(n_full);
+    }
+
+    /// Blocks that a sequence has left and that still hold what follows `behind` tokens.
+    pub fn left(&self, owner: Owner, behind: u32) -> u32 {
+        self.left.of(owner, behind)
     }
 
     /// How many of the leading prefixes are cached.

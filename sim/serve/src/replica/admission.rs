@@ -18,7 +18,9 @@ pub(super) struct Claim<'a> {
     pub(super) held: &'a [u32],
     /// Its prefixes behind them that come from below the device, and what brings them.
     pub(super) brought: (&'a [u32], Brought),
-    /// Tokens that are neither cached nor brought.
+    /// Blocks of its own that it has left and finds again.
+    pub(super) n_left: u32,
+    /// Tokens that are neither cached, left nor brought.
     pub(super) rest: u32,
     /// Tokens of its first chunk.
     pub(super) tokens: u32,
@@ -141,11 +143,11 @@ impl<'a> Replica<'a> {
 
     /// What whoever waits would take of blocks and of an iteration.
     pub(super) fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
-        let (request, generated, target, shift) = match waiting {
-            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
+        let (request, generated, target, shift, owner) = match waiting {
+            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0, None),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
-                (slot.request, slot.generated, slot.target, slot.shift)
+                (slot.request, slot.generated, slot.target, slot.shift, Some((id, slot.epoch)))
             }
         };
         let output = self.requests.list[request as usize].output;
@@ -154,9 +156,13 @@ impl<'a> Replica<'a> {
         let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
         let ids = &ids[..ids.len().min(usable as usize)];
         let shared = self.pool.cached(ids);
-        let brought = self.brought(&ids[shared as usize..], shared, target);
+        let in_shared = shared * self.pool.prefix_tokens();
+        let n_left = owner.map_or(0, |owner| self.pool.left(owner, in_shared));
+        let n_left = n_left.min((target - 1 - in_shared) / self.limits().block_tokens);
+        let below = if n_left > 0 { &ids[..0] } else { &ids[shared as usize..] };
+        let brought = self.brought(below, shared, target);
         let n_brought = u32::try_from(brought.0.len()).expect("fewer than 2^32 prefixes");
-        let cached_tokens = (shared + n_brought) * self.pool.prefix_tokens();
+        let cached_tokens = in_shared + n_brought * self.pool.prefix_tokens() + n_left * self.limits().block_tokens;
         let rest = target - cached_tokens;
         let is_here = self.role() != Role::Outputs;
         let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
@@ -165,7 +171,7 @@ impl<'a> Replica<'a> {
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
         let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
-        Claim { request, generated, target, shift, held, brought, rest, tokens, blocks, next, is_whole }
+        Claim { request, generated, target, shift, held, n_left, brought, rest, tokens, blocks, next, is_whole }
     }
 
     /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: as many as save most of the time that they add to what
@@ -216,13 +222,14 @@ impl<'a> Replica<'a> {
             return None;
         }
         self.pool.hold(claim.held);
-        let is_there = self.pool.take(claim.blocks);
-        assert!(is_there, "{} blocks are there", claim.blocks);
-        self.waiting.pop_front();
         let id = match head {
             Waiting::New(_) => self.free_slot(),
             Waiting::Again(id) => id,
         };
+        let owner = (id, self.slots[id as usize].epoch);
+        let is_there = self.pool.take_again(owner, claim.n_left, claim.blocks);
+        assert!(is_there, "{} blocks are there", claim.blocks);
+        self.waiting.pop_front();
         let Claim { request, generated, target, shift, blocks, .. } = *claim;
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (target - claim.rest, Phase::Prefill);
@@ -277,7 +284,7 @@ impl<'a> Replica<'a> {
             claim = self.claim(head, tokens, reserve);
         }
         let Some(id) = self.take_in(self.taken_by(composed), head, &claim) else { return false };
-        self.counts.cached_tokens += u64::from(claim.target - claim.rest);
+        self.counts.cached_tokens += u64::from(cached - claim.n_left * self.limits().block_tokens);
         let (brought, chosen) = claim.brought;
         self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
         let n_far = self.pool.bring(brought, &chosen);

@@ -52,6 +52,11 @@ pub trait Batcher: Sync + std::fmt::Debug {
         Reserve::Whole
     }
 
+    /// Whether a preempted sequence finds its keys and values again that nobody has overwritten, where prefixes are kept.
+    fn keeps_preempted(&self) -> bool {
+        false
+    }
+
     /// Composes the next iteration: decoding sequences first, then prompts under way, then whoever waits, as far as there is room.
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         replica.decode_all(composed);

@@ -42,7 +42,11 @@ impl Replica<'_> {
         self.keep_no_more(id);
         self.let_adapter_go(id);
         self.leave_rank(id);
-        self.pool.give(blocks);
+        let in_shared = slot.shared * self.pool.prefix_tokens();
+        let cached = if is_decoding { tokens } else { slot.computed };
+        let full = cached.saturating_sub(in_shared) / self.limits().block_tokens;
+        let n_full = if self.keeps_preempted() { full.min(blocks) } else { 0 };
+        self.pool.leave((id, slot.epoch + 1), in_shared, (n_full, blocks));
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         let was_away = self.give_back(id);
         let decoded = tokens.saturating_sub(slot.target);
@@ -63,6 +67,13 @@ impl Replica<'_> {
         self.queue_first(id);
         composed.n_preempted += 1;
         self.counts.n_preempted += 1;
+    }
+
+    /// Whether preempted sequences find again what they had computed. Where sequences have windows or states besides, or blocks elsewhere, they do not.
+    fn keeps_preempted(&self) -> bool {
+        let limits = self.limits();
+        let is_plain = limits.blocks_per_sequence == 0 && limits.preemption == Preemption::Recompute;
+        self.engine.batcher.keeps_preempted() && limits.shares_prefixes && is_plain && self.pool.borrowed() == 0
     }
 
     /// Moves a preempted sequence to the host, if the engine does so and the host has room.

@@ -17,6 +17,8 @@ hw::words! {
         /// Those that it takes: sequences may have to give theirs up later.
         #[default]
         MaxUtilization = "max_utilization",
+        /// Those of its whole prompt, though it takes those of its first chunk: prompts that are under way may still have to give theirs up.
+        WholePrompt = "whole_prompt",
         /// Those of prompts and whole outputs of all who run: nobody ever gives any up.
         GuaranteedNoEvict = "guaranteed_no_evict",
     }
@@ -84,7 +86,18 @@ impl Replica<'_> {
             return self.limits().watermark_blocks.saturating_add(self.promised(taken)).saturating_add(own);
         }
         let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        let spare = spare + self.rest_of_prompt(claim);
         if self.role() == Role::Outputs { spare + claim.next + self.decode_growth() } else { spare }
+    }
+
+    /// Blocks of a prompt behind its first chunk that have to be free as it begins, beside somebody who runs (vLLM, `scheduler_reserve_full_isl`:
+    /// `full_sequence_must_fit` in vllm/v1/core/kv_cache_manager.py).
+    fn rest_of_prompt(&self, claim: &Claim<'_>) -> u32 {
+        if self.limits().capacity_policy != CapacityPolicy::WholePrompt || claim.is_whole || self.n_running() == 0 {
+            return 0;
+        }
+        let n_held = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
+        self.blocks_of(claim.target).saturating_sub(claim.blocks + n_held * self.pool.blocks_per_prefix())
     }
 
     /// Blocks that must stay free for sequences with blocks here beside those of one that comes from elsewhere. `grown`: what is under way takes of

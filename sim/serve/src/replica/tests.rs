@@ -157,7 +157,7 @@ fn a_replica_never_rests_while_someone_is_there() {
 }
 
 /// A sequence of the brute-force engine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Sequence {
     request: usize,
     generated: u32,
@@ -166,20 +166,63 @@ struct Sequence {
     target: u32,
     /// Whether its last iteration gave a token: what it computes now is one more, and no chunk of a prompt.
     decodes: bool,
+    /// Its blocks, by number.
+    blocks: Vec<usize>,
+}
+
+/// Blocks one by one: free ones in the order in which they are taken, and the sequence and place of what each holds.
+struct Blocks {
+    free: VecDeque<usize>,
+    holds: Vec<Option<(usize, usize)>>,
+    /// Whether anybody looks for what free ones hold.
+    keeps: bool,
+}
+
+impl Blocks {
+    /// The blocks that a sequence finds again, of those in front of its last token.
+    fn found(&self, sequence: &Sequence, block_tokens: u32) -> Vec<usize> {
+        let is_of = |at: usize, block: &usize| self.holds[*block] == Some((sequence.request, at));
+        let most = if self.keeps { (sequence.target - 1) / block_tokens } else { 0 };
+        (0..most as usize).map_while(|at| self.free.iter().copied().find(|block| is_of(at, block))).collect()
+    }
+
+    /// A sequence has so many blocks.
+    fn grow(&mut self, sequence: &mut Sequence, n: u32) {
+        while sequence.blocks.len() < n as usize {
+            let block = self.free.pop_front().expect("a free block");
+            self.holds[block] = None;
+            sequence.blocks.push(block);
+        }
+    }
+
+    /// A sequence gives its blocks up, the last one first; full ones hold what they held.
+    fn give(&mut self, sequence: &mut Sequence, block_tokens: u32) {
+        let n_full = (sequence.cached / block_tokens) as usize;
+        for (at, block) in sequence.blocks.drain(..).enumerate().rev() {
+            self.holds[block] = (at < n_full).then_some((sequence.request, at));
+            self.free.push_back(block);
+        }
+    }
+}
+
+fn blocks_of(limits: &Limits, tokens: u32) -> u32 {
+    if tokens == 0 { 0 } else { limits.blocks_per_sequence + tokens.div_ceil(limits.block_tokens) }
 }
 
 /// Tokens of every running sequence in the next iteration, and how many sequences lose their blocks.
-fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: &mut Vec<Sequence>) -> (Vec<u32>, u64) {
-    let blocks = |tokens: u32| match tokens {
-        0 => 0,
-        _ => limits.blocks_per_sequence + tokens.div_ceil(limits.block_tokens),
-    };
+fn brute_force_step(
+    limits: &Limits,
+    blocks: &mut Blocks,
+    waiting: &mut VecDeque<Sequence>,
+    running: &mut Vec<Sequence>,
+) -> (Vec<u32>, u64) {
     // Tokens of every running sequence in this iteration, in order of admission: decodes, then chunks.
     let mut tokens: Vec<u32> = Vec::new();
     let mut lost = 0;
     let mut index = 0;
     let held = |running: &[Sequence], tokens: &[u32]| -> u32 {
-        running.iter().enumerate().map(|(i, s)| blocks(s.cached + tokens.get(i).copied().unwrap_or(0))).sum()
+        let of = |(i, s): (usize, &Sequence)| blocks_of(limits, s.cached + tokens.get(i).copied().unwrap_or(0));
+        running.iter().enumerate().map(of).sum()
     };
     while index < running.len() {
         let used: u32 = tokens.iter().sum();
@@ -188,31 +231,44 @@ fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: 
         while index < running.len() && held(running, &tokens) > limits.kv_blocks {
             let mut victim = running.pop().expect("someone runs");
             tokens.truncate(running.len());
+            blocks.give(&mut victim, limits.block_tokens);
             (victim.cached, victim.decodes) = (0, false);
             waiting.push_front(victim);
             lost += 1;
         }
         index += 1;
     }
+    for (sequence, new) in running.iter_mut().zip(&tokens) {
+        let n = blocks_of(limits, sequence.cached + new);
+        blocks.grow(sequence, n);
+    }
     while lost == 0 && running.len() < limits.sequences_max as usize {
         let used: u32 = tokens.iter().sum();
-        let Some(head) = waiting.front().copied() else { break };
-        let want = head.target.min(limits.tokens_max - used);
-        if want == 0 || held(running, &tokens) + blocks(want) > limits.kv_blocks {
+        let Some(head) = waiting.front() else { break };
+        let found = blocks.found(head, limits.block_tokens);
+        let cached = u32::try_from(found.len()).expect("few") * limits.block_tokens;
+        let want = (head.target - cached).min(limits.tokens_max - used);
+        if want == 0 || held(running, &tokens) + blocks_of(limits, cached + want) > limits.kv_blocks {
             break;
         }
-        waiting.pop_front();
+        blocks.free.retain(|block| !found.contains(block));
+        let mut head = waiting.pop_front().expect("somebody waits");
+        (head.cached, head.blocks) = (cached, found);
+        blocks.grow(&mut head, blocks_of(limits, cached + want));
         running.push(head);
         tokens.push(want);
     }
     (tokens, lost)
 }
 
-/// vLLM V1 with recompute and no shared prefixes, sequence by sequence. Returns first and last token of every request, and preemptions.
+/// vLLM V1 with recompute, sequence by sequence and block by block. Returns first and last token of every request, and preemptions.
 fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64) {
     let limits = engine.limits;
     let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
     let (mut next, mut now, mut n_preempted) = (0, Tick::ZERO, 0);
+    let n_blocks = limits.kv_blocks as usize;
+    let keeps = limits.shares_prefixes && limits.blocks_per_sequence == 0;
+    let mut blocks = Blocks { free: (0..n_blocks).collect(), holds: vec![None; n_blocks], keeps };
     // Iterations without a chunk since the engine looked for newcomers.
     let mut since = 0;
     let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
@@ -229,14 +285,15 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
         }
         while since == 0 && next < requests.len() && arrival(next) <= now {
             let target = requests.list[next].prompt;
-            waiting.push_back(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
+            let blocks = Vec::new();
+            waiting.push_back(Sequence { request: next, generated: 0, cached: 0, target, decodes: false, blocks });
             next += 1;
             // An idle engine starts with the first arrival, whoever comes in the same instant.
             if is_idle {
                 break;
             }
         }
-        let (tokens, lost) = brute_force_step(&limits, &mut waiting, &mut running);
+        let (tokens, lost) = brute_force_step(&limits, &mut blocks, &mut waiting, &mut running);
         n_preempted += lost;
         now += step_ticks(engine, &running, &tokens);
         let has_chunk = running.iter().zip(&tokens).any(|(sequence, new)| !sequence.decodes && *new > 0);
@@ -251,6 +308,9 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
                     times[sequence.request].0 = now.time();
                 }
                 times[sequence.request].1 = now.time();
+            }
+            if sequence.generated == requests.list[sequence.request].output {
+                blocks.give(sequence, limits.block_tokens);
             }
         }
         running.retain(|sequence| sequence.generated < requests.list[sequence.request].output);
@@ -279,9 +339,10 @@ fn step_ticks(engine: &Engine, running: &[Sequence], tokens: &[u32]) -> Tick {
 fn the_engine_does_what_a_brute_force_engine_does() {
     let mut preemptions = 0;
     for (kv_blocks, blocks_per_sequence) in [(1000, 0), (40, 0), (20, 0), (60, 7)] {
-        for seed in 0..8 {
+        for seed in 0..16 {
             let requests = requests(300, [15.0, 50.0, 150.0, 1000.0][seed as usize % 4], 100 + seed, false);
             let mut engine = engine("vllm-v1", kv_blocks, Preemption::Recompute, Spans::Closed);
+            engine.limits.shares_prefixes = seed < 8;
             engine.limits.blocks_per_sequence = blocks_per_sequence;
             engine.limits.recv_interval = looks_every([1, 10, 3][seed as usize % 3]);
             let served = run(&requests, &engine);
@@ -353,4 +414,22 @@ fn prefill_first_stalls_decodes_and_chunks_do_not() {
     };
     // 1 prefill and 29 decodes; the second prompt shares an iteration with a decode, or has one of its own.
     assert_eq!((total("vllm-v1"), total("vllm-v0")), (30, 31));
+}
+
+/// Two requests of 8 tokens over four blocks of 8. Both decode until each has 16 tokens and asks for a third block: the later one gives its two up, and the first goes
+/// on in one of them, the last, to its end. What the other one finds again is its first block: of 17 tokens nine are computed once more, and without prefixes all 17.
+#[test]
+fn a_preempted_sequence_finds_again_what_nobody_has_overwritten() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 8, 16); 2]);
+    let computed = |shares: bool, batcher: &str| {
+        let mut engine = engine(batcher, 4, Preemption::Recompute, Spans::Stepwise);
+        (engine.limits.watermark_blocks, engine.limits.shares_prefixes) = (0, shares);
+        let served = run(&requests, &engine);
+        assert_eq!(served.counts[0].n_preempted, 1, "{batcher}");
+        // What was computed before is no prefix of another request.
+        assert_eq!(served.counts[0].cached_tokens, 0);
+        served.counts[0].prefill_tokens
+    };
+    assert_eq!(computed(true, "vllm-v1") + 8, computed(false, "vllm-v1"));
+    assert_eq!(computed(true, "sarathi"), computed(false, "sarathi"));
 }

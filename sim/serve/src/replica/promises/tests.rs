@@ -70,19 +70,7 @@ fn nobody_gives_up_blocks_that_were_promised_and_spans_stay_closed() {
             assert_eq!(closed.counts[0].n_preempted, 0, "{at}");
             assert_eq!((closed.n_unserved, closed.n_refused), (0, 0), "{at}");
             single.counts[0].n_spans = closed.counts[0].n_spans;
-            for (i, (a, b)) in single.records.list.iter().zip(&closed.records.list).enumerate() {
-                if a != b {
-                    eprintln!("{at} {i} {a:?} {b:?}");
-                    break;
-                }
-            }
-            eprintln!(
-                "{at} {:?} {:?} {:?} {:?}",
-                single.counts[0] == closed.counts[0],
-                single.blocks,
-                closed.blocks,
-                single == closed
-            );
+            assert_eq!(single, closed, "{at}");
             n_otherwise += of(CapacityPolicy::MaxUtilization, Spans::Closed).counts[0].n_preempted;
         }
     }
@@ -144,4 +132,41 @@ fn a_replica_that_decodes_for_others_promises_too() {
     };
     assert!(preempted(CapacityPolicy::MaxUtilization) > 0);
     assert_eq!(preempted(CapacityPolicy::GuaranteedNoEvict), 0);
+}
+
+/// Two requests of 40 tokens and one of 8 over nine blocks of 8, at most 16 tokens of a prompt an iteration. The first prompt takes five blocks, two by two. The second
+/// one finds room for its first 16 tokens at once, but for the whole of it only once the first request has ended.
+#[test]
+fn who_finds_no_room_for_its_whole_prompt_waits_though_a_chunk_would_fit() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 40, 4), Request::new(Time::ZERO, 40, 1)]);
+    let of = |policy| {
+        let mut engine = with(policy, "vllm-v1", 9, Spans::Stepwise);
+        (engine.limits.tokens_max, engine.limits.watermark_blocks) = (16, 0);
+        run(&requests, &engine)
+    };
+    let waits = |served: &Served| {
+        let [first, second] = [0, 1].map(|at| &served.records.list[at]);
+        second.scheduled() >= first.finished()
+    };
+    let [whole, chunk] = [CapacityPolicy::WholePrompt, CapacityPolicy::MaxUtilization].map(of);
+    assert_eq!((waits(&whole), waits(&chunk)), (true, false));
+    assert_eq!(whole.counts[0].n_preempted, 0);
+}
+
+#[test]
+fn spans_of_engines_that_look_for_room_for_whole_prompts_stay_closed() {
+    let mut fewer = [0, 0];
+    for seed in 0..12 {
+        let requests = requests(300, [20.0, 60.0, 200.0][seed as usize % 3], seed, seed % 2 == 1);
+        let of = |policy, spans| run(&requests, &with(policy, "vllm-v1", 30, spans));
+        let closed = of(CapacityPolicy::WholePrompt, Spans::Closed);
+        let mut single = of(CapacityPolicy::WholePrompt, Spans::Stepwise);
+        assert_eq!((closed.n_unserved, closed.n_refused), (0, 0), "seed {seed}");
+        single.counts[0].n_spans = closed.counts[0].n_spans;
+        assert_eq!(single, closed, "seed {seed}");
+        let other = of(CapacityPolicy::MaxUtilization, Spans::Closed);
+        fewer[0] += closed.counts[0].n_preempted;
+        fewer[1] += other.counts[0].n_preempted;
+    }
+    assert!(fewer[0] < fewer[1], "preempted with and without room for whole prompts: {fewer:?}");
 }

@@ -172,7 +172,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64,
         }
         while next < requests.len() && Tick::from(requests.list[next].arrival) <= now {
             let target = requests.list[next].prompt;
-            brute.waiting.push(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
+            let blocks = Vec::new();
+            brute.waiting.push(Sequence { request: next, generated: 0, cached: 0, target, decodes: false, blocks });
             next += 1;
         }
         let (tokens, waits) = brute.compose();

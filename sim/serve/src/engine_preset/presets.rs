@@ -1,0 +1,219 @@
+//! The presets themselves, by engine and version.
+
+use super::split::{AT_ONCE, IN_TURN};
+use super::{Count, Detokenizer, EnginePreset, GraphRule, PromptGraphs, Sizes, Version, WeightOnly};
+use crate::engine_reduces::Reduces;
+use crate::memory_rule::MemoryRule;
+use crate::replica::{CapacityPolicy, PromptRank};
+use crate::sampler::Sampler;
+use crate::step_cost::census;
+use crate::step_cost::fusion::Fusion;
+use crate::step_cost::host::EngineLoop;
+use crate::step_cost::prompt_exchange::PromptExchange;
+
+const VLLM_SIZES: [Sizes; 2] = [
+    Sizes { memory_gib_max: 69, tokens_max: 2048, sequences_max: 256, graph_max: [512, 512] },
+    Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 1024, graph_max: [512, 512] },
+];
+
+const SGLANG_SIZES: [Sizes; 4] = [
+    Sizes { memory_gib_max: 35, tokens_max: 2048, sequences_max: 4096, graph_max: [24, 80] },
+    Sizes { memory_gib_max: 59, tokens_max: 4096, sequences_max: 4096, graph_max: [32, 160] },
+    Sizes { memory_gib_max: 159, tokens_max: 8192, sequences_max: 4096, graph_max: [256, 512] },
+    Sizes { memory_gib_max: u32::MAX, tokens_max: 16_384, sequences_max: 4096, graph_max: [512, 512] },
+];
+
+const TRTLLM_SIZES: [Sizes; 1] =
+    [Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 2048, graph_max: [128, 128] }];
+
+const VLLM: EnginePreset = EnginePreset {
+    name: "vllm",
+    since: Version(0, 9, 0),
+    batcher: "vllm-v1",
+    block_tokens: 16,
+    engine_loop: EngineLoop::Serial,
+    shares_prefixes: true,
+    sizes: &VLLM_SIZES,
+    graphs: GraphRule::Vllm,
+    prompt_graphs: PromptGraphs::Batches,
+    expert_rows: None,
+    tunes_experts: true,
+    fusion: Fusion::Norms,
+    census: census::VLLM,
+    reduces: Reduces::OnRequest,
+    shared_beside: 0,
+    memory: MemoryRule::OfDevice(0.9),
+    graph_mib: 0,
+    sampler: Sampler::Sorting,
+    prompt_exchange: PromptExchange::Gathered,
+    prompt_rank: PromptRank::Even,
+    capacity_policy: CapacityPolicy::MaxUtilization,
+    weight_only: WeightOnly::Everywhere,
+    detokenizer: Detokenizer {
+        process: "the API server",
+        us_per_sequence: 0.0,
+        count: Count::OfRank,
+        source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own; \
+                 vllm/entrypoints/cli/serve.py: as many API servers as --data-parallel-size says",
+    },
+    split: IN_TURN,
+    source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
+             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
+};
+
+const SGLANG: EnginePreset = EnginePreset {
+    name: "sglang",
+    since: Version(0, 5, 0),
+    batcher: "sglang",
+    block_tokens: 1,
+    engine_loop: EngineLoop::Asynchronous,
+    shares_prefixes: true,
+    sizes: &SGLANG_SIZES,
+    graphs: GraphRule::Sglang,
+    prompt_graphs: PromptGraphs::None,
+    expert_rows: None,
+    tunes_experts: false,
+    fusion: Fusion::Norms,
+    census: census::SGLANG,
+    reduces: Reduces::Few,
+    shared_beside: 0,
+    memory: MemoryRule::Reserve,
+    graph_mib: 0,
+    sampler: Sampler::Uncounted,
+    prompt_exchange: PromptExchange::Summed,
+    prompt_rank: PromptRank::Drawn,
+    capacity_policy: CapacityPolicy::MaxUtilization,
+    weight_only: WeightOnly::Dense,
+    detokenizer: Detokenizer {
+        process: "the detokenizer",
+        us_per_sequence: 0.0,
+        count: Count::One,
+        source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
+    },
+    split: AT_ONCE,
+    source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
+             the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
+             (flashinfer-ai/flashinfer #2640); models/deepseek_v2.py, determine_num_fused_shared_experts: without experts over GPUs, and \
+             server_args.py: not with the experts of FlashInfer; custom_all_reduce_v2.py is asked for by an option up to v0.5.10",
+};
+
+const TRTLLM: EnginePreset = EnginePreset {
+    name: "trtllm",
+    since: Version(0, 0, 0),
+    batcher: "trtllm",
+    block_tokens: 32,
+    engine_loop: EngineLoop::Asynchronous,
+    shares_prefixes: true,
+    sizes: &TRTLLM_SIZES,
+    graphs: GraphRule::Trtllm,
+    prompt_graphs: PromptGraphs::None,
+    expert_rows: None,
+    tunes_experts: true,
+    fusion: Fusion::Nothing,
+    census: census::TRTLLM,
+    reduces: Reduces::Own,
+    shared_beside: u32::MAX,
+    memory: MemoryRule::OfFree(0.9),
+    graph_mib: 0,
+    sampler: Sampler::Uncounted,
+    prompt_exchange: PromptExchange::Gathered,
+    prompt_rank: PromptRank::Even,
+    capacity_policy: CapacityPolicy::GuaranteedNoEvict,
+    weight_only: WeightOnly::Nowhere,
+    detokenizer: Detokenizer {
+        process: "the proxy",
+        us_per_sequence: 0.0,
+        count: Count::One,
+        source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
+    },
+    split: IN_TURN,
+    source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
+             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
+};
+
+const VLLM_ASYNC: EnginePreset = EnginePreset {
+    since: Version(0, 14, 0),
+    engine_loop: EngineLoop::Asynchronous,
+    shared_beside: 256,
+    source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as in 0.11.1",
+    ..VLLM
+};
+
+const VLLM_WHOLE: EnginePreset = EnginePreset {
+    since: Version(0, 19, 0),
+    reduces: Reduces::Dense,
+    sampler: Sampler::Masking,
+    capacity_policy: CapacityPolicy::WholePrompt,
+    source: "as 0.17, all-reduces with norms on B300 too (#37755, #37756), and scheduler_reserve_full_isl in vllm/config/scheduler.py, which 0.18.1 lacks",
+    ..VLLM_ASYNC
+};
+
+/// Every preset, newest version of an engine first.
+pub static PRESETS: [EnginePreset; 11] = [
+    EnginePreset {
+        since: Version(0, 20, 0),
+        memory: MemoryRule::OfDevice(0.92),
+        graph_mib: 8,
+        source: "as 0.19, and vllm/config/cache.py gpu_memory_utilization, vllm/envs.py VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS of 0.20.0 and 0.20.2",
+        ..VLLM_WHOLE
+    },
+    VLLM_WHOLE,
+    EnginePreset {
+        since: Version(0, 17, 0),
+        reduces: Reduces::FirstOfBlackwell,
+        sampler: Sampler::Masking,
+        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), and a kernel for top-k and top-p (#33538)",
+        ..VLLM_ASYNC
+    },
+    VLLM_ASYNC,
+    EnginePreset {
+        since: Version(0, 11, 1),
+        expert_rows: Some((128, 8)),
+        shared_beside: 256,
+        source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
+                 deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260). \
+                 Shared experts on a stream of their own up to 256 tokens (#26440, #28406)",
+        ..VLLM
+    },
+    VLLM,
+    EnginePreset {
+        since: Version(0, 5, 10),
+        prompt_graphs: PromptGraphs::Sglang,
+        census: census::SGLANG_JOINED,
+        reduces: Reduces::AllExperts,
+        tunes_experts: true,
+        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
+                 Qwen3.5 among the models with fused all-reduces",
+        ..SGLANG
+    },
+    EnginePreset {
+        since: Version(0, 5, 7),
+        reduces: Reduces::Experts,
+        source: "as 0.5, and server_args.py of v0.5.7 to v0.5.9 (enable_flashinfer_allreduce_fusion by architecture); layernorm.py: GemmaRMSNorm has \
+                 no forward_with_allreduce_fusion before v0.5.10",
+        ..SGLANG
+    },
+    SGLANG,
+    EnginePreset {
+        since: Version(1, 1, 0),
+        fusion: Fusion::Exchanges,
+        source: "as before, and norms inside of all-reduces (AllReduceFusionOp in tensorrt_llm/_torch/models of 1.1)",
+        ..TRTLLM
+    },
+    TRTLLM,
+];
+
+/// Oldest and newest version of every engine of which runs or defaults were looked at.
+pub(super) const KNOWN: [(&str, [Version; 2]); 3] = [
+    ("vllm", [Version(0, 9, 0), Version(0, 24, 0)]),
+    ("sglang", [Version(0, 5, 0), Version(0, 5, 14)]),
+    ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
+];
+
+/// First days of releases from which on a preset differs, with the release before. Source: release notes of sgl-project/sglang, v0.5.10; the first published run of
+/// vLLM 0.17 (SemiAnalysisAI/InferenceX @ a58dedd5a); the package of vLLM 0.20.0.
+pub(super) const RELEASES: [(&str, &str, Version); 3] = [
+    ("sglang", "2026-04-06", Version(0, 5, 9)),
+    ("vllm", "2026-03-11", Version(0, 16, 0)),
+    ("vllm", "2026-04-27", Version(0, 19, 0)),
+];
