@@ -129,7 +129,7 @@ fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u6
 /// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
 fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
     let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
-    let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias"];
+    let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias", "moe_router_enable_expert_bias"];
     let key = keys.into_iter().find(|key| reader.has(key)).unwrap_or(keys[0]);
     stated.unwrap_or_else(|| reader.flag(key, of.balanced))
 }

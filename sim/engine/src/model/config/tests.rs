@@ -5,6 +5,7 @@ use super::*;
 mod defaults;
 mod formats;
 mod older;
+mod released;
 
 #[test]
 fn all_findings_come_at_once() {

@@ -167,10 +167,11 @@ const QWEN4: Type = Type { family: Family::Qwen4, output_gate: true, ..NORMED };
 const GLM5_NEXT: Type = Type { family: Family::Glm5Next, n_dense: 3, ..LATENT };
 const STEP: Type = Type { family: Family::Step, n_dense: 3, balanced: true, ..NORMED };
 const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
+const BAILING: Type = Type { biases: Biases { default: false, of_output: false }, ..LLAMA };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 115] = [
+pub(super) const TYPES: [(&str, Type); 117] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -179,6 +180,10 @@ pub(super) const TYPES: [(&str, Type); 115] = [
     // Snowflake Arctic: a feed-forward for every token beside the experts.
     ("arctic", Type { family: Family::Arctic, ..LLAMA }),
     ("arcee", Type { gated: false, ..LLAMA }),
+    // Ling and Ring (`modeling_bailing_moe_v2.py` of NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b); the first ones norm neither queries nor keys, and have no
+    // bias that balances experts.
+    ("bailing_moe", BAILING),
+    ("bailing_moe_v2", Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, n_dense: 1, balanced: true, ..BAILING }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
     // Positions as biases of attention (ALiBi) cost what rotary ones do.
     ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, ..UNGATED }),
