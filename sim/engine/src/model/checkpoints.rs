@@ -3,7 +3,7 @@
 use super::{Model, checkpoint_formats, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 57] = [
+const ALIKE: [(&str, &str); 58] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
@@ -61,6 +61,7 @@ const ALIKE: [(&str, &str); 57] = [
     ("exaone-4.0.1-32b", "exaone-4.0-32b"),
     ("ring-mini-2.0", "ling-mini-2.0"),
     ("ring-lite", "ling-lite"),
+    ("voxtral-small-24b", "mistral-small-24b"),
 ];
 
 /// Positions of releases that have others than the model of their shape, by how their names begin: `max_position_embeddings` of their config.json, which

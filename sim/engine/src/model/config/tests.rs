@@ -4,6 +4,7 @@ use super::*;
 
 mod defaults;
 mod formats;
+mod given;
 mod older;
 mod released;
 

@@ -171,7 +171,7 @@ const BAILING: Type = Type { biases: Biases { default: false, of_output: false }
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 117] = [
+pub(super) const TYPES: [(&str, Type); 118] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -328,4 +328,6 @@ pub(super) const TYPES: [(&str, Type); 117] = [
     // The text of Step 3.7 has the type of Step 3.5.
     ("step3p5", STEP),
     ("step3p7", STEP),
+    // The text of a model that listens has Llama's type where a file does not say so.
+    ("voxtral", LLAMA),
 ];

@@ -75,6 +75,10 @@ fn names_on_the_hub_are_known() {
         ("allenai/Olmo-3.1-32B-Instruct-SFT", "olmo-3-32b"),
         ("LGAI-EXAONE/EXAONE-4.0-32B-FP8", "exaone-4.0-32b"),
         ("LGAI-EXAONE/EXAONE-4.0-1.2B", "exaone-4.0-1.2b"),
+        ("google/gemma-3n-E4B-it", "gemma-3n-e4b"),
+        ("mistralai/Voxtral-Mini-3B-2507", "voxtral-mini-3b"),
+        ("mistralai/Voxtral-Small-24B-2507", "mistral-small-24b"),
+        ("Qwen/Qwen3-Omni-30B-A3B-Instruct", "qwen3-omni-30b-a3b"),
         ("Qwen/Qwen3-VL-32B-Thinking-FP8", "qwen3-vl-32b"),
         ("Qwen/Qwen3-VL-30B-A3B-Instruct", "qwen3-vl-30b-a3b"),
     ] {
@@ -91,7 +95,7 @@ fn models_have_the_parameters_that_their_cards_print() {
         // arXiv:2408.12570, abstract, which does not round up.
         ("jamba-1.5-large", 398.0, 94.0, 1.2),
         ("jamba-v0.1", 52.0, 12.0, 1.0),
-        ("kimi-linear-48b-a3b", 48.0, 3.0, 2.3),
+        ("kimi-linear-48b-a3b", 49.12, 3.0, 0.1),
         ("nemotron-nano-12b-v2", 12.31, 12.31, 0.01),
         ("granite-4.0-h-small", 32.0, 9.0, 1.0),
         ("granite-4.0-h-tiny", 7.0, 1.0, 1.0),
@@ -108,6 +112,11 @@ fn models_have_the_parameters_that_their_cards_print() {
         ("lfm2-8b-a1b", 8.3, 1.5, 0.1),
         ("ling-mini-2.0", 16.0, 1.4, 0.9),
         ("ernie-4.5-0.3b", 0.36, 0.36, 0.01),
+        ("qwen3-omni-30b-a3b", 30.5, 3.3, 0.2),
+        // Of 7.85 B, the encoders have 0.98 B, and the 15 layers that use another one's keys and values have 0.03 B of projections that nothing reads.
+        ("gemma-3n-e4b", 6.84, 6.84, 0.02),
+        // Of 4.68 B, what listens has 0.66 B.
+        ("voxtral-mini-3b", 4.02, 4.02, 0.03),
     ] {
         let model = of(name);
         let [found, with, tables] =
@@ -118,13 +127,20 @@ fn models_have_the_parameters_that_their_cards_print() {
     }
 }
 
-/// Bytes of keys and values of a token, and of the states of a sequence, in 16 bits unless the model code says otherwise.
+/// Bytes of keys and values of a token on a GPU of a tensor group, and of what a sequence keeps besides.
+fn kept(name: &str, tp: u32) -> (u64, u64) {
+    let model = of(name);
+    (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&Shard::forward(&model, hw::Dtype::Bf16, tp)))
+}
+
+/// Bytes of a layer's state of Mamba-2: a number of each channel and state, and three tokens of what passes the convolution.
+const fn mamba(width: u64, groups: u64, state: u64) -> u64 {
+    2 * (width * state + 3 * (width + 2 * groups * state))
+}
+
+/// States are in 16 bits unless the model code says otherwise.
 #[test]
 fn what_a_sequence_keeps_is_its_closed_form() {
-    let kept = |name: &str, tp: u32| {
-        let model = of(name);
-        (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&Shard::forward(&model, hw::Dtype::Bf16, tp)))
-    };
     // Delta attention: 32 heads of 128 by 128 in 32 bits, and three tokens of queries, keys and values. Latent attention keeps 512 and 64 numbers.
     let delta = 32 * 128 * 128 * 4 + 3 * 3 * 4096 * 2;
     assert_eq!(kept("kimi-linear-48b-a3b", 1), (7 * 576 * 2, 20 * delta));
@@ -133,7 +149,6 @@ fn what_a_sequence_keeps_is_its_closed_form() {
     assert_eq!(kept("jamba-1.5-large", 1), (9 * 2 * 8 * 128 * 2, 63 * 16_384 * (16 + 3) * 2));
     assert_eq!(kept("jamba-1.5-large", 8), (9 * 2 * 128 * 2, 63 * 16_384 / 8 * (16 + 3) * 2));
     // Mamba-2: 128 heads of 80 by 128, and three tokens of the heads and of what goes into eight groups and comes out of them.
-    let mamba = |width: u64, groups: u64, state: u64| (width * state + 3 * (width + 2 * groups * state)) * 2;
     assert_eq!(kept("nemotron-nano-9b-v2", 1), (4 * 2 * 8 * 128 * 2, 27 * mamba(10_240, 8, 128)));
     assert_eq!(kept("nemotron-nano-12b-v2", 1), (6 * 2 * 8 * 128 * 2, 28 * mamba(10_240, 8, 128)));
     assert_eq!(kept("granite-4.0-h-tiny", 1), (4 * 2 * 4 * 128 * 2, 36 * mamba(3072, 1, 128)));
