@@ -189,6 +189,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         qk_norm: qk_norm(of, reader),
         max_positions: positions.n,
         heads_by_layer,
+        query_rank: reader.optional(&["share_q_dim"]).filter(|_| family == Family::Step3),
         latent,
         compressed: parts::compressed(family, reader),
         index: parts::index(family, selects, reader),
@@ -440,7 +441,8 @@ fn too_large(model: &Model) -> bool {
     let inputs = model.layer_inputs.map_or(1, |inputs| {
         inputs.vocab.max(inputs.width.saturating_mul(model.n_layers)).max(model.convolution.unwrap_or(1))
     });
-    let beside = [index, compressed, streams, inputs, model.convolution.unwrap_or(1)].into_iter().max().unwrap_or(1);
+    let alone = [model.convolution, model.query_rank].map(|width| width.unwrap_or(1));
+    let beside = [index, compressed, streams, inputs].into_iter().chain(alone).max().unwrap_or(1);
     let experts = model.experts.unwrap_or(Experts::plain(1, 1, 1));
     let inside = experts.intermediate.max(experts.shared_intermediate).max(experts.latent.unwrap_or(1));
     let positions = if model.learned_positions { model.max_positions } else { 1 };

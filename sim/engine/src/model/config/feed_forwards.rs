@@ -83,7 +83,9 @@ fn shared(family: Family, [hidden, dense, intermediate]: [u64; 3], reader: &mut 
         // `modeling_arctic.py`: a feed-forward as wide as the model, beside attention and the experts of a layer.
         Family::Arctic if reader.flag("use_residual", true) => hidden,
         Family::Hunyuan => reader.uniform(&["num_shared_expert"]).unwrap_or(1) * dense,
-        Family::Step => reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each),
+        Family::Step | Family::Step3 => {
+            reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each)
+        }
         Family::MiniMaxM3 if by_width > 0 => by_width,
         _ => n_shared * each + by_width,
     }

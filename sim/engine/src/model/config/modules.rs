@@ -155,7 +155,12 @@ fn attention(model: &Model, mixer: Mixer) -> Vec<(&'static str, u64)> {
         (None, None) => {
             let heads = model.heads(mixer);
             let query = hidden * heads.query_width();
-            let queries = if model.output_gate == OutputGate::Whole { 2 * query } else { query };
+            // Those of Step-3 are joined with keys and values, and made of their common vector by `wq`.
+            let queries = match (model.query_rank, model.output_gate) {
+                (Some(rank), _) => rank * (hidden + heads.query_width()),
+                (None, OutputGate::Whole) => 2 * query,
+                (None, _) => query,
+            };
             let reuses = matches!(mixer, Mixer::Reused(_));
             let kept = |width: u64| if reuses { 0 } else { hidden * heads.n_kv * width };
             let values = if heads.projects_values { kept(heads.value_dim) } else { 0 };

@@ -38,6 +38,7 @@ pub(super) enum Family {
     Qwen4,
     Glm5Next,
     Step,
+    Step3,
     Hunyuan,
     Lfm2,
     FalconH1,
@@ -166,12 +167,13 @@ const MINIMAX_M3: Type = Type { family: Family::MiniMaxM3, balanced: true, ..NOR
 const QWEN4: Type = Type { family: Family::Qwen4, output_gate: true, ..NORMED };
 const GLM5_NEXT: Type = Type { family: Family::Glm5Next, n_dense: 3, ..LATENT };
 const STEP: Type = Type { family: Family::Step, n_dense: 3, balanced: true, ..NORMED };
+const STEP_3: Type = Type { family: Family::Step3, n_dense: 1, ..LLAMA };
 const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
 const BAILING: Type = Type { biases: Biases { default: false, of_output: false }, ..LLAMA };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 118] = [
+pub(super) const TYPES: [(&str, Type); 120] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -325,6 +327,9 @@ pub(super) const TYPES: [(&str, Type); 118] = [
     ("solar_open", Type { balanced: true, ..LLAMA }),
     ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
     ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
+    // Step-3: heads that share one of keys and values, and a vector that their queries are made of (vllm-project/vllm, `step3_vl.py`, `step3_text.py`).
+    ("step3_text", STEP_3),
+    ("step3_vl", STEP_3),
     // The text of Step 3.7 has the type of Step 3.5.
     ("step3p5", STEP),
     ("step3p7", STEP),

@@ -1,8 +1,10 @@
 //! Models of the catalogue against the parameters of their checkpoints, and what a sequence of those with states keeps.
 
+use crate::layer::{after_mixing, before_mixing};
 use crate::memory::{kept_bytes_per_sequence, kv_bytes_per_token};
-use crate::model::{Model, embedded, of_checkpoint};
+use crate::model::{FeedForward, Layer, Mixer, Model, embedded, of_checkpoint};
 use crate::shard::Shard;
+use crate::task::{Op, PassKind};
 
 fn of(name: &str) -> Model {
     embedded(name).expect(name)
@@ -64,6 +66,8 @@ fn names_on_the_hub_are_known() {
         ("baidu/ERNIE-4.5-300B-A47B-Paddle", "ernie-4.5-300b-a47b"),
         ("tencent/Hunyuan-A13B-Instruct", "hunyuan-a13b"),
         ("ByteDance-Seed/Seed-OSS-36B-Instruct", "seed-oss-36b"),
+        ("stepfun-ai/step3", "step-3"),
+        ("stepfun-ai/step3-fp8", "step-3"),
         ("inclusionAI/Ling-mini-2.0", "ling-mini-2.0"),
         ("inclusionAI/Ring-mini-2.0", "ling-mini-2.0"),
         ("inclusionAI/Ling-lite-1.5", "ling-lite"),
@@ -106,6 +110,8 @@ fn models_have_the_parameters_that_their_cards_print() {
         // 675 B with an encoder of images of 2.5 B, of which a token uses 41 B: 39 B of the text model.
         ("mistral-large-3-675b", 673.0, 39.0, 2.0),
         ("hunyuan-a13b", 80.0, 13.0, 1.0),
+        // arXiv:2507.19427, table 1: 316 B of the text model.
+        ("step-3", 316.0, 38.0, 1.0),
         ("dots.llm1", 142.0, 14.0, 2.0),
         ("apertus-8b", 8.05, 8.05, 0.01),
         ("apertus-70b", 70.6, 70.6, 0.1),
@@ -164,5 +170,45 @@ fn what_a_sequence_keeps_is_its_closed_form() {
     assert_eq!(kept("exaone-4.0-32b", 1), (16 * 2048 * 2, 48 * 4096 * 2048 * 2));
     assert_eq!(kept("mistral-large-3-675b", 8), (61 * 576 * 2, 0));
     assert_eq!(kept("phi-4-mini", 1), (32 * 2 * 8 * 128 * 2, 0));
+    // One head of keys and values for all, on every GPU.
+    assert_eq!(kept("step-3", 1), (61 * 2 * 256 * 2, 0));
+    assert_eq!(kept("step-3", 8), kept("step-3", 1));
     assert_eq!(kept("hunyuan-a13b", 2), (32 * 2 * 4 * 128 * 2, 0));
+}
+
+/// Columns and inner dimensions of the products around what mixes a token of a layer, on one GPU of a tensor group.
+fn products(model: &Model, mixer: Mixer, tp: u32) -> Vec<[u64; 2]> {
+    let shard = Shard::forward(model, hw::Dtype::Bf16, tp);
+    let alone = Layer { mixer, feed_forward: FeedForward::Off };
+    let before = before_mixing(&shard, mixer, 1, PassKind::Forward);
+    let after = after_mixing(&shard, alone, 1, PassKind::Forward, None);
+    let of = |(op, _): &(Op, u32)| if let Op::Gemm { n, k, .. } = op { Some([*n, *k]) } else { None };
+    before.iter().chain(&after).filter_map(of).collect()
+}
+
+/// A token is multiplied by every matrix of its layer once: what is left are convolutions, norms, and numbers of heads and channels.
+#[test]
+fn products_of_layers_are_their_matrices() {
+    for name in [
+        "kimi-linear-48b-a3b",
+        "jamba-1.5-large",
+        "nemotron-nano-9b-v2",
+        "granite-4.0-h-tiny",
+        "falcon-h1-7b",
+        "lfm2-1.2b",
+        "step-3",
+        "ling-mini-2.0",
+    ] {
+        let model = of(name);
+        let mixers = model.layers.kinds().into_iter().map(|kind| kind.mixer).filter(|mixer| *mixer != Mixer::Off);
+        for mixer in mixers {
+            let multiplied: u64 = products(&model, mixer, 1).iter().map(|[n, k]| n * k).sum();
+            let all = model.mixer_parameters(Layer { mixer, feed_forward: FeedForward::Off });
+            let share = hw::real(multiplied) / hw::real(all);
+            assert!((0.993..=1.0).contains(&share), "{name}, {mixer:?}: {share}");
+        }
+    }
+    // Step-3's queries are made of a vector that every GPU makes beside its only head of keys and values.
+    let step = products(&of("step-3"), Mixer::Full, 8);
+    assert_eq!(step, [[2048 + 2 * 256, 7168], [64 * 256 / 8, 2048], [7168, 64 * 256 / 8]]);
 }
