@@ -1,11 +1,13 @@
 //! Hugging Face `config.json` → `Model`: every finding at once, never a panic.
 //!
-//! Keys are those of the public configurations of the supported model types. Models of text and images keep theirs under `text_config`.
+//! Keys are those of the public configurations of the supported model types, or of Mistral's own `params.json`. Models of text and images keep theirs under
+//! `text_config`.
 
 mod feed_forwards;
 mod known;
 mod layers;
 mod listed;
+mod mistral;
 mod modules;
 mod no_format;
 mod parts;
@@ -31,7 +33,7 @@ const PARAMETERS_MAX: f64 = 1e17;
 const GEMMA3_VOCAB: u64 = 262_208;
 
 impl Model {
-    /// Reads a Hugging Face `config.json`.
+    /// Reads a Hugging Face `config.json`, or a `params.json` of Mistral's.
     ///
     /// # Errors
     /// All findings, each naming the key, what was found and what is allowed.
@@ -103,7 +105,7 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
         Some(Value::Object(text)) => keys.extend(text),
         Some(other) => return Err(vec![format!("`text_config` is {other}, allowed are objects")]),
     }
-    Ok(keys)
+    Ok(mistral::translated(keys))
 }
 
 /// The text with `null` for the numbers that Python writes and JSON lacks.
