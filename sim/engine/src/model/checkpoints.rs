@@ -3,7 +3,7 @@
 use super::{Model, checkpoint_formats, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 58] = [
+const ALIKE: [(&str, &str); 59] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
@@ -60,6 +60,7 @@ const ALIKE: [(&str, &str); 58] = [
     ("olmo-3.1-32b", "olmo-3-32b"),
     ("exaone-4.0.1-32b", "exaone-4.0-32b"),
     ("ring-mini-2.0", "ling-mini-2.0"),
+    ("ring-1t", "ling-1t"),
     ("ring-lite", "ling-lite"),
     ("voxtral-small-24b", "mistral-small-24b"),
 ];

@@ -70,6 +70,7 @@ fn names_on_the_hub_are_known() {
         ("stepfun-ai/step3-fp8", "step-3"),
         ("inclusionAI/Ling-mini-2.0", "ling-mini-2.0"),
         ("inclusionAI/Ring-mini-2.0", "ling-mini-2.0"),
+        ("inclusionAI/Ring-1T-FP8", "ling-1t"),
         ("inclusionAI/Ling-lite-1.5", "ling-lite"),
         ("rednote-hilab/dots.llm1.inst", "dots.llm1"),
         ("swiss-ai/Apertus-8B-Instruct-2509", "apertus-8b"),
@@ -117,6 +118,8 @@ fn models_have_the_parameters_that_their_cards_print() {
         ("apertus-70b", 70.6, 70.6, 0.1),
         ("lfm2-8b-a1b", 8.3, 1.5, 0.1),
         ("ling-mini-2.0", 16.0, 1.4, 0.9),
+        // 999.705 B of its GGUF.
+        ("ling-1t", 999.705, 50.0, 1.0),
         ("ernie-4.5-0.3b", 0.36, 0.36, 0.01),
         ("qwen3-omni-30b-a3b", 30.5, 3.3, 0.2),
         // Of 7.85 B, the encoders have 0.98 B, and the 15 layers that use another one's keys and values have 0.03 B of projections that nothing reads.
