@@ -82,7 +82,11 @@ fn shared(family: Family, [hidden, dense, intermediate]: [u64; 3], reader: &mut 
         Family::Longcat | Family::Gemma4 | Family::Gemma4Unified => dense,
         // `modeling_arctic.py`: a feed-forward as wide as the model, beside attention and the experts of a layer.
         Family::Arctic if reader.flag("use_residual", true) => hidden,
-        Family::Hunyuan => reader.uniform(&["num_shared_expert"]).unwrap_or(1) * dense,
+        // vLLM, `hunyuan_v1.py`: a file may say that no token has a feed-forward beside the experts.
+        Family::Hunyuan => {
+            let n = reader.uniform(&["num_shared_expert"]).unwrap_or(1);
+            if reader.flag("use_mixed_mlp_moe", true) { n * dense } else { 0 }
+        }
         Family::Step | Family::Step3 => {
             reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each)
         }

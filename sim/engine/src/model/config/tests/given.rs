@@ -146,5 +146,7 @@ fn what_a_file_says_twice_has_to_agree() {
     }
     let apart = read(&LFM2.replace("\"tie_embedding\": true", "\"tie_embedding\": false"));
     assert_eq!(apart.n_parameters() - read(LFM2).n_parameters(), 65_536 * 2048);
+    let alone = read(&HUNYUAN.replace("\"use_mixed_mlp_moe\": true", "\"use_mixed_mlp_moe\": false"));
+    assert_eq!(read(HUNYUAN).n_parameters() - alone.n_parameters(), 32 * 3 * 4096 * 3072);
     assert!(!read(&LFM2.replace("\"block_use_swiglu\": true", "\"block_use_swiglu\": false")).gated);
 }

@@ -105,6 +105,7 @@ fn models_have_the_parameters_that_their_cards_print() {
         ("granite-4.0-h-small", 32.0, 9.0, 1.0),
         ("granite-4.0-h-tiny", 7.0, 1.0, 1.0),
         ("granite-4.0-micro", 3.4, 3.4, 0.1),
+        ("granite-4.0-h-1b", 1.5, 1.5, 0.1),
         ("falcon-h1-3b", 3.15, 3.15, 0.01),
         ("falcon-h1-7b", 7.59, 7.59, 0.01),
         ("phi-4-mini", 3.84, 3.84, 0.01),
