@@ -222,6 +222,8 @@ pub struct Model {
     pub max_positions: u64,
     /// Heads by kind of layer, where those above are not those of all.
     pub heads_by_layer: Option<HeadsByLayer>,
+    /// Width that the queries of all heads are made from, where they are not made from the token itself (Step-3, arXiv:2507.19427, section 3.1).
+    pub query_rank: Option<u64>,
     /// Latent attention, where the model has it.
     pub latent: Option<LatentAttention>,
     /// Compressed attention, where the model has it.
@@ -288,6 +290,7 @@ impl Model {
             qk_norm: QueryKeyNorm::Off,
             max_positions: u64::MAX,
             heads_by_layer: None,
+            query_rank: None,
             latent: None,
             compressed: None,
             index: None,

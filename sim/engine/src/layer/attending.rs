@@ -1,7 +1,7 @@
 //! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
 
 use super::{Writer, adapters, attention, positions, torch};
-use crate::model::{CompressedAttention, Heads, Index, IndexMade, LatentAttention, Mixer, OutputGate};
+use crate::model::{CompressedAttention, Heads, Index, IndexMade, LatentAttention, Mixer};
 use crate::shard::{Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
 
@@ -60,16 +60,20 @@ pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
 fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
     let model = writer.shard.model;
     let of = model.heads(mixer);
-    let Heads { n, n_kv, key_dim, .. } = of;
+    let Heads { n_kv, key_dim, .. } = of;
     let reuses = matches!(mixer, Mixer::Reused(_));
     let (key, kept) = if reuses { (0, 0) } else { (n_kv * key_dim, of.projected_width()) };
-    let gate = match model.output_gate {
-        OutputGate::Off => 0,
-        OutputGate::Heads => n,
-        OutputGate::Whole => of.query_width(),
-    };
-    writer.columns(&[of.query_width() + gate, key, kept - key], model.hidden);
-    adapters::query_key_value(writer, [of.query_width() + gate, key, kept - key]);
+    let query = model.query_columns(mixer);
+    match model.query_rank {
+        // Every GPU makes the common vector of queries, norms it, and makes its heads of it (vLLM, `step3_text.py`, `Step3TextAttention`).
+        Some(rank) => {
+            writer.duplicated(query + kept, model.hidden);
+            writer.residual(2 * rank);
+            writer.column(of.query_width(), rank);
+        }
+        None => writer.columns(&[query, key, kept - key], model.hidden),
+    }
+    adapters::query_key_value(writer, [query, key, kept - key]);
     positions::rotate(writer, of.query_width() + key);
     torch::before_attention(writer);
 }

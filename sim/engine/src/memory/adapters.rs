@@ -5,7 +5,6 @@
 
 use super::sizes::{HALF, cut};
 use super::{Layer, parts_of_layers, stage_parameters};
-use crate::model::OutputGate;
 use crate::shard::{AdaptedProducts, Adapters, Shard};
 use crate::stage::Stage;
 
@@ -20,15 +19,10 @@ type Product = (AdaptedProducts, u64, u64);
 fn products(shard: &Shard<'_>, layer: Layer) -> Vec<Product> {
     let (model, hidden) = (shard.model, shard.model.hidden);
     let of = model.heads(layer.mixer);
-    let gate = match model.output_gate {
-        OutputGate::Off => 0,
-        OutputGate::Heads => of.n,
-        OutputGate::Whole => of.query_width(),
-    };
     let key = of.n_kv * of.key_dim;
     let mut all = Vec::new();
     if layer.mixer.attends() && model.latent.is_none() && model.compressed.is_none() {
-        let widths = [of.query_width() + gate, key, of.projected_width() - key];
+        let widths = [model.query_columns(layer.mixer), key, of.projected_width() - key];
         let names = [AdaptedProducts::QUERY, AdaptedProducts::KEY, AdaptedProducts::VALUE];
         all.extend(names.into_iter().zip(widths).map(|(name, width)| (name, cut(shard, width), hidden)));
     }

@@ -184,6 +184,25 @@ impl Model {
         }
     }
 
+    /// Columns of the projection of queries from a token: all of them with their gates, or the vector that they are made from.
+    pub fn query_columns(&self, mixer: Mixer) -> u64 {
+        let heads = self.heads(mixer);
+        let gate = match self.output_gate {
+            OutputGate::Off => 0,
+            OutputGate::Heads => heads.n,
+            OutputGate::Whole => heads.query_width(),
+        };
+        self.query_rank.unwrap_or_else(|| heads.query_width() + gate)
+    }
+
+    /// Parameters that make the queries of all heads from their common vector, with its norm.
+    pub(super) const fn ranked_parameters(&self, query_width: u64) -> u64 {
+        match self.query_rank {
+            Some(rank) => rank * query_width + rank,
+            None => 0,
+        }
+    }
+
     /// Parameters of compressed attention in a layer, with its index where entries are picked.
     pub(super) fn compressed_parameters(&self, compressed: CompressedAttention, mixer: Mixer) -> u64 {
         let (hidden, width) = (self.hidden, self.head_dim);

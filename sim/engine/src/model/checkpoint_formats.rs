@@ -10,7 +10,7 @@ type Parts = [Format; 4];
 
 /// Checkpoints whose parts differ, by parts of the path with `*` between them and the width that is published; the first that fits holds. All others
 /// have one format throughout. What `quantization_config` or `hf_quant_config.json` of each leaves out is in 16 bits.
-const MIXED: [(&str, &str, Parts, &str); 24] = [
+const MIXED: [(&str, &str, Parts, &str); 25] = [
     (
         "gpt-oss",
         "fp4",
@@ -69,6 +69,7 @@ const MIXED: [(&str, &str, Parts, &str); 24] = [
     ("minimax-m2", "fp8", BLOCKS, "MiniMaxAI/MiniMax-M2.5"),
     ("mimo-v2", "fp8", BLOCKS, "XiaomiMiMo/MiMo-V2-Flash"),
     ("step-3", "fp8", BLOCKS, "stepfun-ai/Step-3.7-Flash-FP8"),
+    ("mistral-large-3", "fp8", BLOCKS, "mistralai/Mistral-Large-3-675B-Instruct-2512"),
     (
         "meta-llama/*405b*-fp8",
         "fp8",
@@ -136,7 +137,7 @@ const SAID: [(&str, &str, Format); 14] = [
 
 /// Checkpoints that are published narrow without a word of it in their names: beginning of the path, and width. Their cards on the hub,
 /// `quantization_config` of `config.json`.
-const NARROW: [(&str, &str); 9] = [
+const NARROW: [(&str, &str); 10] = [
     ("deepseek-ai/deepseek-v3", "fp8"),
     ("deepseek-ai/deepseek-r1", "fp8"),
     ("deepseek-ai/deepseek-v4", "fp4"),
@@ -146,6 +147,7 @@ const NARROW: [(&str, &str); 9] = [
     ("moonshotai/kimi-k2.", "int4"),
     ("moonshotai/kimi-k2", "fp8"),
     ("minimaxai/minimax-m2", "fp8"),
+    ("mistralai/mistral-large-3-675b", "fp8"),
 ];
 
 /// Models of the catalogue that nobody publishes in 16 bits, with the paths of their checkpoints.
@@ -268,6 +270,8 @@ mod tests {
             ("moonshotai/Kimi-K2.5/", [Bf16, Bf16, Bf16, Int4]),
             ("meta-llama/Llama-3.1-405B-Instruct-FP8", [Bf16, Bf16, Fp8, Fp8]),
             ("meta-llama/Llama-3.3-70B-Instruct", [Bf16; 4]),
+            ("mistralai/Mistral-Large-3-675B-Instruct-2512", [Fp8Block; 4]),
+            ("mistralai/Mistral-Large-3-675B-Instruct-2512-BF16", [Bf16; 4]),
             ("unsloth/DeepSeek-V3-bf16", [Bf16; 4]),
             // A model of the catalogue by its own name says nothing.
             ("deepseek-v3", [Bf16; 4]),

@@ -3,7 +3,7 @@
 use super::{Model, checkpoint_formats, embedded, embedded_names};
 
 /// Releases that have the shape of another model of the catalogue.
-const ALIKE: [(&str, &str); 41] = [
+const ALIKE: [(&str, &str); 59] = [
     ("llama-3-405b", "llama-3.1-405b"),
     ("llama-3.3-70b", "llama-3.1-70b"),
     ("llama-4-maverick-17b-128e", "llama-4-maverick"),
@@ -45,12 +45,30 @@ const ALIKE: [(&str, &str); 41] = [
     ("llama-4-scout-17b-16e", "llama-4-scout"),
     ("nemotron-h-56b-base-8k", "nemotron-h-56b"),
     ("step-3.7-flash", "step-3.5-flash"),
+    ("ai21-jamba-1.5-mini", "jamba-v0.1"),
+    ("ai21-jamba-mini", "jamba-v0.1"),
+    ("ai21-jamba-1.5-large", "jamba-1.5-large"),
+    ("ai21-jamba-large", "jamba-1.5-large"),
+    ("phi-4-mini-reasoning", "phi-4-mini"),
+    ("phi-4-reasoning", "phi-4"),
+    ("phi-4-reasoning-plus", "phi-4"),
+    ("falcon-h1r-7b", "falcon-h1-7b"),
+    ("lfm2.5-1.2b", "lfm2-1.2b"),
+    ("dots.llm1.inst", "dots.llm1"),
+    ("olmo-3-1025-7b", "olmo-3-7b"),
+    ("olmo-3-1125-32b", "olmo-3-32b"),
+    ("olmo-3.1-32b", "olmo-3-32b"),
+    ("exaone-4.0.1-32b", "exaone-4.0-32b"),
+    ("ring-mini-2.0", "ling-mini-2.0"),
+    ("ring-1t", "ling-1t"),
+    ("ring-lite", "ling-lite"),
+    ("voxtral-small-24b", "mistral-small-24b"),
 ];
 
 /// Positions of releases that have others than the model of their shape, by how their names begin: `max_position_embeddings` of their config.json, which
 /// xorbitsai/inference (doc/source/models/builtin/llm) and ai-dynamo/aiconfigurator (model_configs) give; of Kimi-K2-Instruct-0905 its rotary scaling, 64 times
 /// 4096 (ParagEkbote/hf-model-inspector, model_inspection_report.md).
-const POSITIONS: [(&str, u64); 15] = [
+const POSITIONS: [(&str, u64); 16] = [
     ("qwen3-4b-instruct-2507", 262_144),
     ("qwen3-4b-thinking-2507", 262_144),
     ("qwen3-30b-a3b-instruct-2507", 262_144),
@@ -66,16 +84,18 @@ const POSITIONS: [(&str, u64); 15] = [
     ("kimi-k2-thinking", 262_144),
     ("glm-4.6", 202_752),
     ("glm-4.7", 202_752),
+    ("phi-4-reasoning", 32_768),
 ];
 
 /// Parts of a name that say how a model was trained, packed or made narrow, and nothing of its shape.
-const NO_SHAPE: [&str; 31] = [
+const NO_SHAPE: [&str; 35] = [
     "awq",
     "base",
     "bf16",
     "block",
     "chat",
     "config",
+    "dpo",
     "dynamic",
     "exp",
     "fp4",
@@ -89,12 +109,15 @@ const NO_SHAPE: [&str; 31] = [
     "kv",
     "mxfp4",
     "nvfp4",
+    "paddle",
     "pertensor",
     "pretrain",
     "pt",
     "quantized",
+    "sft",
     "static",
     "terminus",
+    "think",
     "thinking",
     "turbo",
     "verl",
@@ -240,7 +263,7 @@ mod tests {
         for other in [
             "nobody/knows-this",
             "nvidia/gpt-oss-120b-Eagle3",
-            "microsoft/Phi-4-mini-instruct",
+            "microsoft/Phi-4-mini-flash-reasoning",
             "moonshotai/Kimi-K2.9",
             "deepseek-ai/DeepSeek-V3-16B",
         ] {

@@ -1,11 +1,13 @@
 //! Hugging Face `config.json` → `Model`: every finding at once, never a panic.
 //!
-//! Keys are those of the public configurations of the supported model types. Models of text and images keep theirs under `text_config`.
+//! Keys are those of the public configurations of the supported model types, or of Mistral's own `params.json`. Models of text and images keep theirs under
+//! `text_config`.
 
 mod feed_forwards;
 mod known;
 mod layers;
 mod listed;
+mod mistral;
 mod modules;
 mod no_format;
 mod parts;
@@ -31,7 +33,7 @@ const PARAMETERS_MAX: f64 = 1e17;
 const GEMMA3_VOCAB: u64 = 262_208;
 
 impl Model {
-    /// Reads a Hugging Face `config.json`.
+    /// Reads a Hugging Face `config.json`, or a `params.json` of Mistral's.
     ///
     /// # Errors
     /// All findings, each naming the key, what was found and what is allowed.
@@ -103,7 +105,7 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
         Some(Value::Object(text)) => keys.extend(text),
         Some(other) => return Err(vec![format!("`text_config` is {other}, allowed are objects")]),
     }
-    Ok(keys)
+    Ok(mistral::translated(keys))
 }
 
 /// The text with `null` for the numbers that Python writes and JSON lacks.
@@ -176,9 +178,9 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         n_kv_heads: whole.n_kv,
         head_dim: whole.key_dim,
         intermediate,
-        gated: if is_stated { reader.flag("gated", false) } else { of.gated },
+        gated: if is_stated { reader.flag("gated", false) } else { of.gated && reader.flag("block_use_swiglu", true) },
         vocab,
-        tied: reader.flag("tie_word_embeddings", of.tied),
+        tied: tied(of, reader),
         qkv_bias,
         output_bias,
         output_gate: output_gate(of, reader),
@@ -189,13 +191,14 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         qk_norm: qk_norm(of, reader),
         max_positions: positions.n,
         heads_by_layer,
+        query_rank: reader.optional(&["share_q_dim"]).filter(|_| family == Family::Step3),
         latent,
         compressed: parts::compressed(family, reader),
         index: parts::index(family, selects, reader),
         experts,
         linear: parts::linear(family, [n_heads, head_dim], reader),
         state_space: parts::state_space(family, hidden, reader),
-        convolution: (family == Family::Lfm2).then(|| reader.required(&["conv_L_cache"])),
+        convolution: convolution(family, hidden, reader),
         streams: parts::streams(family, reader),
         layer_inputs: parts::layer_inputs(family, reader),
         wide_reusing: family == Family::Gemma4 && reader.flag("use_double_wide_mlp", false),
@@ -215,13 +218,29 @@ fn vocab(family: Family, reader: &mut Reader<'_>) -> u64 {
     }
 }
 
-/// Width of the residual stream. OPT-350M alone has embeddings of another width than its layers.
+/// Width of the residual stream. OPT-350M alone has embeddings of another width than its layers, and LFM2 says the width twice.
 fn hidden(reader: &mut Reader<'_>) -> u64 {
     let hidden = reader.required(&["hidden_size", "n_embd", "n_embed", "d_model"]);
-    if let Some(width) = reader.optional(&["word_embed_proj_dim"]).filter(|width| *width != hidden) {
-        reader.find("word_embed_proj_dim", &width, &format!("the {hidden} of `hidden_size`"));
+    for twin in ["word_embed_proj_dim", "block_dim"] {
+        reader.same(twin, hidden, "hidden_size");
     }
     hidden
+}
+
+/// Tokens that the convolutions of LFM2 see, whose channels are those of the residual stream.
+fn convolution(family: Family, hidden: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    (family == Family::Lfm2).then(|| {
+        for twin in ["conv_dim", "conv_dim_out"] {
+            reader.same(twin, hidden, "hidden_size");
+        }
+        reader.required(&["conv_L_cache"])
+    })
+}
+
+/// Whether head and embedding are one table.
+fn tied(of: Type, reader: &mut Reader<'_>) -> bool {
+    let key = ["tie_word_embeddings", "tie_embedding"].into_iter().find(|key| reader.has(key));
+    key.map_or(of.tied, |key| reader.flag(key, of.tied))
 }
 
 /// Query heads: what a file states, or what its class takes.
@@ -229,7 +248,11 @@ fn n_heads(of: Type, reader: &mut Reader<'_>) -> u64 {
     let keys = ["num_attention_heads", "n_head", "n_heads"];
     let usual = of.defaults.heads.map(|[n, _]| n);
     let stated = if usual.is_some() { reader.optional(&keys) } else { None };
-    stated.or(usual).unwrap_or_else(|| reader.required(&keys))
+    let n = stated.or(usual).unwrap_or_else(|| reader.required(&keys));
+    if of.family == Family::Lfm2 {
+        reader.same("num_heads", n, keys[0]);
+    }
+    n
 }
 
 /// Width of a head: what a file states, or what its class takes, or a part of the hidden width.
@@ -258,7 +281,11 @@ fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
         _ => {
             let keys = ["num_key_value_heads", "num_attention_groups"];
             let usual = of.defaults.heads.map(|[_, n_kv]| n_kv).filter(|_| !reader.is_null(keys[0]));
-            reader.optional(&keys).or(usual)
+            let n = reader.optional(&keys).or(usual);
+            if of.family == Family::NemotronH {
+                reader.same("num_query_groups", n.unwrap_or(n_heads), keys[0]);
+            }
+            n
         }
     };
     stated.unwrap_or(n_heads)
@@ -416,7 +443,8 @@ fn too_large(model: &Model) -> bool {
     let inputs = model.layer_inputs.map_or(1, |inputs| {
         inputs.vocab.max(inputs.width.saturating_mul(model.n_layers)).max(model.convolution.unwrap_or(1))
     });
-    let beside = [index, compressed, streams, inputs, model.convolution.unwrap_or(1)].into_iter().max().unwrap_or(1);
+    let alone = [model.convolution, model.query_rank].map(|width| width.unwrap_or(1));
+    let beside = [index, compressed, streams, inputs].into_iter().chain(alone).max().unwrap_or(1);
     let experts = model.experts.unwrap_or(Experts::plain(1, 1, 1));
     let inside = experts.intermediate.max(experts.shared_intermediate).max(experts.latent.unwrap_or(1));
     let positions = if model.learned_positions { model.max_positions } else { 1 };

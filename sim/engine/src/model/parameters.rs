@@ -3,8 +3,8 @@
 //! Counts are those of the tensors in public checkpoints, but for the bias with which a router selects experts (one number per expert).
 
 use super::{
-    FeedForward, LatentAttention, Layer, LinearAttention, LinearRule, Mixer, Model, Norms, OutputGate, QueryKeyNorm,
-    StateSpace, Streams,
+    FeedForward, LatentAttention, Layer, LinearAttention, LinearRule, Mixer, Model, Norms, QueryKeyNorm, StateSpace,
+    Streams,
 };
 
 impl LatentAttention {
@@ -117,11 +117,6 @@ impl Model {
         let heads = self.heads(mixer);
         let (query, projected) = (heads.query_width(), heads.projected_width());
         let kept = if matches!(mixer, Mixer::Reused(_)) { 0 } else { projected };
-        let gate = match self.output_gate {
-            OutputGate::Off => 0,
-            OutputGate::Heads => heads.n,
-            OutputGate::Whole => query,
-        };
         let biases = if self.qkv_bias { query + kept } else { 0 };
         let output_bias = if self.output_bias { self.hidden } else { 0 };
         let sinks = if heads.sinks { heads.n } else { 0 };
@@ -130,7 +125,13 @@ impl Model {
             QueryKeyNorm::Head => heads.key_dim * if kept > 0 { 2 } else { 1 },
             QueryKeyNorm::Whole => query + self.kv_width(),
         };
-        self.hidden * (gate + query + kept + heads.mixed_width()) + biases + norms + output_bias + sinks
+        let ranked = self.ranked_parameters(query);
+        self.hidden * (self.query_columns(mixer) + kept + heads.mixed_width())
+            + ranked
+            + biases
+            + norms
+            + output_bias
+            + sinks
     }
 
     /// Parameters of what mixes the tokens of a layer.

@@ -66,6 +66,7 @@ impl Model {
         let parts = [
             (self.heads_by_layer.is_some(), "heads that differ by layer or in keys and values"),
             (self.output_gate == OutputGate::Heads, "a gate of a number per head"),
+            (self.query_rank.is_some(), "queries that are made from a common vector"),
             (self.streams.is_some_and(|streams| !matches!(streams, Streams::Mixed { .. })), "several residual streams"),
             (self.layer_inputs.is_some(), "inputs of every layer"),
             (self.experts.is_some_and(|experts| experts.normed), "experts with norms of their own"),

@@ -82,8 +82,14 @@ fn shared(family: Family, [hidden, dense, intermediate]: [u64; 3], reader: &mut 
         Family::Longcat | Family::Gemma4 | Family::Gemma4Unified => dense,
         // `modeling_arctic.py`: a feed-forward as wide as the model, beside attention and the experts of a layer.
         Family::Arctic if reader.flag("use_residual", true) => hidden,
-        Family::Hunyuan => reader.uniform(&["num_shared_expert"]).unwrap_or(1) * dense,
-        Family::Step => reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each),
+        // vLLM, `hunyuan_v1.py`: a file may say that no token has a feed-forward beside the experts.
+        Family::Hunyuan => {
+            let n = reader.uniform(&["num_shared_expert"]).unwrap_or(1);
+            if reader.flag("use_mixed_mlp_moe", true) { n * dense } else { 0 }
+        }
+        Family::Step | Family::Step3 => {
+            reader.optional(&["share_expert_dim", "share_expert_dims"]).unwrap_or(n_shared * each)
+        }
         Family::MiniMaxM3 if by_width > 0 => by_width,
         _ => n_shared * each + by_width,
     }
@@ -129,7 +135,7 @@ fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u6
 /// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
 fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
     let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
-    let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias"];
+    let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias", "moe_router_enable_expert_bias"];
     let key = keys.into_iter().find(|key| reader.has(key)).unwrap_or(keys[0]);
     stated.unwrap_or_else(|| reader.flag(key, of.balanced))
 }

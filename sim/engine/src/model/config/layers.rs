@@ -196,7 +196,7 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
     let last = reader.value("moe_layer_end_index").and_then(serde_json::Value::as_u64).unwrap_or(n);
     let (every, each) = frequency(reader, n);
     let named = match of.family {
-        Family::Step => step_layers(reader),
+        Family::Step | Family::Step3 => step_layers(reader),
         _ => reader.numbers("moe_layers").filter(|_| of.family == Family::Llama4),
     };
     let n_dense = if named.is_some() { 0 } else { n_dense };

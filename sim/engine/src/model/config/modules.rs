@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use super::no_format::NoFormat;
-use crate::model::{FeedForward, Layer, Mixer, Model, OutputGate};
+use crate::model::{FeedForward, Layer, LinearAttention, LinearRule, Mixer, Model, OutputGate};
 
 /// A part of a model that has a format of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,11 +90,7 @@ fn mixing(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
         found.extend(attention(model, layer.mixer));
     }
     match (layer.mixer, model.linear, model.state_space) {
-        (Mixer::Linear, Some(linear), _) => found.extend([
-            ("linear_attn.in_proj_qkv", hidden * linear.channels()),
-            ("linear_attn.in_proj_z", hidden * linear.value_width()),
-            ("linear_attn.out_proj", hidden * linear.value_width()),
-        ]),
+        (Mixer::Linear, Some(linear), _) => found.extend(linear_attention(hidden, linear)),
         (Mixer::StateSpace | Mixer::Joint, _, Some(space)) => {
             found.extend([("mixer.in_proj", hidden * space.projected()), ("mixer.out_proj", hidden * space.width())]);
         }
@@ -104,6 +100,30 @@ fn mixing(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
         _ => {}
     }
     found
+}
+
+/// Projections around linear attention. Delta attention with gates of a rank has each by itself, under the name of attention
+/// (`KimiDeltaAttention` of moonshotai/Kimi-Linear-48B-A3B-Instruct).
+fn linear_attention(hidden: u64, linear: LinearAttention) -> Vec<(&'static str, u64)> {
+    let (keys, values) = (linear.key_width(), linear.value_width());
+    match linear.rule {
+        LinearRule::Channels { rank } => vec![
+            ("self_attn.q_proj", hidden * keys),
+            ("self_attn.k_proj", hidden * keys),
+            ("self_attn.v_proj", hidden * values),
+            ("self_attn.f_a_proj", hidden * rank),
+            ("self_attn.f_b_proj", rank * keys),
+            ("self_attn.g_a_proj", hidden * rank),
+            ("self_attn.g_b_proj", rank * values),
+            ("self_attn.b_proj", hidden * linear.n_value_heads),
+            ("self_attn.o_proj", hidden * values),
+        ],
+        LinearRule::Delta | LinearRule::Lightning => vec![
+            ("linear_attn.in_proj_qkv", hidden * linear.channels()),
+            ("linear_attn.in_proj_z", hidden * values),
+            ("linear_attn.out_proj", hidden * values),
+        ],
+    }
 }
 
 /// Projections around attention.
@@ -135,7 +155,12 @@ fn attention(model: &Model, mixer: Mixer) -> Vec<(&'static str, u64)> {
         (None, None) => {
             let heads = model.heads(mixer);
             let query = hidden * heads.query_width();
-            let queries = if model.output_gate == OutputGate::Whole { 2 * query } else { query };
+            // Those of Step-3 are joined with keys and values, and made of their common vector by `wq`.
+            let queries = match (model.query_rank, model.output_gate) {
+                (Some(rank), _) => rank * (hidden + heads.query_width()),
+                (None, OutputGate::Whole) => 2 * query,
+                (None, _) => query,
+            };
             let reuses = matches!(mixer, Mixer::Reused(_));
             let kept = |width: u64| if reuses { 0 } else { hidden * heads.n_kv * width };
             let values = if heads.projects_values { kept(heads.value_dim) } else { 0 };

@@ -9,7 +9,8 @@ use super::types::{Family, Type};
 use crate::model::{Layer, Mixer, Pattern};
 
 /// Keys of the table or of the length that a model was trained on.
-const KEYS: [&str; 4] = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length"];
+const KEYS: [&str; 5] =
+    ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_position_embedding"];
 /// Positions where neither a file nor its class says so, as vLLM takes them.
 const UNKNOWN: u64 = 2048;
 /// Rotary scalings whose factor is in the stated positions already.

@@ -80,6 +80,13 @@ impl<'a> Reader<'a> {
         count.unwrap_or(0)
     }
 
+    /// Refuses a count that is not another one, where it is there: some files say a width twice.
+    pub(super) fn same(&mut self, name: &str, expected: u64, of: &str) {
+        if let Some(found) = self.optional(&[name]).filter(|found| *found != expected) {
+            self.find(name, &found, &format!("the {expected} of `{of}`"));
+        }
+    }
+
     /// A count that may be zero, where it is there.
     pub(super) fn stated_count(&mut self, name: &str) -> Option<u64> {
         self.has(name).then(|| self.count(name))

@@ -4,7 +4,9 @@ use super::*;
 
 mod defaults;
 mod formats;
+mod given;
 mod older;
+mod released;
 
 #[test]
 fn all_findings_come_at_once() {

@@ -38,6 +38,7 @@ pub(super) enum Family {
     Qwen4,
     Glm5Next,
     Step,
+    Step3,
     Hunyuan,
     Lfm2,
     FalconH1,
@@ -166,11 +167,13 @@ const MINIMAX_M3: Type = Type { family: Family::MiniMaxM3, balanced: true, ..NOR
 const QWEN4: Type = Type { family: Family::Qwen4, output_gate: true, ..NORMED };
 const GLM5_NEXT: Type = Type { family: Family::Glm5Next, n_dense: 3, ..LATENT };
 const STEP: Type = Type { family: Family::Step, n_dense: 3, balanced: true, ..NORMED };
+const STEP_3: Type = Type { family: Family::Step3, n_dense: 1, ..LLAMA };
 const LFM2: Type = Type { family: Family::Lfm2, tied: true, ..NORMED };
+const BAILING: Type = Type { biases: Biases { default: false, of_output: false }, ..LLAMA };
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 115] = [
+pub(super) const TYPES: [(&str, Type); 120] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -179,6 +182,10 @@ pub(super) const TYPES: [(&str, Type); 115] = [
     // Snowflake Arctic: a feed-forward for every token beside the experts.
     ("arctic", Type { family: Family::Arctic, ..LLAMA }),
     ("arcee", Type { gated: false, ..LLAMA }),
+    // Ling and Ring (`modeling_bailing_moe_v2.py` of NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b); the first ones norm neither queries nor keys, and have no
+    // bias that balances experts.
+    ("bailing_moe", BAILING),
+    ("bailing_moe_v2", Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, n_dense: 1, balanced: true, ..BAILING }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
     // Positions as biases of attention (ALiBi) cost what rotary ones do.
     ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, ..UNGATED }),
@@ -320,7 +327,12 @@ pub(super) const TYPES: [(&str, Type); 115] = [
     ("solar_open", Type { balanced: true, ..LLAMA }),
     ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
     ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
+    // Step-3: heads that share one of keys and values, and a vector that their queries are made of (vllm-project/vllm, `step3_vl.py`, `step3_text.py`).
+    ("step3_text", STEP_3),
+    ("step3_vl", STEP_3),
     // The text of Step 3.7 has the type of Step 3.5.
     ("step3p5", STEP),
     ("step3p7", STEP),
+    // The text of a model that listens has Llama's type where a file does not say so.
+    ("voxtral", LLAMA),
 ];
