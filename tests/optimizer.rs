@@ -191,6 +191,14 @@ fn packed_weights_take_fewer_bytes_and_more_time() {
         let fewer = (same[0] - found[0] + matrix) / (weights * (16.0 - bits) / 8.0);
         assert!((fewer - 1.0).abs() < 1e-4, "{bits}: {fewer}");
     }
+    assert_eq!(of("frozen = \"nf4-torchao\""), double, "on one card nothing is cut");
+    // Of 0.127 bits of scales a rank of eight keeps an eighth where they are cut.
+    let sharded = |word: &str| {
+        let text = on_one_card(&format!("frozen = \"{word}\"")).replace("gpus_per_node = 1", "gpus_per_node = 8");
+        played(&scenario_of(&text.replace("zero = 0", "zero = 3")))["peak_memory_bytes"]
+    };
+    let fewer = (sharded("nf4-double") - sharded("nf4-torchao")) / (weights * 0.127 / 8.0 * 7.0 / 8.0);
+    assert!((fewer - 1.0).abs() < 5e-3, "{fewer}");
     // Each weight is read packed and written in 16 bits in three passes of a step.
     let more = nf4[1] - same[1];
     let least =

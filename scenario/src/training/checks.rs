@@ -66,7 +66,7 @@ fn frozen(reader: &mut Reader<'_>, problem: &Problem) {
         (narrow, "packed weights are widened to 16 bits and multiplied so: leave `training.products` out"),
         (
             is_sharded && frozen == Frozen::Int8,
-            "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"` or `\"nf4-double\"`, or `parallel.zero = 0`",
+            "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"`, `\"nf4-double\"` or `\"nf4-torchao\"`, or `parallel.zero = 0`",
         ),
     ];
     let at = reader.peek_in("optimizer", "frozen").and_then(|(_, at)| at);
@@ -235,7 +235,12 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         };
         reader.refuse(Code::WrongStages, at.layers.clone(), what, help);
     }
-    if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
+    let cuts_gradients = layout.pp > 1 && layout.zero >= Zero::Gradients;
+    if cuts_gradients && !problem.execution.framework.cuts_gradients_of_stages() {
+        let what = format!("DeepSpeed's pipeline does not start with ZeRO {}", layout.zero as u32);
+        reader.refuse(Code::WrongOperation, at.pp.clone(), what, "use `zero = 1`, or `pp = 1`");
+    }
+    if cuts_gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";
         reader.refuse(
             Code::ShardedSplitBackward,

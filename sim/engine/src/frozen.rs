@@ -13,6 +13,8 @@ hw::words! {
         Nf4 = "nf4",
         /// 4 bits, a scale of 8 bits for 64 weights, and one of 32 bits for 256 of these.
         Nf4Double = "nf4-double",
+        /// The same in torchao's tensors, whose scales are cut with the weights.
+        Nf4Torchao = "nf4-torchao",
         /// 8 bits, and a scale of 32 bits for a row, which is below a thousandth.
         Int8 = "int8",
     }
@@ -28,18 +30,24 @@ impl Frozen {
     pub const fn packed_bits(self) -> Option<u64> {
         match self {
             Self::Same => None,
-            Self::Nf4 | Self::Nf4Double => Some(4),
+            Self::Nf4 | Self::Nf4Double | Self::Nf4Torchao => Some(4),
             Self::Int8 => Some(8),
         }
     }
 
-    /// Bits of the scales of a weight. They are no parameters, so every rank holds all of them (`Params4bit.quant_state`).
+    /// Bits of the scales of a weight.
     pub const fn scale_bits(self) -> f64 {
         match self {
             Self::Same | Self::Int8 => 0.0,
             Self::Nf4 => 32.0 / 64.0,
-            Self::Nf4Double => 8.0 / 64.0 + 32.0 / (64.0 * 256.0),
+            Self::Nf4Double | Self::Nf4Torchao => 8.0 / 64.0 + 32.0 / (64.0 * 256.0),
         }
+    }
+
+    /// Whether sharded modules cut scales too. Those of bitsandbytes are no parameters, so every rank holds all of them (`Params4bit.quant_state`). torchao cuts every
+    /// tensor of a weight (pytorch/ao, `_INNER_TENSOR_NAMES_FOR_SHARDING` in torchao/dtypes/nf4tensor.py).
+    pub const fn cuts_scales(self) -> bool {
+        matches!(self, Self::Nf4Torchao)
     }
 
     /// Kernels that make a matrix wide. Scales that are narrow themselves are widened, and their mean is added to them. Eight bits are cast, and then scaled.
@@ -47,7 +55,7 @@ impl Frozen {
         match self {
             Self::Same => 0,
             Self::Nf4 => 1,
-            Self::Nf4Double => 3,
+            Self::Nf4Double | Self::Nf4Torchao => 3,
             Self::Int8 => 2,
         }
     }

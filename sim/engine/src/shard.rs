@@ -67,6 +67,12 @@ impl Framework {
         }
     }
 
+    /// Whether gradients that are cut over replicas (ZeRO 2 and 3) go with stages of a pipeline. DeepSpeed's engine refuses them (deepspeed/runtime/pipe/engine.py,
+    /// `zero_optimization_stage() < ZeroStageEnum.gradients`).
+    pub const fn cuts_gradients_of_stages(self) -> bool {
+        !matches!(self, Self::DeepSpeed(_))
+    }
+
     /// Whether trained parameters lie in 32 bits themselves. Elsewhere the master copy is a state of the optimizer.
     pub const fn has_wide_parameters(self) -> bool {
         matches!(self, Self::Fsdp2(_))

@@ -163,11 +163,12 @@ fn parameters_on_device(problem: &Problem, stages: &[Stage]) -> f64 {
     }
 }
 
-/// Bytes of frozen weights, of which a rank holds such a share. Their scales are whole on every rank.
+/// Bytes of frozen weights, of which a rank holds such a share; their scales are cut, or whole on every rank.
 fn packed_parameters(problem: &Problem, stages: &[Stage], share: f64) -> f64 {
     let shard = problem.shard();
     let of_stages = stages.iter().map(|stage| engine::memory::frozen_bytes(&shard, stage));
-    of_stages.map(|[packed, scales, wide]| (packed + wide) * share + scales).sum()
+    let of_scales = if shard.frozen().cuts_scales() { share } else { 1.0 };
+    of_stages.map(|[packed, scales, wide]| (packed + wide) * share + scales * of_scales).sum()
 }
 
 /// Bytes of adapters, of their gradients and of their states, of which a rank holds such a share. Those of other frameworks than PyTorch are not counted: they are

@@ -36,7 +36,11 @@ pub(super) fn frozen(flags: &mut Flags<'_>, job: &mut Job, (dialect, trained): (
 
 /// The word that asks for fewer bits, and what it asks for.
 fn asked(flags: &mut Flags<'_>, dialect: Dialect) -> Option<(String, Frozen)> {
-    let four = if is_double(flags, dialect) { Frozen::Nf4Double } else { Frozen::Nf4 };
+    let four = match dialect {
+        Dialect::Torchtune => Frozen::Nf4Torchao,
+        _ if is_double(flags, dialect) => Frozen::Nf4Double,
+        _ => Frozen::Nf4,
+    };
     for (names, frozen) in [(&FOUR[..], four), (&EIGHT[..], Frozen::Int8)] {
         if let Some(name) = names.iter().find(|name| is_on(flags, name)) {
             return Some(((*name).to_owned(), frozen));
@@ -67,6 +71,5 @@ fn is_double(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
     let names = words_of(flags, KEY);
     let name = names.iter().find(|name| name.contains("double") || name.contains("nested"));
     let given = name.and_then(|name| flags.text(name));
-    given
-        .map_or(matches!(dialect, Dialect::Axolotl | Dialect::LlamaFactory | Dialect::Torchtune), |word| is_true(&word))
+    given.map_or(matches!(dialect, Dialect::Axolotl | Dialect::LlamaFactory), |word| is_true(&word))
 }

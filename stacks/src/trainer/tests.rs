@@ -233,10 +233,10 @@ fn programs_pack_frozen_weights_as_they_do_by_themselves() {
         (format!("{llama_factory}quantization_bit: 4\ndouble_quantization: false\n"), "frozen = \"nf4\""),
         (format!("{llama_factory}quantization_bit: 8\n"), "frozen = \"int8\""),
         (plain, "frozen = \"nf4\""),
-        (quantised, "frozen = \"nf4-double\""),
+        (quantised, "frozen = \"nf4-torchao\""),
         (optimizer("bitsandbytes.optim.PagedAdamW8bit"), "first_moment = \"int8\""),
         (optimizer("torchao.optim.AdamW8bit"), "second_moment = \"int8\""),
-        (qlora.clone(), "frozen = \"nf4-double\""),
+        (qlora.clone(), "frozen = \"nf4-torchao\""),
     ] {
         let found = check(&text, &["cluster.nodes=1", "cluster.gpus_per_node=1"], &[line, "trains = \"adapters\""]);
         assert_eq!(errors(&found), [""; 0], "{text}");

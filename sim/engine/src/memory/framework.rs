@@ -108,7 +108,8 @@ pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         Recompute::Selective if shard.framework.torch().is_some() => torch::dropped(shard, all),
         Recompute::Selective => kept.norms + kept.activated,
         Recompute::Modules(modules) => dropped(shard, &kept, modules, with_experts),
-        Recompute::Full => all - input,
+        // Of layers that a model does not have nothing is kept.
+        Recompute::Full => all.saturating_sub(input),
     };
     LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
 }
@@ -415,6 +416,17 @@ mod tests {
         assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
         let full = layer(&shard(&model), Recompute::Full, false);
         assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn layers_that_a_model_does_not_have_keep_nothing() {
+        // Every layer of the first has experts, and no layer of the second.
+        for (name, with_experts) in [("qwen3-next-80b-a3b", false), ("nemotron-h-56b", true)] {
+            let model = crate::model::embedded(name).expect("embedded");
+            for recompute in [Recompute::Off, Recompute::Selective, Recompute::Full] {
+                assert_eq!(layer(&shard(&model), recompute, with_experts).kept, 0, "{name}");
+            }
+        }
     }
 
     #[test]
