@@ -287,10 +287,8 @@ impl Space {
             launches: problem.execution.launches_with(layout.ep),
         };
         let sharded = self.sharded(problem, layout);
-        // Neither passes in two parts nor DeepSpeed's stages go with gradients that are cut.
-        let whole =
-            schedule.splits_backward || layout.pp > 1 && !problem.execution.framework.cuts_gradients_of_stages();
-        for &layout in sharded.iter().filter(|layout| !whole || layout.zero < Zero::Gradients) {
+        let can_be_split = |layout: &&Layout| layout.zero < Zero::Gradients;
+        for &layout in sharded.iter().filter(|layout| !schedule.splits_backward || can_be_split(layout)) {
             for &products in &self.products {
                 for &recompute in &self.recompute {
                     let sends = |share: &&f64| **share == 0.0 || runs::sends(problem.execution.framework, recompute);
