@@ -371,6 +371,7 @@ fn rows_of_clients_are_read() {
             Stack::Vllm,
             &[
                 client!("vllm bench serve --max-concurrency 3"),
+                client!("vllm bench serve --ramp-up-start-rps 7 --ramp-up-end-rps 9"),
                 client!(
                     "vllm bench serve --request-rate 3 --ramp-up-strategy linear --ramp-up-start-rps 7 --ramp-up-end-rps 9"
                 ),
@@ -388,6 +389,8 @@ fn rows_of_clients_are_read() {
                 client!("python benchmark_serving.py --max-concurrency 3 --dataset-name random"),
                 client!("python benchmark_serving.py --dataset-name random --request-rate 3"),
                 client!("python benchmark_serving.py --dataset-name sonnet"),
+                client!("python benchmark_serving.py --dataset-name hf"),
+                client!("python benchmark_serving.py --dataset-name random --ramp-up-start-rps 7 --ramp-up-end-rps 9"),
                 client!("python benchmark_serving.py --dataset-name prefix_repetition"),
                 client!("python benchmark_serving.py --dataset-name random-mm"),
                 client!(
@@ -402,6 +405,7 @@ fn rows_of_clients_are_read() {
                 client!("python bench_serving/benchmark_serving.py --max-concurrency 3 --dataset-name random"),
                 client!("python bench_serving/benchmark_serving.py --dataset-name random --request-rate 3"),
                 client!("python bench_serving/benchmark_serving.py --dataset-name sonnet"),
+                client!("python bench_serving/benchmark_serving.py --dataset-name hf"),
             ],
         ),
         (
@@ -415,6 +419,7 @@ fn rows_of_clients_are_read() {
                     "python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name random --request-rate 3"
                 ),
                 client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name sonnet"),
+                client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name hf"),
                 client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name random_image"),
             ],
         ),
@@ -425,6 +430,7 @@ fn rows_of_clients_are_read() {
                 client!("python -m sglang.bench_serving --dataset-name random --max-concurrency 3"),
                 client!("python -m sglang.bench_serving --dataset-name generated-shared-prefix"),
                 client!("python -m sglang.bench_serving --dataset-name image"),
+                client!("python -m sglang.bench_serving --dataset-name custom"),
             ],
         ),
         (
@@ -436,6 +442,7 @@ fn rows_of_clients_are_read() {
                 client!("aiperf profile --osl 5 --concurrency 3 --shared-system-prompt-length 0"),
                 client!("aiperf profile --osl 5 --concurrency 3 --request-count 300"),
                 client!("aiperf profile --osl 5 --prefix-prompt-length 30"),
+                client!("aiperf profile --concurrency 3"),
                 client!("aiperf profile --osl 5 --image-width-mean 64 --image-height-mean 64"),
                 client!("aiperf profile --osl 5 --image-width-mean 64"),
                 client!("aiperf profile --osl 5 --image-height-mean 64"),
@@ -448,6 +455,7 @@ fn rows_of_clients_are_read() {
             &[
                 client!("genai-perf profile --osl 5 --concurrency 3"),
                 client!("genai-perf profile --osl 5 --prefix-prompt-length 30"),
+                client!("genai-perf profile --concurrency 3"),
                 client!("genai-perf profile --osl 5 --concurrency 3 --request-count 300"),
                 client!("genai-perf profile --osl 5 --image-width-mean 64 --image-height-mean 64"),
                 client!("genai-perf profile --osl 5 --image-width-mean 64"),
@@ -467,6 +475,7 @@ fn rows_of_clients_are_read() {
             Stack::Vllm,
             &[
                 "vllm bench throughput --model llama-3-8b",
+                "vllm bench throughput --model llama-3-8b --dataset-name hf",
                 "vllm bench throughput --model llama-3-8b --dataset-name prefix_repetition",
             ],
         ),
@@ -476,6 +485,7 @@ fn rows_of_clients_are_read() {
             Stack::Sglang,
             &[
                 "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name random",
+                "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name custom",
                 "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name generated-shared-prefix",
             ],
         ),

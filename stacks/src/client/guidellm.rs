@@ -7,18 +7,30 @@ use serde_json::{Map, Value};
 use super::arrivals::{self, EVEN, Load, OF_A_TIME, REQUESTS_MAX, Said};
 use super::lengths::{self, TOKENS_MAX};
 use super::reader::Reader;
+use crate::flags::Flag;
 
 /// Words of an option with an `=` in each, or a JSON object; a word alone is the `kind`.
 type Parts = Map<String, Value>;
 
 /// Reads the options.
 pub(super) fn read(read: &mut Reader<'_>) {
+    join(&mut read.flags.given, "rate");
     data(read);
     let profile = profile(read);
     let load = load(read, &profile);
     let is_held = arrivals::write(read, &load);
     let count = requests(read, &load);
     arrivals::count(read, count, None, is_held);
+}
+
+/// An option that stands several times as one with a list, as the client has it.
+fn join(given: &mut Vec<Flag>, name: &str) {
+    let values: Vec<String> =
+        given.iter().filter(|flag| flag.name == name).flat_map(|flag| flag.values.clone()).collect();
+    let Some(first) = given.iter().position(|flag| flag.name == name) else { return };
+    given[first].values = values;
+    let mut index = 0..;
+    given.retain(|flag| index.next() == Some(first) || flag.name != name);
 }
 
 /// An option as its parts.
@@ -151,22 +163,39 @@ fn load(read: &mut Reader<'_>, profile: &Parts) -> Load {
     }
 }
 
+/// Requests and seconds at most, as constraints say them; others are not modelled.
+fn limits(read: &mut Reader<'_>) -> [Option<u64>; 2] {
+    const NAME: &str = "constraint";
+    const KINDS: [&str; 2] = ["max_requests", "max_seconds"];
+    let mut found = [None; 2];
+    for flag in read.flags.given.clone().iter().filter(|flag| flag.name == NAME) {
+        let parts = parts(&flag.value());
+        let kind = parts.get("kind").and_then(Value::as_str).unwrap_or_default();
+        match KINDS.iter().position(|known| *known == kind).zip(whole(&parts, "value")) {
+            Some((index, n)) => found[index] = Some(n),
+            None => {
+                let what = format!("`--{NAME} {}` is not modelled", flag.value());
+                read.warn(NAME, what, "`max_requests` and `max_seconds` with a `value` are");
+            }
+        }
+    }
+    found
+}
+
 /// How many requests there are, or fit into a time.
 fn requests(read: &mut Reader<'_>, load: &Load) -> Said<u64> {
     if !read.wants("requests") {
         return None;
     }
-    let constraint = read.flags.text("constraint").map(|text| parts(&text)).unwrap_or_default();
-    let of =
-        |kind: &str| constraint.get("kind").is_some_and(|found| found == kind).then(|| whole(&constraint, "value"))?;
-    if let Some(n) = of("max_requests") {
+    let limits = limits(read);
+    if let Some(n) = limits[0] {
         return Some((n.max(1), "--constraint".to_owned()));
     }
     if read.flags.find("max-requests").is_some() {
         return read.whole_or(&["max-requests"], 1, REQUESTS_MAX);
     }
-    let seconds =
-        of("max_seconds").map(hw::real).or_else(|| read.given(&["max-seconds"]).and_then(|name| read.real(name)));
+    let seconds = limits[1].map(hw::real);
+    let seconds = seconds.or_else(|| read.given(&["max-seconds"]).and_then(|name| read.real(name)));
     if let (Some((rate, flag)), Some(seconds)) = (&load.per_s, seconds) {
         let n = (rate * seconds).clamp(1.0, hw::real(REQUESTS_MAX));
         return Some((hw::whole(n), format!("{flag} times --max-seconds")));

@@ -6,7 +6,7 @@ use super::arrivals::{self, Load, REQUESTS_MAX};
 use super::lengths::TOKENS_MAX;
 use super::reader::Reader;
 use super::{CLIENTS, TABLES, base, holding, vllm_bench};
-use crate::flags::{Flag, Table};
+use crate::flags::{Flag, Table, with_whole_names};
 use crate::launch::Launch;
 
 /// A batch of prompts that are alike, and what it is where nothing is said: requests, tokens of prompts and of answers.
@@ -94,6 +94,7 @@ pub(crate) fn leave_one<T>(all: &mut Vec<T>, launch_of: impl Fn(&T) -> &Launch) 
 /// The launch of an engine without the options of its requests, and with its own options as its server has them.
 pub(crate) fn without_client(mut launch: Launch) -> Launch {
     let Some(which) = of_program(&launch.program) else { return launch };
+    launch.flags = with_names(launch.flags, &TABLES[which]);
     launch.flags.retain(|flag| TABLES[which].find(&flag.name).is_none());
     launch.program.truncate(1);
     match CLIENTS[which].word {
@@ -139,9 +140,15 @@ fn as_of_server(flag: &mut Flag) {
     }
 }
 
+/// Options by their whole names, where they are of the requests; the engine's `--model` begins one of them too.
+fn with_names(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
+    let whole = |flag: Flag| if flag.name == "model" { vec![flag] } else { with_whole_names(vec![flag], table) };
+    flags.into_iter().flat_map(whole).collect()
+}
+
 /// The options of a command that are of its requests.
 pub(super) fn of_client(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
-    flags.into_iter().filter(|flag| table.find(&flag.name).is_some()).collect()
+    with_names(flags, table).into_iter().filter(|flag| table.find(&flag.name).is_some()).collect()
 }
 
 /// Reads a batch.

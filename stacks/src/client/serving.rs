@@ -5,6 +5,8 @@ use serde_json::Value;
 use super::arrivals::{self, Load, REQUESTS_MAX, Said};
 use super::lengths::{self, Rule, TOKENS_MAX};
 use super::reader::Reader;
+use crate::flags::Flag;
+use crate::shell::UNKNOWN;
 
 /// How one of them differs from the others.
 #[derive(Debug)]
@@ -108,9 +110,18 @@ fn data_set(read: &mut Reader<'_>, serving: &Serving) -> Said<u64> {
         "sonnet" => sonnet(read),
         "prefix-repetition" => drop(groups(read, &REPETITION)),
         "generated-shared-prefix" => return shared_prefixes(read),
-        other => lengths::fallback(read, option, other),
+        other => {
+            let of_file = file(read).map(|path| format!("{other}, {path}"));
+            lengths::fallback(read, option, of_file.as_deref().unwrap_or(other));
+        }
     }
     if read.wants("requests") { read.whole_or(&["num-prompts"], 1000, REQUESTS_MAX) } else { None }
+}
+
+/// The file of a data set, where the script says it.
+fn file(read: &Reader<'_>) -> Option<String> {
+    let name = read.given(&["dataset-path", "dataset"])?;
+    read.flags.find(name).map(Flag::value).filter(|path| !path.contains(UNKNOWN))
 }
 
 /// Prompts and answers of drawn lengths.
@@ -253,8 +264,10 @@ fn images_of_buckets(read: &mut Reader<'_>) {
     if let [[height, width, 1]] = sizes[..] {
         return set_images(read, [each, width, height], format!("--{BUCKETS}"));
     }
+    let shown =
+        if text.is_empty() { "images of the client's usual sizes".to_owned() } else { format!("images of `{text}`") };
     let help = "one bucket of one size is `trace.images`; prompts are counted without them";
-    read.warn(BUCKETS, "images of several sizes are not modelled", help);
+    read.warn(BUCKETS, format!("{shown}, which are several, are not modelled"), help);
 }
 
 /// Height, width and frames of a bucket: `720, 1280, 1): 0.5`.
@@ -325,7 +338,12 @@ fn ramp(read: &mut Reader<'_>) -> Said<f64> {
     if read.flags.find(STRATEGY).is_none() || !read.wants("rate_per_s") || !read.wants("schedule") {
         return None;
     }
-    let ends = ["ramp-up-start-rps", "ramp-up-end-rps"].map(|name| read.whole(name, 0..=1_000_000));
+    let ends = ["ramp-up-start-rps", "ramp-up-end-rps"].map(|name| {
+        if read.flags.find(name).is_none() {
+            read.flags.missing(name, "a rate that rises has two ends");
+        }
+        read.whole(name, 0..=1_000_000)
+    });
     let rate = hw::real(ends[0]? + ends[1]?) / 2.0;
     let what = format!("a rate that rises is not modelled: {rate} a second are taken, the mean of its ends");
     read.warn(STRATEGY, what, "`[[trace.schedule]]` has rates over time");

@@ -198,6 +198,11 @@ fn lengths_are_those_of_the_data_sets() {
         "prompt_tokens = 128; output_tokens = 256; sessions = { turns = 1, system_tokens = 2048 }; arrivals = \"together\"; requests = 64",
         &[],
     );
+    client(
+        "guidellm benchmark --rate-type concurrent --rate 8 --rate 16 --max-requests 9 --data '{\"prompt_tokens\": 8, \"output_tokens\": 4}'",
+        "prompt_tokens = 8; output_tokens = 4; concurrency = 8; requests = 9",
+        &[Code::NotModelled],
+    );
     // A bell is drawn evenly, with the same deviation.
     client(
         "aiperf profile --isl 100 --isl-stddev 10 --osl 10 --concurrency 4",
@@ -275,7 +280,7 @@ fn values_that_a_shell_alone_knows_are_errors_where_a_key_needs_them() {
     let errors: Vec<&Finding> = found.findings.iter().filter(|one| one.severity == Severity::Error).collect();
     let [only] = errors[..] else { panic!("{:#?}", found.findings) };
     assert_eq!(only.code, Code::UnknownValue);
-    assert!(only.what.contains("random-input-len") && only.what.contains("argument 1"), "{only:?}");
+    assert!(only.what.contains("random-input-len"), "{only:?}");
 }
 
 #[test]
