@@ -30,6 +30,7 @@ pub mod fleet;
 #[cfg(test)]
 mod hostile;
 mod job;
+mod kv_memory;
 pub mod launch;
 pub mod llm_d;
 mod load;

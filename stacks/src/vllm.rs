@@ -14,6 +14,7 @@ use crate::connectors;
 use crate::drafts::{Drafter, Drafts};
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
+use crate::kv_memory;
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format, with_letter};
 
@@ -217,6 +218,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
+    kv_memory::of_vllm(&mut server, &mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
 }

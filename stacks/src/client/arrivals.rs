@@ -132,7 +132,11 @@ pub(super) fn count(read: &mut Reader<'_>, count: Said<u64>, warm_up: Said<u64>,
         return;
     }
     let Some((n, flag)) = count else { return };
-    let warm_up = warm_up.filter(|(n, _)| *n > 0 && is_held && !read.gives("sessions"));
+    let mut warm_up = warm_up.filter(|(n, _)| *n > 0 && is_held);
+    if let Some((_, flag)) = warm_up.take_if(|_| read.gives("sessions")) {
+        let what = format!("a warm-up beside a beginning that all prompts share is not modelled: `{flag}`");
+        read.warn(flag.trim_start_matches('-'), what, "all requests count; `slo.warm_up_s` leaves out their beginning");
+    }
     match warm_up {
         Some((more, of_warm_up)) => {
             read.set("requests", n.saturating_add(more), format!("{flag}, and those of the warm-up"));
@@ -142,7 +146,7 @@ pub(super) fn count(read: &mut Reader<'_>, count: Said<u64>, warm_up: Said<u64>,
     }
 }
 
-/// Requests of a warm-up. Beside a beginning that all share a scenario has none.
+/// Requests of a warm-up.
 pub(super) fn warm_up(read: &mut Reader<'_>, names: &[&str]) -> Said<u64> {
     if !read.wants("requests") || !read.wants("warm_up_requests") {
         return None;

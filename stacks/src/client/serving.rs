@@ -106,7 +106,10 @@ fn data_set(read: &mut Reader<'_>, serving: &Serving) -> Said<u64> {
             random(read, serving);
             images(read);
         }
-        "sharegpt" => lengths::conversations(read, option),
+        "sharegpt" => {
+            lengths::conversations(read, option);
+            of_one_length(read);
+        }
         "sonnet" => sonnet(read),
         "prefix-repetition" => drop(groups(read, &REPETITION)),
         "generated-shared-prefix" => return shared_prefixes(read),
@@ -116,6 +119,18 @@ fn data_set(read: &mut Reader<'_>, serving: &Serving) -> Said<u64> {
         }
     }
     if read.wants("requests") { read.whole_or(&["num-prompts"], 1000, REQUESTS_MAX) } else { None }
+}
+
+/// Conversations whose answers, or prompts, are made as long as an option says.
+fn of_one_length(read: &mut Reader<'_>) {
+    for name in ["input-len", "output-len"] {
+        if read.flags.find(name).is_some() && read.gives("lengths") {
+            let what = format!("`--{name}` beside conversations is not modelled");
+            let help =
+                "lengths are those of the table; `--set trace.prompt_tokens=…` with `trace.output_tokens` gives others";
+            read.warn(name, what, help);
+        }
+    }
 }
 
 /// The file of a data set, where the script says it.

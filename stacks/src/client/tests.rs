@@ -182,6 +182,7 @@ fn lengths_are_those_of_the_data_sets() {
             "prompt_tokens = 1024; output_tokens = 128; images = { per_request = 1, width = 512, height = 256 }",
             vec![],
         ),
+        ("--dataset-name sharegpt --output-len 10", "lengths = \"sharegpt\"", vec![Code::NotModelled; 2]),
         ("--dataset-name random-mm", "prompt_tokens = 1024; output_tokens = 128", vec![Code::NotModelled]),
     ] {
         client(&format!("vllm bench serve {options}"), &format!("{expected}; {rest}"), &said);
@@ -201,6 +202,11 @@ fn lengths_are_those_of_the_data_sets() {
     client(
         "guidellm benchmark --rate-type concurrent --rate 8 --rate 16 --max-requests 9 --data '{\"prompt_tokens\": 8, \"output_tokens\": 4}'",
         "prompt_tokens = 8; output_tokens = 4; concurrency = 8; requests = 9",
+        &[Code::NotModelled],
+    );
+    client(
+        "vllm bench serve --random-prefix-len 8 --num-warmups 2 --max-concurrency 4",
+        "prompt_tokens = 1024; output_tokens = 128; sessions = { turns = 1, system_tokens = 8 }; concurrency = 4; requests = 1000",
         &[Code::NotModelled],
     );
     // A bell is drawn evenly, with the same deviation.
