@@ -43,7 +43,8 @@ pub(super) const VLLM: Serving = Serving {
     warms_up_twice: false,
     is_offline: false,
 };
-/// vLLM's `benchmark_serving.py`. Until release 0.8.3 it drew from `n·r` to `n` with a ratio of 1 where nothing said it, which is the same lengths.
+/// vLLM's `benchmark_serving.py`. Until vllm-project/vllm pull request 16126 of April 2025 it drew from `n·r` to
+/// `n`, with a ratio of 1 where nothing said it: the same lengths as a ratio of 0 since then.
 pub(super) const OLDER: Serving = Serving { data_set: "sharegpt", has_older_rule: true, ..VLLM };
 /// InferenceX's copy (SemiAnalysisAI/InferenceX `utils/bench_serving/benchmark_serving.py` @ 843c6254ff69).
 pub(super) const INFERENCEX: Serving = Serving { data_set: "sharegpt", ratio: 1.0, rule: Rule::UpTo, ..VLLM };
@@ -190,7 +191,7 @@ fn ratios(read: &mut Reader<'_>, serving: &Serving) -> Option<[f64; 2]> {
     };
     if serving.has_older_rule && (input, output) != (0.0, 0.0) {
         let what =
-            format!("`--{RATIO} {text}`: lengths are drawn from n·(1 − r) to n·(1 + r), as vLLM does from 0.8.4 on");
+            format!("`--{RATIO} {text}`: lengths are drawn from n·(1 − r) to n·(1 + r), as vLLM does since April 2025");
         let help = "older releases, and copies of them, draw from n·r to n: `--set trace.prompt_tokens=\"[from, to]\"` says so";
         read.warn(RATIO, what, help);
     }
