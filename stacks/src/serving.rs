@@ -1,6 +1,7 @@
 //! A server as its command starts it: what engines share, and the scenario of it.
 //!
-//! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
+//! A command of a server says nothing of requests. Those of the script's client are taken; without one a shipped table of lengths at one request a second
+//! stands in the scenario, and a warning says so (`load.rs`).
 
 use engine::Model;
 use engine::model::{embedded, of_checkpoint, of_name};
