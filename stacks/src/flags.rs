@@ -138,6 +138,14 @@ impl Table {
         Self { rows: lines.map(row).collect() }
     }
 
+    /// The rows of a table of several programs that hold for one of them: its word stands among those behind the other cells.
+    pub(crate) fn of_program(text: &'static str, program: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let of_program =
+            |line: &&str| line.split('\t').nth(5).is_some_and(|all| all.split(' ').any(|one| one == program));
+        Self { rows: lines.filter(of_program).map(row).collect() }
+    }
+
     /// The same with the rows of a common table behind it, but for names that it has itself.
     #[must_use]
     pub fn over(mut self, common: &Self) -> Self {
@@ -399,6 +407,23 @@ impl<'t> Flags<'t> {
         }
     }
 }
+
+/// Options by their whole names: parsers of Python's `argparse` take a beginning that one option alone has.
+pub(crate) fn with_whole_names(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
+    flags.into_iter().map(|flag| Flag { name: whole_name(flag.name, table), ..flag }).collect()
+}
+
+/// The option that a name is, or that alone begins so.
+fn whole_name(name: String, table: &Table) -> String {
+    let mut begin = table.rows().iter().filter(|known| known.name.starts_with(&name) && !known.name.ends_with('*'));
+    match (begin.next(), begin.next()) {
+        (Some(only), None) if name.len() >= SHORTEST_BEGINNING => only.name.to_owned(),
+        _ => name,
+    }
+}
+
+/// Letters of a beginning: with fewer, it is a short name or a slip.
+const SHORTEST_BEGINNING: usize = 4;
 
 #[cfg(test)]
 mod tests {

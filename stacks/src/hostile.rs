@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 22] = [
+const FILES: [(Stack, &str); 28] = [
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\
@@ -119,6 +119,33 @@ const FILES: [(Stack, &str); 22] = [
     (
         Stack::Trtllm,
         "cat >o.yaml <<'END'\nkv_cache_config:\n  dtype: fp8\ncuda_graph_config:\n  batch_sizes: [1, 2, 4]\nEND\ntrtllm-serve llama-3-8b --config o.yaml --tp_size 4\n",
+    ),
+    (
+        Stack::Vllm,
+        "C=8; vllm serve llama-3-8b --port 8000 &\nfor R in 1 4 inf; do\n  vllm bench serve --dataset-name random --random-input-len 1024 --random-output-len $((C*16)) \\\n\
+         --random-range-ratio '{\"input\": 0.5, \"output\": 0.2}' --random-prefix-len 64 --request-rate $R --burstiness 0.5 --max-concurrency $C --num-warmups 3 --num-prompts 1_000\ndone\n\
+         vllm bench serve --dataset-name random-mm --random-mm-bucket-config '{(256, 512, 1): 1.0, (8, 8, 2): 0}' --ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 9\n",
+    ),
+    (
+        Stack::Sglang,
+        "python -m sglang.launch_server --model-path llama-3-8b &\npython3 -m sglang.bench_serving --dataset-name image --image-resolution 720x1280 --image-count 2 --random-input 64 \\\n\
+         --random-output 8 --random-range-ratio 0.5 --gsp-num-groups 1 --warmup-requests 2 --max-concurrency 4\n",
+    ),
+    (
+        Stack::Vllm,
+        "vllm serve llama-3-8b &\naiperf profile --isl 100 --isl-stddev 1e3 --osl 10 --concurrency 4,8 --request-rate 2 --arrival-pattern gamma --arrival-smoothness 3 \\\n\
+         --benchmark-duration 60 --prefix-prompt-length 30 --num-prefix-prompts 1 --image-width-mean 64 --image-height-mean 64 --num-dataset-entries 7\n",
+    ),
+    (
+        Stack::Vllm,
+        "vllm serve llama-3-8b &\nguidellm benchmark --rate-type=constant --rate 2 --rate 4 --max-seconds 30 --data \"prompt_tokens=256,output_tokens=128,prompt_tokens_stdev=9,\\\n\
+         output_tokens_min=1,output_tokens_max=99\" --constraint kind=max_requests,value=9\n",
+    ),
+    (Stack::Vllm, "vllm bench latency --model llama-3-8b --input-len 32 --output-len 8 --batch-size 4 8 -tp 2 --n 1\n"),
+    (
+        Stack::Trtllm,
+        "python prepare_dataset.py --tokenizer=m --stdout token-norm-dist --num-requests=30 --input-mean=128 --output-mean=64 --input-stdev=5 --output-stdev=0 > s\n\
+         trtllm-bench -m llama-3-8b --model_path x throughput --dataset s --tp 2 --ep 1 --concurrency -1 --num_requests 20 --scheduler_policy max_utilization\n",
     ),
 ];
 

@@ -158,21 +158,51 @@ fn left_out(word: &Word) -> Finding {
 /// # Errors
 /// What is wrong with the script.
 pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize, Launch)>, Finding> {
-    let commands = shell::script(text).map_err(unreadable)?;
-    let mut found = Vec::new();
-    for command in commands {
+    let all = begun(text, begins, &|_, _| true)?.into_iter();
+    let with_environment = all.map(|Begun { which, mut launch, .. }| {
+        launch.findings.extend(environment::judged(&launch.environment));
+        (which, launch)
+    });
+    Ok(with_environment.collect())
+}
+
+/// A command that starts one of several programs.
+#[derive(Clone, Debug)]
+pub(crate) struct Begun {
+    /// Position of what began it.
+    pub(crate) which: usize,
+    /// Where the program stands.
+    pub(crate) at: Range<usize>,
+    /// The command.
+    pub(crate) launch: Launch,
+}
+
+/// The same with nothing said of variables; `matters` says of a flag of each program whether it may change time or memory.
+///
+/// # Errors
+/// What is wrong with the script.
+pub(crate) fn begun(
+    text: &str,
+    begins: &[Begins],
+    matters: &dyn Fn(usize, &str) -> bool,
+) -> Result<Vec<Begun>, Finding> {
+    let (mut found, mut shown) = (Vec::new(), Vec::new());
+    for command in shell::script(text).map_err(unreadable)? {
         let words = unwrapped(command.words);
         let texts: Vec<String> = words.iter().map(Word::text).collect();
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
-        found.extend(first.map(|(index, start)| {
-            let mut launch = launched(&words, &texts, start, &|_, _| false);
-            launch.findings.extend(not_followed(&command.left));
-            launch.environment = environment::of_command(&command.environment, &words[..start]);
-            launch.findings.extend(environment::judged(&launch.environment));
-            (index, launch)
-        }));
+        let Some((which, start)) = first else { continue };
+        let mut launch = launched(&words, &texts, start, &|_, _| false);
+        launch.findings.extend(candidates::not_followed(
+            &command.left,
+            Judge { knows: &|_| true, matters: &|flag| matters(which, flag), is_switch: &|_| false },
+        ));
+        launch.environment = environment::of_command(&command.environment, &words[..start]);
+        let list = if is_showing(&texts) { &mut shown } else { &mut found };
+        list.push(Begun { which, at: words[start].at(), launch });
     }
-    Ok(found)
+    // What a script shows alone is started in a way that cannot be read.
+    Ok(if found.is_empty() { shown } else { found })
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

@@ -12,6 +12,7 @@ mod cards;
 pub mod chakra;
 pub mod checked;
 mod checkpoint;
+mod client;
 mod connectors;
 pub mod data_order;
 pub mod deepspeed;
@@ -29,6 +30,7 @@ pub mod fleet;
 #[cfg(test)]
 mod hostile;
 mod job;
+mod kv_memory;
 pub mod launch;
 pub mod llm_d;
 mod load;
@@ -229,11 +231,14 @@ pub fn recognise(text: &str) -> Option<Stack> {
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
-    } else if has(&["vllm serve", "vllm.entrypoints"]) || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"]) {
+    } else if has(&["vllm serve", "vllm.entrypoints"])
+        || has(&client::OF_VLLM)
+        || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"])
+    {
         Some(Stack::Vllm)
-    } else if has(&sglang::MODULES) || has(&["sglang serve"]) {
+    } else if has(&sglang::MODULES) || has(&["sglang serve"]) || has(&client::OF_SGLANG) {
         Some(Stack::Sglang)
-    } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
+    } else if has(&["trtllm-serve", client::OF_TRTLLM]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
     } else if workers::is_manifest(text) {
         Some(Stack::Vllm)

@@ -1,8 +1,9 @@
-//! Requests of a server: no command says them, so some stand for them, and give way to what the command line states.
+//! Requests of a server: those of the script's client; where there is none, some stand for them. Both give way to what the command line states.
 
 use input::diagnostic::Code;
 
 use crate::Machine;
+use crate::client::Asked;
 use crate::document::Document;
 use crate::flags::Flags;
 
@@ -15,6 +16,10 @@ pub(crate) struct Load {
     has_arrivals: bool,
     /// Whether they arrive by a rate.
     has_rate: bool,
+    /// Whether the rate is stated.
+    states_rate: bool,
+    /// What the script's client asks for.
+    pub(crate) client: Option<Asked>,
 }
 
 /// Keys that say which requests there are.
@@ -26,7 +31,8 @@ const WITHOUT_RATE: [&str; 3] = ["together", "held", "replay"];
 
 impl Load {
     /// Nothing is stated.
-    pub(crate) const NOTHING: Self = Self { has_requests: false, has_arrivals: false, has_rate: true };
+    pub(crate) const NOTHING: Self =
+        Self { has_requests: false, has_arrivals: false, has_rate: true, states_rate: false, client: None };
 
     /// What overrides state.
     pub(crate) fn of(machine: &Machine) -> Self {
@@ -36,12 +42,27 @@ impl Load {
             has_requests: machine.states(&REQUESTS),
             has_arrivals: machine.states(&ARRIVALS),
             has_rate: !is_without && !is_other,
+            states_rate: machine.states(&["trace.rate_per_s"]),
+            client: None,
         }
     }
 
-    /// Writes what nobody states, and says so.
+    /// Writes what the command line does not state.
     pub(crate) fn write(&self, flags: &mut Flags<'_>, out: &mut Document) {
-        let mut taken: Vec<&str> = Vec::new();
+        let taken = match &self.client {
+            Some(client) => self.write_client(client, out),
+            None => self.write_usual(out),
+        };
+        if !taken.is_empty() {
+            let what = format!("a command says nothing of requests: {} are taken", taken.join(" "));
+            let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
+            flags.warn(Code::MissingFlag, None, what, help);
+        }
+    }
+
+    /// Writes what stands for requests of which nobody says anything. Gives it in words.
+    fn write_usual(&self, out: &mut Document) -> Vec<&'static str> {
+        let mut taken = Vec::new();
         if !self.has_requests {
             out.word("trace", "lengths", "azure-conv", "stands for your requests: nothing in a command says them");
             out.set("trace", "requests", 1000, "");
@@ -54,11 +75,20 @@ impl Load {
             out.set("trace", "rate_per_s", "1.0", "");
             taken.push("at one a second");
         }
-        if !taken.is_empty() {
-            let what = format!("a command says nothing of requests: {} are taken", taken.join(" "));
-            let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
-            flags.warn(Code::MissingFlag, None, what, help);
+        taken
+    }
+
+    /// Writes what the client asks for. Where the command line states arrivals with a rate and the client has none, one stands for it.
+    fn write_client(&self, client: &Asked, out: &mut Document) -> Vec<&'static str> {
+        for (key, value, remark) in &client.keys {
+            out.set("trace", key, value, remark.clone());
         }
+        let needs_rate = self.has_arrivals && self.has_rate && !self.states_rate && !client.gives("rate_per_s");
+        if !needs_rate {
+            return Vec::new();
+        }
+        out.set("trace", "rate_per_s", "1.0", "");
+        vec!["those of the client at one a second"]
     }
 }
 

@@ -1,6 +1,7 @@
 //! A server as its command starts it: what engines share, and the scenario of it.
 //!
-//! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
+//! A command of a server says nothing of requests. Those of the script's client are taken; without one a shipped table of lengths at one request a second
+//! stands in the scenario, and a warning says so (`load.rs`).
 
 use engine::Model;
 use engine::model::{embedded, of_checkpoint, of_name};
@@ -12,7 +13,7 @@ use crate::batching::CHUNKS;
 use crate::checkpoint::{self, is_narrow};
 use crate::document::Document;
 use crate::drafts::Drafts;
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::Flags;
 use crate::load::Load;
 use crate::{Imported, Machine};
 
@@ -408,23 +409,6 @@ pub(crate) fn with_letter(text: &str) -> Option<u64> {
     let value = number.parse::<f64>().ok()? * 1000_f64.powi(power as i32);
     (0.0..1e15).contains(&value).then_some(value as u64)
 }
-
-/// Options by their whole names: parsers of Python's `argparse` take a beginning that one option alone has.
-pub(crate) fn with_whole_names(flags: Vec<Flag>, table: &Table) -> Vec<Flag> {
-    flags.into_iter().map(|flag| Flag { name: whole_name(flag.name, table), ..flag }).collect()
-}
-
-/// The option that a name is, or that alone begins so.
-fn whole_name(name: String, table: &Table) -> String {
-    let mut begin = table.rows().iter().filter(|known| known.name.starts_with(&name) && !known.name.ends_with('*'));
-    match (begin.next(), begin.next()) {
-        (Some(only), None) if name.len() >= SHORTEST_BEGINNING => only.name.to_owned(),
-        _ => name,
-    }
-}
-
-/// Letters of a beginning: with fewer, it is a short name or a slip.
-const SHORTEST_BEGINNING: usize = 4;
 
 /// Formats of checkpoints as engines name them.
 pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> {

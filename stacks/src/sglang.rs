@@ -7,10 +7,11 @@ use input::diagnostic::Code;
 
 use crate::Machine;
 use crate::adapters;
+use crate::client;
 use crate::drafts::{Drafter, Drafts};
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::launch::Launch;
-use crate::serving::{Server, format, with_whole_names};
+use crate::serving::{Server, format};
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -18,11 +19,11 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 /// Names of the tensor degree.
 const TENSOR: [&str; 3] = ["tp-size", "tp", "tensor-parallel-size"];
 
-/// Which word of a command begins the server.
+/// Which word of a command begins the server; an offline benchmark has it in its own command.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("sglang") && pair[1] == "serve");
     let starts = |word: &String| MODULES.iter().any(|module| word.contains(module));
-    of_serve.or_else(|| words.iter().position(starts))
+    of_serve.or_else(|| words.iter().position(starts)).or_else(|| client::of_sglang(words))
 }
 
 /// Modules that start servers; the second one starts a router in front of them, whose options begin with a word of its own.

@@ -355,3 +355,142 @@ fn rows_of_verl_are_read() {
         with: assignment,
     });
 }
+
+/// Options of a client, which stand behind the words of its command.
+macro_rules! client {
+    ($file:literal) => {
+        concat!("vllm serve llama-3-8b &\n", $file)
+    };
+}
+
+/// Clients by their words in the table, each with files in which its options have a meaning.
+const CLIENTS: [(&str, Stack, &[&str]); 13] = [
+    (
+        "vllm",
+        Stack::Vllm,
+        &[
+            client!("vllm bench serve --max-concurrency 3"),
+            client!("vllm bench serve --ramp-up-start-rps 7 --ramp-up-end-rps 9"),
+            client!(
+                "vllm bench serve --request-rate 3 --ramp-up-strategy linear --ramp-up-start-rps 7 --ramp-up-end-rps 9"
+            ),
+            client!("vllm bench serve --request-rate 3"),
+            client!("vllm bench serve --dataset-name sonnet"),
+            client!("vllm bench serve --dataset-name prefix_repetition"),
+            client!("vllm bench serve --dataset-name random-mm"),
+            client!("vllm bench serve --dataset-name hf"),
+        ],
+    ),
+    (
+        "older",
+        Stack::Vllm,
+        &[
+            client!("python benchmark_serving.py --max-concurrency 3 --dataset-name random"),
+            client!("python benchmark_serving.py --dataset-name random --request-rate 3"),
+            client!("python benchmark_serving.py --dataset-name sonnet"),
+            client!("python benchmark_serving.py --dataset-name hf"),
+            client!("python benchmark_serving.py --dataset-name random --ramp-up-start-rps 7 --ramp-up-end-rps 9"),
+            client!("python benchmark_serving.py --dataset-name prefix_repetition"),
+            client!("python benchmark_serving.py --dataset-name random-mm"),
+            client!(
+                "python benchmark_serving.py --dataset-name random --ramp-up-strategy linear --ramp-up-start-rps 7 --ramp-up-end-rps 9"
+            ),
+        ],
+    ),
+    (
+        "inferencex",
+        Stack::Vllm,
+        &[
+            client!("python bench_serving/benchmark_serving.py --max-concurrency 3 --dataset-name random"),
+            client!("python bench_serving/benchmark_serving.py --dataset-name random --request-rate 3"),
+            client!("python bench_serving/benchmark_serving.py --dataset-name sonnet"),
+            client!("python bench_serving/benchmark_serving.py --dataset-name hf"),
+        ],
+    ),
+    (
+        "trtllm",
+        Stack::Vllm,
+        &[
+            client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --max-concurrency 3 --dataset-name random"),
+            client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name random --request-rate 3"),
+            client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name sonnet"),
+            client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name hf"),
+            client!("python -m tensorrt_llm.serve.scripts.benchmark_serving --dataset-name random_image"),
+        ],
+    ),
+    (
+        "sglang",
+        Stack::Vllm,
+        &[
+            client!("python -m sglang.bench_serving --dataset-name random --max-concurrency 3"),
+            client!("python -m sglang.bench_serving --dataset-name generated-shared-prefix"),
+            client!("python -m sglang.bench_serving --dataset-name image"),
+            client!("python -m sglang.bench_serving --dataset-name custom"),
+        ],
+    ),
+    (
+        "aiperf",
+        Stack::Vllm,
+        &[
+            client!("aiperf profile --osl 5 --request-rate 3 --arrival-pattern gamma"),
+            client!("aiperf profile --osl 5 --request-rate 3 --arrival-smoothness 3"),
+            client!("aiperf profile --osl 5 --concurrency 3 --shared-system-prompt-length 0"),
+            client!("aiperf profile --osl 5 --concurrency 3 --request-count 300"),
+            client!("aiperf profile --osl 5 --prefix-prompt-length 30"),
+            client!("aiperf profile --concurrency 3"),
+            client!("aiperf profile --osl 5 --image-width-mean 64 --image-height-mean 64"),
+            client!("aiperf profile --osl 5 --image-width-mean 64"),
+            client!("aiperf profile --osl 5 --image-height-mean 64"),
+            client!("aiperf profile --osl 5 --random-range-ratio 0.25"),
+        ],
+    ),
+    (
+        "genai-perf",
+        Stack::Vllm,
+        &[
+            client!("genai-perf profile --osl 5 --concurrency 3"),
+            client!("genai-perf profile --osl 5 --prefix-prompt-length 30"),
+            client!("genai-perf profile --concurrency 3"),
+            client!("genai-perf profile --osl 5 --concurrency 3 --request-count 300"),
+            client!("genai-perf profile --osl 5 --image-width-mean 64 --image-height-mean 64"),
+            client!("genai-perf profile --osl 5 --image-width-mean 64"),
+            client!("genai-perf profile --osl 5 --image-height-mean 64"),
+        ],
+    ),
+    (
+        "guidellm",
+        Stack::Vllm,
+        &[
+            client!("guidellm benchmark --rate-type constant --rate 3 --data prompt_tokens=4,output_tokens=4"),
+            client!("guidellm benchmark"),
+        ],
+    ),
+    (
+        "throughput",
+        Stack::Vllm,
+        &[
+            "vllm bench throughput --model llama-3-8b",
+            "vllm bench throughput --model llama-3-8b --dataset-name hf",
+            "vllm bench throughput --model llama-3-8b --dataset-name prefix_repetition",
+        ],
+    ),
+    ("latency", Stack::Vllm, &["vllm bench latency --model llama-3-8b"]),
+    (
+        "offline",
+        Stack::Sglang,
+        &[
+            "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name random",
+            "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name custom",
+            "python -m sglang.bench_offline_throughput --model-path llama-3-8b --dataset-name generated-shared-prefix",
+        ],
+    ),
+    ("batch", Stack::Sglang, &["python -m sglang.bench_one_batch --model-path llama-3-8b"]),
+    ("trtllm-bench", Stack::Trtllm, &["trtllm-bench --model llama-3-8b throughput --concurrency 3"]),
+];
+
+#[test]
+fn rows_of_clients_are_read() {
+    for (word, stack, files) in CLIENTS {
+        check(&Rows { stack, table: crate::client::table(word), files, with: option });
+    }
+}

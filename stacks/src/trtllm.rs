@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use input::diagnostic::Finding;
 
 use crate::batching::CHUNKS;
+use crate::client;
 use crate::drafts::{Drafter, Drafts};
 use crate::flags::{Flags, Table, word_behind};
 use crate::launch::{self, Launch};
@@ -20,9 +21,9 @@ use in_place::Written;
 /// Options of TensorRT-LLM; keys inside others have their path.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
 
-/// Which word of a command begins the server.
+/// Which word of a command begins the server; an offline benchmark has it in its own command.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
-    serves(words).filter(|at| !disaggregated::is_front(words, *at))
+    serves(words).filter(|at| !disaggregated::is_front(words, *at)).or_else(|| client::of_trtllm(words))
 }
 
 /// Which word of a command begins the server in front of a split fleet.
@@ -53,7 +54,7 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
 
 /// Whether a text is a script that starts servers, and no file of options.
 pub(crate) fn is_script(text: &str) -> bool {
-    launch::lines(text).any(|line| line.contains("trtllm-serve"))
+    launch::lines(text).any(|line| ["trtllm-serve", client::OF_TRTLLM].iter().any(|program| line.contains(program)))
 }
 
 /// Reads a file of options.

@@ -9,12 +9,14 @@ use serde_json::{Map, Value};
 use crate::Machine;
 use crate::adapters;
 use crate::cards;
+use crate::client;
 use crate::connectors;
 use crate::drafts::{Drafter, Drafts};
 use crate::environment::{self, Variable};
-use crate::flags::{Flag, Flags, Table, word_behind};
+use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
+use crate::kv_memory;
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format, with_letter, with_whole_names};
+use crate::serving::{Server, format, with_letter};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -26,8 +28,15 @@ const DATA: [&str; 2] = ["data-parallel-size", "dp"];
 /// The image whose command is the server.
 const IMAGE: &str = "vllm/vllm-openai";
 
-/// Which word of a command begins the server.
+/// Which word of a command begins the server; an offline benchmark has it in its own command.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
+    if client::is_one(words) {
+        return None;
+    }
+    let offline = client::of_vllm(words);
+    if offline.is_some() {
+        return offline;
+    }
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
     of_serve.or_else(|| module(words)).or_else(|| image(words))
 }
@@ -212,6 +221,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
+    kv_memory::of_vllm(&mut server, &mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
 }

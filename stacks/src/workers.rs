@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use engine::dispatcher::DeepEpMode;
 use input::diagnostic::{Code, Finding};
 
+use crate::client::{self, Asked};
 use crate::document::Document;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Begins, Launch};
@@ -94,9 +95,10 @@ fn servers(text: &str, machine: &Machine) -> Result<(Vec<Started>, Beside), Find
     }
     let begins = ENGINES.map(|(begins, _)| begins);
     let mut found = started::of(text, &begins, machine)?;
-    let beside = split::joined(&mut found, text, machine)?;
+    let has_server = client::leave_one(&mut found, |one| &one.launch);
+    let beside = Beside { is_offline: !has_server, ..split::joined(&mut found, text, machine)? };
     for one in &mut found {
-        let launch = std::mem::take(&mut one.launch);
+        let launch = client::without_client(std::mem::take(&mut one.launch));
         one.launch = if one.engine == TRTLLM {
             trtllm::with_options(launch, text, machine)
         } else {
@@ -123,22 +125,38 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     let routing = routing::routing(&beside.policies);
     let mut findings = beside.findings;
     findings.extend(scaled::findings(text));
+    let client = client(text, machine, (!beside.is_offline, &mut findings));
     let mut started = started;
     match started.pop() {
-        Some(only) if started.is_empty() => alone(only, routing, findings, machine),
+        Some(only) if started.is_empty() => alone(only, (routing, client), findings, machine),
         last => {
             started.extend(last);
-            together(started, routing, findings, machine)
+            together(started, (routing, client), findings, machine)
         }
     }
 }
 
+/// What the client of a script asks for, where it starts one.
+fn client(text: &str, machine: &Machine, (has_server, findings): (bool, &mut Vec<Finding>)) -> Option<Asked> {
+    let is_script = started::is_script(text) && (!is_split(text) || trtllm::is_script(text));
+    let found = if is_script { client::of(text, machine, has_server) } else { None };
+    let (asked, said) = found?;
+    findings.extend(said);
+    Some(asked)
+}
+
 /// One server as it stands.
-fn alone(one: Started, routing: Routing, mut findings: Vec<Finding>, machine: &Machine) -> Imported {
+fn alone(
+    one: Started,
+    (routing, client): (Routing, Option<Asked>),
+    mut findings: Vec<Finding>,
+    machine: &Machine,
+) -> Imported {
     let gpu = gpu_of(one.label.as_deref(), machine);
     findings.extend(gpu.as_ref().err().cloned());
     let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
     let (mut server, mut flags) = ENGINES[one.engine].1(one.launch, &machine);
+    server.load.client = client;
     server.copies = one.replicas.told(&mut findings);
     server.nodes = server.nodes.or(one.n_pods.filter(|n| *n > 1));
     // Where there is one, nobody chooses.
@@ -151,7 +169,12 @@ fn alone(one: Started, routing: Routing, mut findings: Vec<Finding>, machine: &M
 }
 
 /// Several servers as a fleet.
-fn together(started: Vec<Started>, routing: Routing, mut findings: Vec<Finding>, machine: &Machine) -> Imported {
+fn together(
+    started: Vec<Started>,
+    (routing, client): (Routing, Option<Asked>),
+    mut findings: Vec<Finding>,
+    machine: &Machine,
+) -> Imported {
     let mut workers = Vec::new();
     let Routing { router, findings: of_router } = routing;
     findings.extend(of_router);
@@ -163,6 +186,7 @@ fn together(started: Vec<Started>, routing: Routing, mut findings: Vec<Finding>,
         findings.append(&mut flags.findings);
         server.nodes = server.nodes.or(n_pods.filter(|n| *n > 1));
         server.router.clone_from(&router);
+        server.load.client.clone_from(&client);
         workers.push(Worker { name, role, replicas: replicas.told(&mut findings), label, server });
     }
     fleet(workers, findings, machine)

@@ -17,11 +17,13 @@ pub(super) struct Beside {
     pub(super) findings: Vec<Finding>,
     /// What chooses a server for a prompt, and one for an answer.
     pub(super) policies: Vec<Policy>,
+    /// Whether its one engine runs in a benchmark's own command.
+    pub(super) is_offline: bool,
 }
 
 /// Servers of the file alone.
 pub(super) fn of(split: Split) -> (Vec<Started>, Beside) {
-    let mut beside = Beside { policies: policies(&split), findings: split.findings };
+    let mut beside = Beside { policies: policies(&split), findings: split.findings, ..Beside::default() };
     let mut found = Vec::new();
     for servers in split.servers {
         let name = name(servers.role);
@@ -79,7 +81,7 @@ pub(super) fn joined(found: &mut Vec<Started>, text: &str, machine: &Machine) ->
             only.replicas = Replicas::of(servers.n);
         }
     }
-    Ok(Beside { policies: policies(&split), findings: split.findings })
+    Ok(Beside { policies: policies(&split), findings: split.findings, ..Beside::default() })
 }
 
 fn port(launch: &Launch) -> Option<String> {

@@ -57,6 +57,11 @@ pub(super) fn is_of_containers(text: &str) -> bool {
     is_of_manifests(text) || values::is_one(text) || charts::is_one(text) || compose::entries(text).is_some()
 }
 
+/// Whether a file is a script, and no YAML.
+pub(super) fn is_script(text: &str) -> bool {
+    !is_of_containers(text) && !skypilot::is_one(text)
+}
+
 /// Servers of a file that begin so.
 pub(super) fn of(text: &str, begins: &[Begins], machine: &Machine) -> Result<Vec<Started>, Finding> {
     if let Some(entries) = compose::entries(text) {
