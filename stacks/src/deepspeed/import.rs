@@ -319,7 +319,7 @@ pub(crate) fn offload_parameters(flags: &mut Flags<'_>, job: &mut Job, (device, 
 }
 
 /// The key of shares of parameters on the host.
-fn parameters_on_host(job: &mut Job, remark: &'static str) {
+pub(crate) fn parameters_on_host(job: &mut Job, remark: &'static str) {
     job.key(("training", "parameters_on_host"), true, remark);
 }
 

@@ -2,7 +2,7 @@
 
 use input::diagnostic::Code;
 
-use super::{Dialect, MOST, is_on, is_true, word_of, words_of};
+use super::{Dialect, MOST, is_on, is_true, rollouts, word_of, words_of};
 use crate::Machine;
 use crate::flags::Flags;
 use crate::job::Job;
@@ -24,7 +24,7 @@ pub(super) fn model(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
 
 /// Keys that name a model, as remarks have them.
 fn job_key(name: &str) -> &'static str {
-    const KEYS: [&str; 4] = ["model_name_or_path", "base_model", "model._component_", "model_name"];
+    const KEYS: [&str; 5] = ["model_name_or_path", "base_model", "model._component_", "model_name", "model"];
     KEYS.into_iter().find(|key| *key == name).unwrap_or("model_name_or_path")
 }
 
@@ -39,10 +39,16 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
     let names = words_of(flags, "workload.tokens");
     let is_packing = |name: &String| name.ends_with("packing") || name.ends_with("packed");
     let packs = names.iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name));
-    let of_lengths = names.iter().find(|name| !is_packing(name));
+    // What rows are packed into counts before what one sequence may have.
+    let wholes = || names.iter().filter(|name| !is_packing(name) && !rollouts::is_part(name));
+    let of_lengths = wholes().find(|name| packs && *name == "packing_length").or_else(|| wholes().next());
     if machine.tokens.is_some() || machine.stated.iter().any(|key| key.starts_with("workload.")) {
         job.tokens = machine.tokens.or(job.tokens);
         return;
+    }
+    if let Some(parts) = rollouts::lengths(flags, dialect, of_lengths.map(String::as_str)) {
+        job.tokens = Some(parts.iter().sum());
+        return rollouts::said(flags, parts, dialect);
     }
     let given = of_lengths.and_then(|name| flags.count(name, 1..=MOST));
     let Some(tokens) = given.or(dialect.tokens()) else { return };
@@ -78,7 +84,7 @@ pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (D
         flags.warn(Code::MissingFlag, None, what, help);
     }
     job.micro_batch = given.unwrap_or(dialect.micro_batch());
-    job.of_replica = Some(of_replica(flags, job.micro_batch));
+    job.of_replica = Some(of_replica(flags, job, (dialect, machine)));
     if let Some(tokens) = machine.bucket_tokens {
         job.bucket_tokens = Some(tokens);
     }
@@ -86,10 +92,16 @@ pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (D
 }
 
 /// Sequences of a replica in a step: those of a micro-batch by the steps of accumulation. Axolotl's `batch_size` is the product.
-fn of_replica(flags: &mut Flags<'_>, micro_batch: u64) -> u64 {
+fn of_replica(flags: &mut Flags<'_>, job: &Job, (dialect, machine): (Dialect, &Machine)) -> u64 {
     const STEPS: &str = "gradient_accumulation_steps";
+    // ms-swift fills a step up to so many sequences of all ranks.
+    const OF_SWIFT: u64 = 16;
+    let micro_batch = job.micro_batch;
     if flags.find(STEPS).is_some() {
         return flags.count(STEPS, 1..=MOST).unwrap_or(1).saturating_mul(micro_batch);
+    }
+    if let Some(n_gpus) = job.n_gpus(machine).filter(|_| dialect == Dialect::Swift) {
+        return micro_batch * OF_SWIFT.div_ceil(micro_batch).div_ceil(n_gpus.max(1)).max(1);
     }
     let of_all = word_of(flags, "training.batch_size").and_then(|name| flags.count(&name, 1..=MOST));
     of_all.map_or(micro_batch, |all| (all / micro_batch).max(1) * micro_batch)
