@@ -39,6 +39,8 @@ const OF_ENGINE: [&str; 6] =
 const RANKS: [&str; 2] = ["dp_shard_size", "data_parallel_shard_dim"];
 /// A script's own switch for states and parameters on the host (`get_train_ds_config` of DeepSpeed-Chat).
 const OFFLOAD: &str = "offload";
+/// Words of PyTorch's modules for the host.
+const OF_MODULES: &str = "fsdp_offload_params, fsdp_cpu_offload";
 /// Configurations that ms-swift has under a name (`swift/config`).
 const OF_SWIFT: [&str; 6] = ["zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"];
 /// Stage that accelerate gives to DeepSpeed where nothing says one.
@@ -193,7 +195,7 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
     job.word(("training", "framework"), "pytorch", "modules of Hugging Face or torchtune, one by one");
     replicas(flags, job, stage);
     if !is_all {
-        return frozen_on_host(flags);
+        return frozen_on_host(flags, job, stage);
     }
     // Under FSDP accelerate widens what is trained (`accelerator.py`, "Upcasted low precision parameters"); torchtune does not.
     let is_widened = stage > 0 && asked.whose.0 != Dialect::Torchtune && half.is_some();
@@ -211,7 +213,7 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
         );
     }
     kernels(flags, job);
-    on_host(flags, job);
+    on_host(flags, job, stage);
 }
 
 /// How AdamW runs, where the job says it: PyTorch's own goes over lists of tensors unless it is asked for its fused kernel.
@@ -243,19 +245,29 @@ fn sent_to_host(flags: &mut Flags<'_>) -> Option<&'static str> {
     named.or(lists.then_some("fsdp"))
 }
 
-/// Frozen weights stay on the GPU here, whatever a job says.
-fn frozen_on_host(flags: &mut Flags<'_>) {
-    if let Some(name) = sent_to_host(flags) {
-        flags.not_modelled(name, "frozen weights, adapters and their states are counted on the GPU");
-    }
+/// Shares of frozen weights in the memory of the host, where ranks have shares.
+fn frozen_on_host(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+    let Some(name) = sent_to_host(flags) else { return };
+    let why = if stage == 3 {
+        engine::parameters_on_host(job, OF_MODULES);
+        "shares of frozen weights are on the host; adapters and their states are counted on the GPU"
+    } else {
+        "frozen weights, adapters and their states are counted on the GPU"
+    };
+    flags.not_modelled(name, why);
 }
 
-/// States of the optimizer on the host, where parameters are sent there too.
-fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
+/// States of the optimizer on the host, and shares of parameters, where ranks have shares.
+fn on_host(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
     let Some(name) = sent_to_host(flags) else { return };
-    job.states_on_host(1.0, "fsdp_offload_params, fsdp_cpu_offload");
-    flags
-        .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
+    job.states_on_host(1.0, OF_MODULES);
+    let why = if stage == 3 {
+        engine::parameters_on_host(job, OF_MODULES);
+        "states and shares of parameters are on the host; gradients are counted on the GPU"
+    } else {
+        "states of the optimizer are on the host; parameters and gradients are counted on the GPU"
+    };
+    flags.not_modelled(name, why);
 }
 
 /// DeepSpeed, by its file, by the stage that accelerate is given, or by the name of a file that is not there.
@@ -390,6 +402,11 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
 fn without_states(job: &mut Job) {
     const OF_WEIGHTS: [&str; 6] =
         ["kernels", "master", "offload_ratio", "host_memory_gb_per_s", "gradient_dtype", "gradient_sync"];
-    job.keys
-        .retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
+    // Activations go to the host of adapters too.
+    let is_kept = |section: &str, name: &str| match section {
+        "optimizer" => !OF_WEIGHTS.contains(&name),
+        "training" => name == "offload_ratio" || !OF_WEIGHTS.contains(&name),
+        _ => true,
+    };
+    job.keys.retain(|(section, name, ..)| is_kept(section, name));
 }

@@ -130,6 +130,13 @@ pub(super) fn degrees(flags: &mut Flags<'_>, job: &mut Job) {
 pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
     let recompute = recompute(flags, dialect);
     job.word(("training", "recompute"), recompute, "gradient_checkpointing and its like");
+    if sends_activations(flags) {
+        job.key(
+            ("training", "offload_ratio"),
+            1,
+            "what layers keep waits on the host: activation_offloading and its like",
+        );
+    }
     if is_unfused(flags) {
         job.word(("training", "attention"), "unfused", "attn_implementation, flash_attn");
     }
@@ -147,12 +154,6 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     let mut values: Vec<String> = Vec::new();
     for name in switches {
         let Some(value) = flags.text(name) else { continue };
-        if value.starts_with("offload") || value == "unsloth" {
-            flags.not_modelled(
-                name,
-                "activations stay on the GPU: `training.offload_ratio` sends a share of them to the host",
-            );
-        }
         values.push(value);
     }
     let is_off = is_on(flags, INVERSE);
@@ -165,6 +166,28 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     // LLaMA-Factory prepares every model so, whatever the Trainer's own key says.
     let is_full = is_full || dialect == Dialect::LlamaFactory;
     if is_full && !is_off { "full" } else { "none" }
+}
+
+/// Words of a switch that sends what layers keep for backward to the host, beside those that turn it on (Axolotl), and such words of recompute (Unsloth's).
+const SENT: [&str; 3] = ["legacy", "disk", "hidden_states"];
+const SENT_AGAIN: [&str; 3] = ["offload", "offload_disk", "unsloth"];
+
+/// Whether what layers keep for backward waits in the memory of the host.
+fn sends_activations(flags: &mut Flags<'_>) -> bool {
+    let switch = word_of(flags, "training.offload_ratio").into_iter().map(|name| (name, &SENT));
+    let again = words_of(flags, "training.recompute").into_iter().map(|name| (name, &SENT_AGAIN));
+    let mut is_sent = false;
+    for (name, words) in switch.chain(again).collect::<Vec<_>>() {
+        let Some(value) = flags.text(&name) else { continue };
+        let is_switch = words == &SENT && is_true(&value);
+        if is_switch || words.contains(&value.as_str()) {
+            is_sent = true;
+        }
+        if value.contains("disk") {
+            flags.not_modelled(&name, "activations wait in the host's memory, and on no disk");
+        }
+    }
+    is_sent
 }
 
 /// Whether attention writes its scores.
