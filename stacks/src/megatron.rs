@@ -4,6 +4,7 @@
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
 mod attention;
+mod bigscience;
 pub(crate) mod deepspeed;
 pub(crate) mod export;
 mod hybrid;
@@ -72,6 +73,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     match launch {
         Ok(mut launch) => {
             older::today(&mut launch.flags);
+            bigscience::today(&mut launch);
             deepspeed::today(&mut launch);
             let machine = deepspeed::with_written(text, machine, &launch);
             of_launch(launch, &machine)
