@@ -1,11 +1,12 @@
 //! Flags of BigScience's Megatron-DeepSpeed, as those of Megatron-LM that say the same.
 //!
 //! Sources: bigscience-workshop/Megatron-DeepSpeed @ 8387ae17c470 (`megatron/arguments.py`, `megatron/model/gpt_model.py`, `megatron/tokenizer/tokenizer.py`),
-//! deepspeedai/DeepSpeed @ edaa72212672 (`deepspeed/runtime/pipe/module.py`, `deepspeed/runtime/engine.py`).
+//! deepspeedai/DeepSpeed @ edaa72212672 (`deepspeed/runtime/pipe/module.py`, `deepspeed/runtime/engine.py`), microsoft/DeepSpeed @ 06e39a561
+//! (`deepspeed/runtime/bf16_optimizer.py` of 2022).
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::Flag;
+use crate::flags::{Flag, Flags};
 use crate::job::Job;
 use crate::launch::Launch;
 
@@ -58,10 +59,15 @@ fn kinds(value: &str) -> Option<bool> {
     (kinds.contains(&"transformer") && kinds.iter().all(is_known)).then(|| kinds.contains(&"embedding"))
 }
 
-/// Without ZeRO the engine's pipeline trains in bf16 by `BF16_Optimizer`, whose ranks share masters and moments (`_do_optimizer_sanity_check`).
-pub(super) fn shared_by_pipeline(job: &mut Job, half: &str, is_pipeline: bool) {
-    if half == "bf16" && is_pipeline && job.zero() == Some(0) {
-        job.key(("parallel", "zero"), 1, "BF16_Optimizer of DeepSpeed's pipeline shares masters and moments");
+/// Without ZeRO the engine's pipeline trains in bf16 by `BF16_Optimizer`, whose ranks share masters and moments (`_do_optimizer_sanity_check`). That
+/// of BigScience's time adds gradients up in 32 bits.
+pub(super) fn shared_by_pipeline(flags: &Flags<'_>, job: &mut Job, half: &str) {
+    if half != "bf16" || flags.is(super::deepspeed::WITHOUT_PIPELINE) || job.zero() != Some(0) {
+        return;
+    }
+    job.key(("parallel", "zero"), 1, "BF16_Optimizer of DeepSpeed's pipeline shares masters and moments");
+    if flags.is(CUT) || flags.is(ROWS) {
+        job.word(("training", "gradient_dtype"), "fp32", "BF16_Optimizer of 2022");
     }
 }
 
@@ -111,6 +117,7 @@ srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID $CMD\"
             "vocab_size = 250880",
             // The script writes the engine's file under a name that the batch system completes.
             "zero = 1",
+            "gradient_dtype = \"fp32\"",
             "framework = \"deepspeed\"",
             "nodes = 48",
             "batch_size = 2048",
