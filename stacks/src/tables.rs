@@ -347,6 +347,20 @@ fn rows_of_megatron_are_read() {
 }
 
 #[test]
+fn rows_of_slime_are_read() {
+    check(&Rows {
+        stack: Stack::Megatron,
+        table: &megatron::slime::OWN,
+        files: &[
+            "python3 train.py --n-samples-per-prompt 4 --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
+            "python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --rollout-batch-size 64 --n-samples-per-prompt 4 --max-tokens-per-gpu 8192 --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
+            "python3 train.py --actor-num-nodes 2 --use-dynamic-batch-size --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
+        ],
+        with: option,
+    });
+}
+
+#[test]
 fn rows_of_verl_are_read() {
     check(&Rows {
         stack: Stack::Verl,

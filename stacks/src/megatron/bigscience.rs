@@ -62,7 +62,7 @@ fn kinds(value: &str) -> Option<bool> {
 /// Without ZeRO the engine's pipeline trains in bf16 by `BF16_Optimizer`, whose ranks share masters and moments (`_do_optimizer_sanity_check`). That
 /// of BigScience's time adds gradients up in 32 bits.
 pub(super) fn shared_by_pipeline(flags: &Flags<'_>, job: &mut Job, half: &str) {
-    if half != "bf16" || flags.is(super::deepspeed::WITHOUT_PIPELINE) || job.zero() != Some(0) {
+    if half != "bf16" || job.zero() != Some(0) {
         return;
     }
     job.key(("parallel", "zero"), 1, "BF16_Optimizer of DeepSpeed's pipeline shares masters and moments");

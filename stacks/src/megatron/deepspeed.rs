@@ -32,7 +32,7 @@ const STAGE: &str = "zero-stage";
 /// The group of DeepSpeed-Ulysses.
 pub(super) const ULYSSES: &str = "ds-sequence-parallel-size";
 /// The engine without its pipeline.
-pub(super) const WITHOUT_PIPELINE: &str = "no-pipeline-parallel";
+const WITHOUT_PIPELINE: &str = "no-pipeline-parallel";
 /// Optimizer on the host.
 const ON_HOST: &str = "cpu-optimizer";
 /// What says the kernel of attention: any of these is flash attention.
@@ -193,7 +193,9 @@ pub(super) fn engine(
     };
     on_host(flags, &mut job, stage);
     pipeline(flags, stage);
-    bigscience::shared_by_pipeline(flags, &mut job, half);
+    if !flags.is(WITHOUT_PIPELINE) {
+        bigscience::shared_by_pipeline(flags, &mut job, half);
+    }
     block_of_pipeline(flags, out);
     // Stage 3 has one way to reduce gradients, and Megatron-LM's own kernels and layers stay out.
     for (section, name) in [("training", "gradient_sync"), ("training", "predicting_layers"), ("training", "unfused")] {
