@@ -92,6 +92,7 @@ fn adapters_of_a_known_program_are_its_own() {
     let full = format!("{CHAT}--zero_stage 3 --offload --lora_dim 0");
     check(&full, &[], &["parameters_on_host = true", "offload_ratio = 1"], &[]);
     assert!(!found(&full, &[]).scenario.contains("adapters"));
+    check(&format!("{CHAT}--zero_stage 2"), &[], &["zero = 2", "gradient_sync = \"overlapped\""], &[]);
     // PEFT's own rank and products are a guess in a script that nobody knows.
     let other = QWEN.replace("finetune.py", "tune.py");
     check(

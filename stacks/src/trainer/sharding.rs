@@ -286,6 +286,10 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
         let named = without_file(flags, asked, (bare.as_deref(), name));
         engine::without_file(job, named, &engine::Filled { half, is_several: step::accumulates(job), at });
         of_accelerate(flags, job, named.stage);
+        // DeepSpeed-Chat makes the file itself (`get_train_ds_config`).
+        if asked.whose.1 == Some(Script::Chat) && named.stage < 3 {
+            engine::sync(job, (named.stage, true, step::accumulates(job)));
+        }
     }
     if asked.trained == Trained::Adapters && job.has_states_on_host() {
         let what = "the optimizer on the host is not modelled beside adapters";
