@@ -40,7 +40,7 @@ fn of_stack(text: &str) -> Option<&'static str> {
     let lines: Vec<&str> = text.lines().filter(|line| !is_script || !line.trim_start().starts_with('#')).collect();
     let text = format!("\n{}", lines.join("\n"));
     let has = |mark: &&str| mark.split('+').all(|part| text.contains(part));
-    let found = NOT_READ.iter().position(|(_, marks)| marks.iter().any(|mark| has(mark)))?;
+    let found = NOT_READ.iter().position(|(_, marks)| marks.iter().any(&has))?;
     SAID.get(found).map(String::as_str)
 }
 
