@@ -1,10 +1,62 @@
 //! Files that are no scenario and that another verb or key takes: what they are by their content, and where they belong.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
+
+/// Stacks whose jobs are known and not read, each with marks of which a text has one, or all of those with `+` between them.
+const NOT_READ: [(&str, &[&str]); 14] = [
+    ("OpenRLHF", &["openrlhf.cli", "openrlhf/cli"]),
+    ("nanotron", &["run_train.py --config-file", "\ndata_stages:+\nparallelism:", "\ntp_linear_async_communication:"]),
+    ("litgpt", &["litgpt pretrain", "litgpt finetune", "litgpt.Config", "litgpt.data", "\nlora_query:"]),
+    ("GPT-NeoX", &["deepy.py", "pipe_parallel_size", "pipe-parallel-size"]),
+    ("Colossal-AI", &["colossalai run", "colossalai.booster", "/colossalai/"]),
+    ("MaxText", &["MaxText/train.py", "MaxText.train", "maxtext.trainers", "\nici_fsdp_parallelism:"]),
+    ("NeMo", &["megatron_gpt_pretraining", "nemo llm ", "nemo_run", "\nexp_manager:"]),
+    ("NeMo RL", &["nemo_rl", "examples/run_grpo", "\ngrpo:+\npolicy:"]),
+    ("picotron", &["\"distributed\"+\"pp_engine\"", "picotron"]),
+    ("Megatron-SWIFT", &["megatron sft", "megatron pt", "megatron rlhf"]),
+    ("LLM Foundry", &["composer train/train.py", "composer train.py", "\ncallbacks:+\nmax_duration:"]),
+    ("fairseq", &["fairseq-train", "fairseq-hydra-train"]),
+    ("XTuner", &["xtuner train"]),
+    ("Levanter", &["levanter.main"]),
+];
+
+/// What is said of each of them, in the same order, and of a file of no stack behind them.
+static SAID: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let read: Vec<&str> = crate::Stack::WORDS.iter().map(|(name, _)| *name).collect();
+    let read = format!("those of {} are: docs/launch-scripts.md", read.join(", "));
+    let known = NOT_READ.iter().map(|(name, _)| format!("a job of {name}, whose files are not read; {read}"));
+    known.chain([format!("a file of no stack that is known; {read}")]).collect()
+});
+
+/// A job of a stack that is known and not read; nothing for TOML, which scenarios are.
+fn of_stack(text: &str) -> Option<&'static str> {
+    if toml_span::parse(text).is_ok() {
+        return None;
+    }
+    // Keys begin lines, the first one too; what remarks say is no mark of a script.
+    let is_script = text.starts_with("#!");
+    let lines: Vec<&str> = text.lines().filter(|line| !is_script || !line.trim_start().starts_with('#')).collect();
+    let text = format!("\n{}", lines.join("\n"));
+    let has = |mark: &&str| mark.split('+').all(|part| text.contains(part));
+    let found = NOT_READ.iter().position(|(_, marks)| marks.iter().any(&has))?;
+    SAID.get(found).map(String::as_str)
+}
+
+/// What is said of a text that is a script, a program or a YAML of no stack; `None` where it may be a table.
+pub fn of_no_stack(text: &str) -> Option<&'static str> {
+    reads_like(text)?;
+    SAID.last().map(String::as_str)
+}
 
 /// What a file is, and what takes it; `None` where it is nothing that is known.
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
+    of_stack(head).or_else(|| of_json(head))
+}
+
+fn of_json(head: &str) -> Option<&'static str> {
     let first = head.trim_start();
     if !first.starts_with(['{', '[']) {
         return None;
@@ -79,6 +131,40 @@ fn has(text: &str, marks: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_of_stacks_that_are_not_read_are_named() {
+        // As their repositories have them: examples, recipes and configurations, in short.
+        for (text, name) in [
+            (
+                "set -x\nread -r -d '' C <<EOF\nopenrlhf.cli.train_sft --max_len 2048\nEOF\ndeepspeed --module $C\n",
+                "OpenRLHF",
+            ),
+            (
+                "checkpoints:\n  a: 1\ndata_stages:\n- name: x\nparallelism:\n  dp: 2\ntokens:\n  sequence_length: 256\n",
+                "nanotron",
+            ),
+            ("checkpoint_dir: a\nlora_r: 32\nlora_query: true\n", "litgpt"),
+            ("# remarks\n{\n  \"pipe_parallel_size\": 4,\n  \"num_layers\": 44,\n}\n", "GPT-NeoX"),
+            ("colossalai run --nproc_per_node 8 benchmark.py -c 70b --zero 1\n", "Colossal-AI"),
+            ("python3 -m MaxText.train MaxText/configs/base.yml\n", "MaxText"),
+            ("name: a\ntrainer:\n  devices: 8\nexp_manager:\n  name: x\n", "NeMo"),
+            ("{\"distributed\": {\"tp_size\": 1, \"pp_engine\": \"1f1b\"}}", "picotron"),
+            ("NPROC_PER_NODE=2 \\\nmegatron sft \\\n  --model Qwen/Qwen3-8B\n", "Megatron-SWIFT"),
+        ] {
+            assert_eq!(crate::recognise(text), None, "{text}");
+            let said = of_text(text).unwrap_or_else(|| panic!("{text}"));
+            assert!(said.starts_with(&format!("a job of {name}, ")), "{said}");
+            for stack in ["Megatron-LM", "verl", "ms-swift"] {
+                assert!(said.contains(stack), "{said}");
+            }
+        }
+        // A scenario may speak of any stack.
+        assert_eq!(of_text("# as openrlhf.cli has it\nkind = \"training\"\n"), None);
+        assert_eq!(of_text("#!/bin/bash\n# not openrlhf.cli\npython a.py\n"), None);
+        assert!(of_no_stack("#!/bin/bash\npython a.py\n").is_some_and(|said| said.contains("no stack that is known")));
+        assert_eq!(of_no_stack("1.5 2.5\n3.5 4.5\n"), None);
+    }
 
     #[test]
     fn files_are_known_by_their_content() {

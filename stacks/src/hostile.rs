@@ -5,7 +5,24 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 28] = [
+const FILES: [(Stack, &str); 31] = [
+    (
+        Stack::Trainer,
+        "n=4\nNPROC_PER_NODE=$n CUDA_VISIBLE_DEVICES=0,1,2,3 \\\nswift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --tuner_type lora --max_length 2048 \\\n\
+         --max_completion_length 512 --quant_bits 4 --quant_method bnb --deepspeed zero2_offload --packing true --packing_length 4096 --sequence_parallel_size 2\n",
+    ),
+    (
+        Stack::Megatron,
+        "if [ \"$1\" == \"\" ]; then N=2; fi\nray job submit --runtime-env-json=\"{}\" -- python3 train.py --actor-num-nodes $N --actor-num-gpus-per-node 8 ${M[@]} \\\n\
+         --rollout-batch-size 32 --n-samples-per-prompt 8 --num-steps-per-rollout 2 --use-dynamic-batch-size --max-tokens-per-gpu 9216 --num-layers 12 \\\n\
+         --hidden-size 768 --num-attention-heads 12 --seq-length 512 --context-parallel-size 2\n",
+    ),
+    (
+        Stack::Megatron,
+        "C=./ds.$SLURM_JOB_ID.json\ncat <<EOT > $C\n{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}}\nEOT\nA=\" --pp-partition-method 'type:transformer|embedding' --num-layers 10 \\\n\
+         --hidden-size 768 --num-attention-heads 12 --seq-length 512 --glu-activation swiglu --pad-vocab-size-to 1024 \"\nsrun bash -c \"python -m torch.distributed.run \\\n\
+         --nproc_per_node 8 pretrain_gpt.py --pipeline-model-parallel-size 4 $A --bf16 --deepspeed --deepspeed_config ${C} --zero-stage 0\"\n",
+    ),
     (
         Stack::Megatron,
         "#!/bin/bash\n#SBATCH --nodes=2 --gpus-per-node=8\nN=$((2*${M:-4}+1)) # why\nL=(--num-layers 12 \\\n --hidden-size 768)\nL+=(--num-attention-heads 12)\n\

@@ -82,8 +82,8 @@ hw::words! {
         Bridge = "Megatron Bridge",
         /// Dynamo: the deployment of a fleet.
         Dynamo = "Dynamo",
-        /// Hugging Face's Trainer, Axolotl, LLaMA-Factory, TRL and torchtune: a YAML, or a script with their words.
-        Trainer = "Hugging Face Trainer (Axolotl, LLaMA-Factory, TRL, torchtune)",
+        /// Hugging Face's Trainer, Axolotl, LLaMA-Factory, ms-swift, TRL and torchtune: a YAML, or a script with their words.
+        Trainer = "Hugging Face Trainer (Axolotl, LLaMA-Factory, ms-swift, TRL, torchtune)",
     }
 }
 
@@ -108,6 +108,8 @@ pub struct Machine {
     pub batch: Option<u64>,
     /// Tokens of a micro-batch on one GPU, where a file leaves them to a trainer.
     pub bucket_tokens: Option<u64>,
+    /// Stage of ZeRO, in the place of the one that a file says.
+    pub zero: Option<u64>,
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
     /// How requests arrive, as overrides say it.
@@ -135,6 +137,7 @@ impl Machine {
             vocabulary: positive("model.config.vocab_size"),
             batch: positive("training.batch_size"),
             bucket_tokens: positive("training.bucket_tokens"),
+            zero: number("parallel.zero").map(u64::from).filter(|stage| *stage <= 3),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             arrivals: value("trace.arrivals"),
             files: Vec::new(),

@@ -4,15 +4,18 @@
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
 mod attention;
+mod bigscience;
 pub(crate) mod deepspeed;
 pub(crate) mod export;
 mod hybrid;
 mod layers;
 mod model;
+pub(crate) mod named;
 mod older;
 mod optimizer;
 mod parallel;
 mod rules;
+pub(crate) mod slime;
 use std::collections::BTreeSet;
 pub use std::sync::LazyLock;
 
@@ -72,6 +75,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     match launch {
         Ok(mut launch) => {
             older::today(&mut launch.flags);
+            slime::today(&mut launch);
+            bigscience::today(&mut launch);
             deepspeed::today(&mut launch);
             let machine = deepspeed::with_written(text, machine, &launch);
             of_launch(launch, &machine)
@@ -83,10 +88,23 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 /// A training job as it is started.
 pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     let guessed = model::guessed(&launch.flags, machine);
-    let mut imported = of_job(launch, machine, STACK, &|flags, out| model::write(flags, out, machine));
+    let mut imported = of_job(launch, machine, STACK, &|flags, out| shape_of(flags, out, machine));
     // What was guessed comes behind what is wrong.
     imported.findings.extend(guessed);
     imported
+}
+
+/// Writes the model: that of the command line, where the script leaves its shape to another file, and else what flags state.
+fn shape_of(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> Option<Shape> {
+    named::length(flags, machine);
+    match named::model(flags, machine) {
+        Some(Ok(model)) => named::write(flags, out, &model),
+        Some(Err(finding)) => {
+            flags.findings.push(finding);
+            None
+        }
+        None => model::write(flags, out, machine),
+    }
 }
 
 /// Writes the model, and says what layouts need of its shape; `None` where it cannot.
@@ -96,7 +114,8 @@ type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + '
 pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
     let (gpus, per_node) = launch::gpus(&launch.launcher);
     let is_deepspeed = deepspeed::is_job(&launch.flags);
-    let table = deepspeed::table(&launch.flags);
+    let is_slime = slime::is_job(&launch.flags);
+    let table = if is_slime { &slime::FLAGS } else { deepspeed::table(&launch.flags) };
     let mut flags = Flags::new(launch.flags, table);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
@@ -111,6 +130,9 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
         parallel::write(&mut flags, &mut out, &degrees, &shape);
         let n_micro_batches = training(&mut flags, &mut out, &degrees, (&shape, machine));
+        if is_slime {
+            slime::filled(&mut flags, &mut out, &shape);
+        }
         if is_deepspeed {
             deepspeed::engine(&mut flags, &mut out, (&shape, machine, n_micro_batches));
         }

@@ -4,6 +4,7 @@
 //! first value. Under other conditions the value before stands, and each command knows what it uses of that.
 //! What cannot be known becomes `UNKNOWN` in the text. Every letter keeps its byte in the script, so findings point where it was written.
 
+mod arguments;
 mod arithmetic;
 mod branches;
 mod conditions;
@@ -85,6 +86,8 @@ struct Values {
     words: BTreeMap<String, Vec<Word>>,
     /// Names that programs see.
     exported: BTreeSet<String>,
+    /// Bytes where arguments of the script stand.
+    arguments: BTreeSet<usize>,
     letters: usize,
 }
 
@@ -187,7 +190,7 @@ mod tests {
     #[test]
     fn what_a_shell_alone_knows_is_marked_and_conditions_are_not_followed() {
         check(
-            "A=1\nif [ -z $1 ]; then A=2; fi\nrun $A $(nproc) $1",
+            "A=1\nif [ -z $X ]; then A=2; fi\nrun $A $(nproc) $1",
             &[&["[", "-z", "\u{fffc}", "]"], &["run", "1", "\u{fffc}", "\u{fffc}"]],
         );
         check("cat <<EOF\nrun --no\nEOF\nrun --yes", &[&["cat"], &["run", "--yes"]]);

@@ -193,6 +193,7 @@ fn rows_of_the_trainer_are_read() {
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_peft: true",
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_peft: true\nload_in_4bit: true",
             "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nuse_deepspeed: true",
+            "model_name_or_path: Qwen/Qwen3-8B\nlearning_rate: 1\nnum_processes: 8\nnum_generations: 8",
         ],
         with: yaml,
     });
@@ -227,6 +228,24 @@ fn rows_of_llama_factory_are_read() {
             "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\nnum_processes: 8\nuse_deepspeed: true",
         ],
         with: yaml,
+    });
+}
+
+#[test]
+fn rows_of_ms_swift_are_read() {
+    check(&Rows {
+        stack: Stack::Trainer,
+        table: &trainer::SWIFT,
+        files: &[
+            "swift sft --model Qwen/Qwen3-8B --tuner_type full --max_length 512 --num_processes 8",
+            "swift sft --model Qwen/Qwen3-8B --max_length 512 --num_processes 8",
+            "swift sft --model Qwen/Qwen3-8B --max_length 512 --num_processes 8 --quant_bits 4 --quant_method bnb",
+            "swift sft --model Qwen/Qwen3-8B --max_length 512 --num_processes 8 --tuner_type full --fsdp fsdp2",
+            "swift sft --model Qwen/Qwen3-8B --max_length 512 --num_processes 8 --tuner_type full --use_deepspeed true",
+            "swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --max_length 512 --num_processes 8",
+            "swift sft --model Qwen/Qwen3-8B --max_length 512 --num_processes 8 --packing true",
+        ],
+        with: option,
     });
 }
 
@@ -322,6 +341,20 @@ fn rows_of_megatron_are_read() {
             "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000 --fp16",
             "torchrun --nproc-per-node 8 pretrain_gpt.py --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 1",
             "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --tokenizer-model llama-3-8b",
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_slime_are_read() {
+    check(&Rows {
+        stack: Stack::Megatron,
+        table: &megatron::slime::OWN,
+        files: &[
+            "python3 train.py --n-samples-per-prompt 4 --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
+            "python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --rollout-batch-size 64 --n-samples-per-prompt 4 --max-tokens-per-gpu 8192 --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
+            "python3 train.py --actor-num-nodes 2 --use-dynamic-batch-size --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
         ],
         with: option,
     });

@@ -1,11 +1,15 @@
 //! Jobs of Hugging Face's Trainer, of what is built on it, and of torchtune → a training scenario.
 //!
-//! Axolotl, LLaMA-Factory, TRL and scripts of their own say the same few things, each in words of its own. A dialect is a table of words, by the key of a
+//! Axolotl, LLaMA-Factory, ms-swift, TRL and scripts of their own say the same few things, each in words of its own. A dialect is a table of words, by the key of a
 //! scenario that a word gives, and what holds where nothing is said. Files that a script or a YAML names are read where they lie beside it.
 
 mod adapters;
 mod frozen;
 mod given;
+#[cfg(test)]
+mod projects;
+mod rollouts;
+mod scripts;
 mod sharding;
 mod step;
 #[cfg(test)]
@@ -25,6 +29,10 @@ pub static AXOLOTL: LazyLock<Table> =
 /// Words of LLaMA-Factory, and those of the Trainer.
 pub static LLAMA_FACTORY: LazyLock<Table> =
     LazyLock::new(|| Table::new(include_str!("../tables/llamafactory.tsv")).over(&TRAINER));
+/// Words of ms-swift, and those of the Trainer.
+pub static SWIFT: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/swift.tsv")).over(&TRAINER));
+/// Words of ms-swift for what is tuned, the newest first: its releases 4, 3 and 2.
+const TUNERS: [&str; 3] = ["tuner_type", "train_type", "sft_type"];
 /// Keys of torchtune.
 pub static TORCHTUNE: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/torchtune.tsv")));
 /// Largest count.
@@ -38,6 +46,8 @@ hw::words! {
         Axolotl = "Axolotl",
         /// LLaMA-Factory.
         LlamaFactory = "LLaMA-Factory",
+        /// ms-swift.
+        Swift = "ms-swift",
         /// TRL's scripts, and recipes for them.
         Trl = "TRL",
         /// A script around the Trainer.
@@ -52,6 +62,7 @@ impl Dialect {
         match self {
             Self::Axolotl => &AXOLOTL,
             Self::LlamaFactory => &LLAMA_FACTORY,
+            Self::Swift => &SWIFT,
             Self::Trl | Self::Trainer => &TRAINER,
             Self::Torchtune => &TORCHTUNE,
         }
@@ -63,22 +74,22 @@ impl Dialect {
             Self::Axolotl => Some(512),
             Self::LlamaFactory => Some(2048),
             Self::Trl => Some(1024),
-            Self::Trainer | Self::Torchtune => None,
+            Self::Trainer | Self::Torchtune | Self::Swift => None,
         }
     }
 
     /// Sequences of a GPU without a word.
     const fn micro_batch(self) -> u64 {
         match self {
-            Self::Axolotl => 1,
+            Self::Axolotl | Self::Swift => 1,
             Self::LlamaFactory | Self::Trl | Self::Trainer => 8,
             Self::Torchtune => 2,
         }
     }
 
-    /// Whether layers are computed again without a word (`disable_gradient_checkpointing`; TRL's `SFTConfig`).
+    /// Whether layers are computed again without a word (`disable_gradient_checkpointing`; TRL's `SFTConfig`; ms-swift's `TrainArgumentsMixin`).
     const fn recomputes(self) -> bool {
-        matches!(self, Self::LlamaFactory | Self::Trl)
+        matches!(self, Self::LlamaFactory | Self::Trl | Self::Swift)
     }
 
     /// Rank of adapters without a word: PEFT's, or TRL's `ModelConfig.lora_r`.
@@ -113,14 +124,18 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut flags = if given.is_command { Flags::new(given.flags, table) } else { Flags::of_keys(given.flags, table) };
     flags.findings = given.findings;
     let mut job = Job { stack: dialect.name(), model_key: "model_name_or_path", gpus: given.gpus, ..Job::default() };
+    let script = Some(dialect).filter(|one| *one == Dialect::Trainer).and_then(|_| scripts::Script::of(&flags, text));
+    let whose = (dialect, script);
+    scripts::projector(&mut flags);
     step::model(&mut flags, &mut job, machine);
     step::lengths(&mut flags, &mut job, (dialect, machine));
     step::batch(&mut flags, &mut job, (dialect, machine));
     step::degrees(&mut flags, &mut job);
+    rollouts::left_out(&mut flags, text, dialect);
     step::kernels(&mut flags, &mut job, dialect);
-    let trained = adapters::trained(&mut flags, &mut job, dialect);
-    frozen::frozen(&mut flags, &mut job, (dialect, trained));
-    sharding::sharding(&mut flags, &mut job, sharding::Asked { dialect, machine, trained, text });
+    let trained = adapters::trained(&mut flags, &mut job, whose);
+    frozen::frozen(&mut flags, &mut job, (whose, trained));
+    sharding::sharding(&mut flags, &mut job, sharding::Asked { whose, machine, trained, text });
     job.import(flags, machine)
 }
 

@@ -317,7 +317,7 @@ fn model(flags: &mut Flags<'_>, out: &mut Document, asked: &Asked) -> Option<Sha
         );
         return None;
     };
-    shape::add(&mut flags.given, &model, &asked.stated);
+    megatron::named::add(&mut flags.given, &model, &asked.stated);
     state(flags, "seq-length", tokens);
     let n_predicting = predicting(flags).unwrap_or(model.n_predicting);
     state(flags, "mtp-num-layers", n_predicting);

@@ -94,7 +94,7 @@ fn exchanges(flags: &mut Flags<'_>, job: &mut Job, (stage, is_several): (u64, bo
 }
 
 /// When gradients are reduced below stage 3, where no rank has room for whole ones.
-fn sync(job: &mut Job, (stage, is_behind, is_several): (u64, bool, bool)) {
+pub(crate) fn sync(job: &mut Job, (stage, is_behind, is_several): (u64, bool, bool)) {
     let sync = match (is_behind, stage) {
         // Above ZeRO 1 a rank keeps its part of the gradients alone.
         (true, 2) if is_several => "each_micro_batch",
@@ -319,7 +319,7 @@ pub(crate) fn offload_parameters(flags: &mut Flags<'_>, job: &mut Job, (device, 
 }
 
 /// The key of shares of parameters on the host.
-fn parameters_on_host(job: &mut Job, remark: &'static str) {
+pub(crate) fn parameters_on_host(job: &mut Job, remark: &'static str) {
     job.key(("training", "parameters_on_host"), true, remark);
 }
 

@@ -12,7 +12,8 @@ use crate::shell::{Left, Why, Word};
 const NAMED_MAX: usize = 8;
 
 /// Flags of launchers that say where processes meet, not how many there are.
-const OF_LAUNCHERS: [&str; 9] = [
+const OF_LAUNCHERS: [&str; 10] = [
+    "runtime-env-json",
     "master-addr",
     "master-port",
     "node-rank",

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
-use super::Shape;
+use super::{Shape, bigscience};
 use crate::deepspeed::import::{self as config, Filled};
 use crate::deepspeed::named::{Hosted, Named};
 use crate::document::Document;
@@ -70,7 +70,11 @@ fn file(given: &[Flag]) -> Option<String> {
 pub(super) fn with_written(text: &str, machine: &Machine, launch: &Launch) -> Machine {
     let mut machine = machine.clone();
     let flag = launch.flags.iter().rev().find(|flag| flag.name == CONFIG);
-    let found = flag.and_then(|flag| Some((Written::of(text, &flag.value())?.filled(text)?, file(&launch.flags)?)));
+    // A part of its name may be the batch system's (`$SLURM_JOB_ID`), where the script writes what it names.
+    let found = flag.and_then(|flag| {
+        let path = flag.value();
+        Some((Written::of(text, &path)?.filled(text)?, bare(&path)?.to_owned()))
+    });
     if let Some((body, name)) = found {
         machine.files.insert(0, (name, body));
     }
@@ -181,13 +185,17 @@ pub(super) fn engine(
     let at = flags.at(CONFIG).or_else(|| flags.at("deepspeed")).unwrap_or(0..0);
     let filled = Filled { half, is_several: n_micro_batches > 1, at };
     let name = file(&flags.given);
-    let text = name.as_deref().and_then(|name| machine.beside(name));
+    let written = flags.find(CONFIG).map(Flag::value);
+    let text = written.as_deref().and_then(bare).and_then(|name| machine.beside(name));
     let stage = match text {
         Some(text) => of_file(flags, &mut job, (text, &filled)),
         None => without_file(flags, &mut job, (name.as_deref(), machine), &filled),
     };
     on_host(flags, &mut job, stage);
     pipeline(flags, stage);
+    if !flags.is(WITHOUT_PIPELINE) {
+        bigscience::shared_by_pipeline(flags, &mut job, half);
+    }
     block_of_pipeline(flags, out);
     // Stage 3 has one way to reduce gradients, and Megatron-LM's own kernels and layers stay out.
     for (section, name) in [("training", "gradient_sync"), ("training", "predicting_layers"), ("training", "unfused")] {
@@ -236,7 +244,7 @@ fn without_file(
     filled: &Filled,
 ) -> u64 {
     let of_name = name.and_then(Named::of);
-    let asked = flags.count(STAGE, 0..=3);
+    let asked = machine.zero.or_else(|| flags.count(STAGE, 0..=3));
     let stage = asked.or(of_name.map(|named| named.stage)).unwrap_or(USUAL_STAGE);
     let hosted = of_name.map_or(Hosted::Nothing, |named| named.hosted);
     config::without_file(job, Named { stage, hosted }, filled);

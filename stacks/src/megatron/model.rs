@@ -19,11 +19,14 @@ const TOKENIZERS: [(&str, u64); 4] = [
     ("TikTokenizer", 131_072),
 ];
 /// Dropout where a script is silent (`megatron/core/transformer/transformer_config.py`, `hidden_dropout`, `attention_dropout`).
-const DROPOUT: f64 = 0.1;
+pub(super) const DROPOUT: f64 = 0.1;
 /// Layers that predict a further token in a hybrid: attention, and experts.
-const PREDICTING_OF_HYBRID: u64 = 2;
+pub(super) const PREDICTING_OF_HYBRID: u64 = 2;
 /// Largest width or count.
-const MOST: u64 = 100_000_000;
+pub(super) const MOST: u64 = 100_000_000;
+/// What to do about a flag that a scenario needs.
+pub(super) const NEEDED: &str = "a scenario needs it, and checkpoints are not read: give it in the script, or the model with `--set model.name=…` and the \
+                                 length with `--set workload.tokens=…`";
 
 /// Writes the model; `None` without layers, width or heads.
 pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> Option<Shape> {
@@ -36,7 +39,7 @@ pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine
         let found = names.into_iter().find(|name| flags.find(name).is_some());
         let count = found.and_then(|name| flags.count(name, 1..=MOST));
         if found.is_none() {
-            flags.missing(names[0], "a scenario needs it; checkpoints are not read");
+            flags.missing(names[0], NEEDED);
         }
         count
     };

@@ -73,11 +73,19 @@ impl Known<'_> {
             });
         }
         let mut words = Vec::new();
+        let mut has_argument = false;
         for piece in pieces {
-            let Some(word) = self.word(piece)? else { return Ok(None) };
+            let known = self.word(piece)?;
+            has_argument |= known.is_none();
+            let Some(word) = known.map_or_else(|| self.without_arguments(piece), |word| Ok(Some(word)))? else {
+                return Ok(None);
+            };
             words.push(word);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if has_argument {
+            return Ok(asks_for_argument(&words));
+        }
         Ok(match words[..] {
             [word] => Some(!word.is_empty()),
             ["-z", word] => Some(word.is_empty()),
@@ -104,6 +112,17 @@ impl Known<'_> {
         Ok((!text.contains(UNKNOWN)).then_some(text))
     }
 
+    /// A word without the arguments of the script in it, where nothing else in it is unknown.
+    fn without_arguments(&self, piece: &Piece) -> Result<Option<String>, Unreadable> {
+        if self.is_uncertain(std::slice::from_ref(piece)) {
+            return Ok(None);
+        }
+        let word = self.values.whole(piece)?;
+        let is_known = |(letter, at): &(char, usize)| *letter != UNKNOWN || self.values.arguments.contains(at);
+        let is_all = word.letters.iter().all(is_known);
+        Ok(is_all.then(|| word.text().replace(UNKNOWN, "")))
+    }
+
     /// Whether words stand on names whose values may be others.
     pub(super) fn is_uncertain(&self, pieces: &[Piece]) -> bool {
         uses(pieces).iter().any(|one| self.uncertain.contains(&one.name))
@@ -128,6 +147,17 @@ impl Known<'_> {
             }
             None => value(text)?.map(|value| value != 0),
         })
+    }
+}
+
+/// A test of arguments, whose words are without them: it is decided where it asks whether they are there at all, for a run without arguments.
+fn asks_for_argument(words: &[&str]) -> Option<bool> {
+    match words {
+        ["-z", ""] => Some(true),
+        [""] | ["-n", ""] => Some(false),
+        [left, "=" | "==", right] if left == right => Some(true),
+        [left, "!=", right] if left == right => Some(false),
+        _ => None,
     }
 }
 

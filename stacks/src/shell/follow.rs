@@ -11,6 +11,7 @@ use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, U
 /// Commands of a script, in order.
 pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
     let mut reader = Reader::default();
+    reader.values.arguments = super::arguments::places(script);
     reader.read(&statements(letters(script), 0)?, 0)?;
     Ok(reader.commands)
 }

@@ -1,11 +1,14 @@
 //! Adapters of a job: their rank, and the products that they stand beside.
 
+use input::diagnostic::Code;
+
+use super::scripts::Script;
 use super::{Dialect, is_on, is_true, word_of, words_of};
 use crate::flags::{Flags, words};
 use crate::job::Job;
 
 /// Modules of checkpoints, and the products of a layer that they are. Models with one product for several have adapters beside all of them.
-const MODULES: [(&str, &[&str]); 26] = [
+const MODULES: [(&str, &[&str]); 27] = [
     ("q_proj", &["q_proj"]),
     ("k_proj", &["k_proj"]),
     ("v_proj", &["v_proj"]),
@@ -32,6 +35,7 @@ const MODULES: [(&str, &[&str]); 26] = [
     ("w2", &["down_proj"]),
     ("w3", &["up_proj"]),
     ("c_fc", &["up_proj"]),
+    ("c_proj", &["o_proj", "down_proj"]),
 ];
 /// Words for every product of a layer.
 const ALL: [&str; 3] = ["all", "all-linear", "all_linear"];
@@ -49,36 +53,73 @@ pub(super) enum Trained {
     Adapters,
 }
 
+/// Whose words a job has, and the program of a known project that it starts.
+pub(super) type Whose = (Dialect, Option<Script>);
+
 /// Reads what is trained, and adapters.
-pub(super) fn trained(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) -> Trained {
-    if !has_adapters(flags, dialect) {
+pub(super) fn trained(flags: &mut Flags<'_>, job: &mut Job, whose: Whose) -> Trained {
+    let (dialect, script) = whose;
+    if !has_adapters(flags, whose) {
         return Trained::All;
     }
     job.word(("optimizer", "trains"), "adapters", "adapters alone: finetuning_type, adapter, use_peft, lora_r");
     let rank = word_of(flags, "optimizer.adapter_rank").and_then(|name| flags.count(&name, 1..=100_000));
-    job.key(("optimizer", "adapter_rank"), rank.unwrap_or(dialect.rank()), "lora_r, lora_rank");
-    let beside = beside(flags, dialect);
+    let usual = script.map_or(dialect.rank(), Script::rank);
+    job.key(("optimizer", "adapter_rank"), rank.unwrap_or(usual), "lora_r, lora_rank");
+    let asked = beside(flags);
+    let beside = asked.clone().unwrap_or_else(|| without_word(whose));
     let list: Vec<String> = beside.iter().map(|name| format!("\"{name}\"")).collect();
     let value = if list.len() == 7 { "\"all\"".to_owned() } else { format!("[{}]", list.join(", ")) };
     job.key(("optimizer", "adapters_beside"), value, "lora_target, lora_target_modules, lora_target_linear");
-    if dialect != Dialect::Torchtune {
-        of_peft(flags, job, dialect);
+    match script {
+        _ if dialect == Dialect::Torchtune => {}
+        Some(script) => {
+            script.beside(flags);
+            of_peft(flags, job, whose);
+        }
+        None => {
+            guessed(flags, dialect, (rank.is_none().then_some(usual), asked.is_none().then_some(&list)));
+            of_peft(flags, job, whose);
+        }
     }
     Trained::Adapters
 }
 
-/// PEFT makes adapters in 32 bits (`autocast_adapter_dtype`), and has dropout where it is asked for: TRL asks for it by itself (`ModelConfig.lora_dropout`).
-fn of_peft(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
+/// Says what is taken of adapters where a script of its own says it in its program.
+fn guessed(flags: &mut Flags<'_>, dialect: Dialect, (rank, beside): (Option<u64>, Option<&Vec<String>>)) {
+    if dialect != Dialect::Trainer || rank.is_none() && beside.is_none() {
+        return;
+    }
+    let rank = rank.map(|rank| format!("rank {rank}"));
+    let beside = beside.map(|list| format!("adapters beside {}", list.join(", ").replace('"', "`")));
+    let taken: Vec<String> = beside.into_iter().chain(rank).collect();
+    let what = format!("the program itself says more of its adapters: {}, PEFT's own, are taken", taken.join(" of "));
+    let help = "give `--set optimizer.adapter_rank=…` and `--set optimizer.adapters_beside=…`";
+    flags.warn(Code::MissingFlag, None, what, help);
+}
+
+/// PEFT makes adapters in 32 bits (`autocast_adapter_dtype`), and has dropout where it is asked for: some ask for it by themselves (TRL's
+/// `ModelConfig.lora_dropout`, `lora_dropout` of ms-swift and of known programs).
+fn of_peft(flags: &mut Flags<'_>, job: &mut Job, (dialect, script): Whose) {
+    if script.is_some_and(|script| !script.is_of_peft()) {
+        return;
+    }
+    let narrow = flags.text("lora_dtype").filter(|word| word != "float32");
+    if narrow.is_some() {
+        flags.not_modelled("lora_dtype", "adapters are counted in 32 bits");
+    }
     job.word(("optimizer", "adapter_dtype"), "fp32", "PEFT makes adapters in 32 bits");
     let given = word_of(flags, "optimizer.adapter_dropout").and_then(|name| flags.text(&name));
     let ratio = given.map(|word| word.parse::<f64>().unwrap_or(0.0));
-    if ratio.map_or(dialect == Dialect::Trl, |ratio| ratio > 0.0) {
+    let by_itself = matches!(dialect, Dialect::Trl | Dialect::Swift) || script.is_some();
+    if ratio.map_or(by_itself, |ratio| ratio > 0.0) {
         job.key(("optimizer", "adapter_dropout"), true, "lora_dropout");
     }
 }
 
-fn has_adapters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
+fn has_adapters(flags: &mut Flags<'_>, (dialect, script): Whose) -> bool {
     match dialect {
+        Dialect::Swift => swift(flags),
         Dialect::LlamaFactory => {
             let word = flags.text("finetuning_type").unwrap_or_else(|| "lora".to_owned());
             if word == "oft" || word == "freeze" {
@@ -95,14 +136,16 @@ fn has_adapters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
             let switches = words_of(flags, "optimizer.trains");
             let is_off = switches.first().is_some_and(|name| !is_on(flags, name));
             // Scripts of their own often have a rank and no switch.
-            let has_rank = dialect == Dialect::Trainer && word_of(flags, "optimizer.adapter_rank").is_some();
-            !is_off && (!switches.is_empty() || has_rank)
+            let rank = word_of(flags, "optimizer.adapter_rank").filter(|_| dialect == Dialect::Trainer);
+            let is_none = rank.as_ref().is_some_and(|name| flags.find(name).is_some_and(|flag| flag.value() == "0"));
+            let has_any = !switches.is_empty() || rank.is_some() || script == Some(Script::FastChat);
+            !is_off && !is_none && has_any && (!switches.is_empty() || script != Some(Script::Llava))
         }
     }
 }
 
-/// Products that have adapters.
-fn beside(flags: &mut Flags<'_>, dialect: Dialect) -> Vec<&'static str> {
+/// Products that have adapters, as words say it.
+fn beside(flags: &mut Flags<'_>) -> Option<Vec<&'static str>> {
     let mut found: Vec<&str> = Vec::new();
     for name in words_of(flags, "optimizer.adapters_beside") {
         let Some(value) = flags.text(&name) else { continue };
@@ -119,11 +162,25 @@ fn beside(flags: &mut Flags<'_>, dialect: Dialect) -> Vec<&'static str> {
             }
         }
     }
-    if found.is_empty() {
-        // LLaMA-Factory's `lora_target` is `all`; PEFT chooses by the model.
-        return if dialect == Dialect::LlamaFactory { of_all().to_vec() } else { USUAL.to_vec() };
+    let is_of = |name: &&str| found.contains(name);
+    (!found.is_empty()).then(|| of_all().into_iter().filter(is_of).collect())
+}
+
+/// Products that have adapters where no word says it: PEFT chooses by the model.
+fn without_word((dialect, script): Whose) -> Vec<&'static str> {
+    let has_all = script.map_or(matches!(dialect, Dialect::LlamaFactory | Dialect::Swift), Script::has_all);
+    if has_all { of_all().to_vec() } else { USUAL.to_vec() }
+}
+
+/// What ms-swift tunes: adapters where nothing is said. Older releases have other names for the word.
+fn swift(flags: &mut Flags<'_>) -> bool {
+    const FULL: &str = "full";
+    let Some(name) = flags.last_of(&super::TUNERS) else { return true };
+    let word = flags.text(name).unwrap_or_default();
+    if word != FULL && !["lora", "lora_llm", "qlora"].contains(&word.as_str()) {
+        flags.not_modelled(name, "adapters of LoRA are counted in its place");
     }
-    of_all().into_iter().filter(|name| found.contains(name)).collect()
+    word != FULL
 }
 
 /// Every product of a layer, in order.

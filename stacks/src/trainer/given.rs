@@ -8,7 +8,7 @@ use super::Dialect;
 use crate::Machine;
 use crate::flags::{Flag, is_flag, named};
 use crate::launch::{self, Launch};
-use crate::shell::UNKNOWN;
+use crate::shell::{self, UNKNOWN};
 use crate::yaml::{self, Entry};
 
 /// Words of a job, whose they are, and the GPUs that are started.
@@ -29,7 +29,8 @@ const BEFORE_FILES: [&str; 6] =
 /// Ends of the names of such files.
 const FILES: [&str; 3] = [".yaml", ".yml", ".json"];
 /// Programs of TRL (`examples/scripts`, `scripts` of alignment-handbook).
-const TRL: [&str; 8] = ["sft", "dpo", "orpo", "kto", "cpo", "reward_modeling", "run_sft", "run_dpo"];
+const TRL: [&str; 11] =
+    ["sft", "dpo", "orpo", "kto", "cpo", "reward_modeling", "run_sft", "run_dpo", "run_orpo", "grpo", "rloo"];
 /// Keys of which a YAML of TRL has at least one.
 const OF_TRAINER: [&str; 5] =
     ["per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate", "max_length", "max_seq_length"];
@@ -37,6 +38,10 @@ const OF_TRAINER: [&str; 5] =
 const OF_LLAMA_FACTORY: [&str; 4] = ["finetuning_type", "cutoff_len", "template", "stage"];
 /// Keys of which a YAML of Axolotl has at least one.
 const OF_AXOLOTL: [&str; 4] = ["sequence_len", "micro_batch_size", "adapter", "datasets"];
+/// What `swift` trains by, and words that say of a YAML that it is of ms-swift.
+const OF_SWIFT: [&str; 3] = ["sft", "pt", "rlhf"];
+const SWIFT_STARTS: [&str; 6] =
+    ["swift sft", "swift pt", "swift rlhf", "swift/cli/sft.py", "swift/cli/pt.py", "swift/cli/rlhf.py"];
 /// What starts processes, and no stack's own program.
 const STARTERS: [&str; 2] = ["accelerate", "deepspeed"];
 
@@ -54,6 +59,8 @@ fn of_keys(text: &str) -> Option<Dialect> {
         Some(Dialect::Torchtune)
     } else if has("base_model") && has_any(&OF_AXOLOTL) {
         Some(Dialect::Axolotl)
+    } else if has("model") && has_any(&super::TUNERS) {
+        Some(Dialect::Swift)
     } else if has("model_name_or_path") && has_any(&OF_LLAMA_FACTORY) {
         Some(Dialect::LlamaFactory)
     } else if has("model_name_or_path") && has_any(&OF_TRAINER) {
@@ -81,17 +88,26 @@ fn of_commands(text: &str) -> Option<Dialect> {
     };
     let is_of_trainer =
         has(&["--per_device_train_batch_size", "--per-device-train-batch-size", "--model_name_or_path"]);
-    if has(&["llamafactory-cli", "llamafactory.cli", "train_bash.py"]) || is_of_trainer && has(&["--finetuning_type"]) {
+    if starts_swift(text) {
+        Some(Dialect::Swift)
+    } else if has(&["llamafactory-cli", "llamafactory.cli", "train_bash.py"])
+        || is_of_trainer && has(&["--finetuning_type"])
+    {
         Some(Dialect::LlamaFactory)
     } else if has(&["axolotl train", "axolotl.cli"]) {
         Some(Dialect::Axolotl)
     } else if has(&["tune run "]) {
         Some(Dialect::Torchtune)
-    } else if has(&["trl sft", "trl dpo"]) || is_of_trainer && starts_trl() {
+    } else if has(&["trl sft", "trl dpo", "trl grpo", "trl kto", "trl rloo"]) || is_of_trainer && starts_trl() {
         Some(Dialect::Trl)
     } else {
         is_of_trainer.then_some(Dialect::Trainer)
     }
+}
+
+/// Whether a line starts ms-swift's training in the Trainer; `megatron sft` is another program.
+fn starts_swift(text: &str) -> bool {
+    launch::lines(text).any(|line| SWIFT_STARTS.iter().any(|mark| line.contains(mark)))
 }
 
 /// Whether a line starts a program by one of the starters.
@@ -122,7 +138,10 @@ pub(super) fn named_beside(text: &str) -> Vec<String> {
 /// Whether a file behind this word is read: a flag or key that names one, or a program.
 fn is_read_behind(word: &str) -> bool {
     let name = word.trim_start_matches('-').trim_end_matches(':').replace('-', "_");
-    BEFORE_FILES.contains(&name.as_str()) || name == "train" || name.ends_with(".py") || name.starts_with("axolotl.cli")
+    BEFORE_FILES.contains(&name.as_str())
+        || ["train", "sft", "pt", "rlhf"].contains(&name.as_str())
+        || name.ends_with(".py")
+        || name.starts_with("axolotl.cli")
 }
 
 fn is_file(word: &str) -> bool {
@@ -170,7 +189,9 @@ fn begins(words: &[String]) -> Option<usize> {
             || word.ends_with("_distributed")
     };
     let at = words.iter().position(|word| is_program(&word));
-    at.or_else(|| words.iter().position(|word| ["llamafactory-cli", "axolotl", "trl", "tune"].contains(&word.as_str())))
+    let of_swift = || words.windows(2).position(|pair| pair[0] == "swift" && OF_SWIFT.contains(&pair[1].as_str()));
+    let others = ["llamafactory-cli", "axolotl", "trl", "tune"];
+    at.or_else(of_swift).or_else(|| words.iter().position(|word| others.contains(&word.as_str())))
 }
 
 fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
@@ -199,8 +220,9 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
     flags.extend(launch.launcher.iter().filter(is_known).map(underscored));
     flags.extend(overrides(&launch.program, &launch.flags));
     flags.extend(launch.flags.iter().map(underscored));
-    findings.extend(launch::unknown_gpus(&launch.launcher, machine));
+    findings.extend(launch::unknown_gpus(&started, machine));
     let gpus = or_single(launch::gpus(&started), dialect, text);
+    findings.extend(in_one_process(dialect, &started));
     Ok(Given { dialect, flags, is_command: true, gpus, findings })
 }
 
@@ -255,19 +277,48 @@ fn of_launcher(flags: &[Flag]) -> Vec<Flag> {
 
 /// GPUs that variables and lists of devices say: `CUDA_VISIBLE_DEVICES=0,1`, `NPROC_PER_NODE=4`, `--include localhost:0,1`.
 fn of_variables(text: &str) -> Vec<Flag> {
-    let value = |name: &str| {
-        let rest = launch::lines(text).find_map(|line| line.split_once(name).map(|(_, rest)| rest))?;
-        let rest = rest.trim_start_matches(['"', '\'']);
-        let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != ',').unwrap_or(rest.len());
-        (end > 0).then(|| rest[..end].to_owned())
-    };
-    let listed = |name: &str| value(name).map(|list| list.split(',').filter(|one| !one.is_empty()).count().to_string());
-    let found = [
-        ("nproc-per-node", value("NPROC_PER_NODE=")),
-        ("nnodes", value("NNODES=")),
-        ("num-gpus", listed("--include localhost:").or_else(|| listed("CUDA_VISIBLE_DEVICES="))),
-    ];
-    found.into_iter().filter_map(|(name, value)| Some(flag(name.to_owned(), &value?, 0..0))).collect()
+    let n_listed = |mark: &str| Some(listed(text, mark)?.split(',').filter(|one| !one.is_empty()).count().to_string());
+    let devices = n_listed("--include localhost:").or_else(|| n_listed("CUDA_VISIBLE_DEVICES="));
+    let devices = devices.map(|n| flag("num-gpus".to_owned(), &n, 0..0));
+    let counts = [("nproc-per-node", "NPROC_PER_NODE"), ("nnodes", "NNODES")];
+    counts.into_iter().filter_map(|(flag, name)| counted(text, flag, name)).chain(devices).collect()
+}
+
+/// ms-swift without `NPROC_PER_NODE` is one process, which spreads the layers over all devices that it sees (`device_map`).
+fn in_one_process(dialect: Dialect, started: &[Flag]) -> Option<Finding> {
+    let says = |name: &str| started.iter().find(|flag| flag.name == name);
+    let devices = says("num-gpus").filter(|flag| flag.value() != "1")?;
+    if dialect != Dialect::Swift || says("nproc-per-node").is_some() {
+        return None;
+    }
+    let what = format!(
+        "without `NPROC_PER_NODE` one process has the layers on {} devices, one after another: a copy on each is counted",
+        devices.value()
+    );
+    Some(Finding::warning(Code::NotModelled, None, what).help("put `NPROC_PER_NODE=…` in front of `swift`"))
+}
+
+/// Digits and commas behind a mark.
+fn listed<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    let rest = launch::lines(text).find_map(|line| line.split_once(mark).map(|(_, rest)| rest))?;
+    let rest = rest.trim_start_matches(['"', '\'']);
+    let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != ',').unwrap_or(rest.len());
+    (end > 0).then(|| &rest[..end])
+}
+
+/// The number that a variable of the script has: as it is written, else as the shell puts it together; unknown where that does not say it.
+fn counted(text: &str, flag: &str, name: &str) -> Option<Flag> {
+    let mark = format!("{name}=");
+    let line = launch::lines(text).find(|line| line.split(char::is_whitespace).any(|word| word.starts_with(&mark)))?;
+    let start = text.find(line)? + line.find(&mark)?;
+    let at = start..start + mark.len() - 1;
+    let value = listed(text, &mark).map(str::to_owned).or_else(|| {
+        let commands = shell::commands(&format!("{text}\n: \"${name}\"\n")).ok()?;
+        commands.last()?.get(1).map(shell::Word::text)
+    });
+    let number = value.filter(|value| value.chars().all(|letter| letter.is_ascii_digit()) && !value.is_empty());
+    let values = vec![number.unwrap_or_else(|| UNKNOWN.to_string())];
+    Some(Flag { name: flag.to_owned(), values, at })
 }
 
 /// Keys of a YAML: those inside others with their names in front, items of a list as words of it.

@@ -2,7 +2,8 @@
 
 use input::diagnostic::{Code, Finding};
 
-use super::adapters::Trained;
+use super::adapters::{Trained, Whose};
+use super::scripts::Script;
 use super::{Dialect, is_on, step, word_of, words_of};
 use crate::Machine;
 use crate::deepspeed::import as engine;
@@ -13,7 +14,7 @@ use crate::job::Job;
 /// What decides how a job shares its states.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    pub(super) dialect: Dialect,
+    pub(super) whose: Whose,
     pub(super) machine: &'a Machine,
     pub(super) trained: Trained,
     /// The file.
@@ -36,6 +37,12 @@ const OF_ENGINE: [&str; 6] =
     ["deepspeed", "deepspeed_config", "deepspeed_config_file", "zero_stage", "use_deepspeed", "distributed_type"];
 /// Keys of which the number is ranks that share everything.
 const RANKS: [&str; 2] = ["dp_shard_size", "data_parallel_shard_dim"];
+/// A script's own switch for states and parameters on the host (`get_train_ds_config` of DeepSpeed-Chat).
+const OFFLOAD: &str = "offload";
+/// Words of PyTorch's modules for the host.
+const OF_MODULES: &str = "fsdp_offload_params, fsdp_cpu_offload";
+/// Configurations that ms-swift has under a name (`swift/config`).
+const OF_SWIFT: [&str; 6] = ["zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"];
 /// Stage that accelerate gives to DeepSpeed where nothing says one.
 const USUAL_STAGE: u64 = 2;
 /// Words of FSDP's strategies, with their stage (`ShardingStrategy` of PyTorch, whose numbers accelerate takes too).
@@ -58,7 +65,7 @@ const STRATEGIES: [(&str, u64); 14] = [
 
 /// Reads them.
 pub(super) fn sharding(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
-    let half = half(flags, asked.dialect);
+    let half = half(flags, asked.whose);
     let dtype = half.unwrap_or("bf16");
     job.word(("training", "dtype"), dtype, "bf16, fp16, mixed_precision, dtype");
     match sharing(flags, job, asked) {
@@ -98,7 +105,7 @@ fn sharing(flags: &mut Flags<'_>, job: &Job, asked: Asked<'_>) -> Sharing {
     // torchtune's recipes for several devices shard everything.
     let n_gpus = job.n_gpus(asked.machine);
     let is_several = n_gpus.map_or_else(|| asked.text.contains("_distributed"), |n| n > 1);
-    if asked.dialect == Dialect::Torchtune && is_several { Sharing::Shares(3) } else { Sharing::Copies }
+    if asked.whose.0 == Dialect::Torchtune && is_several { Sharing::Shares(3) } else { Sharing::Copies }
 }
 
 /// The stage of ZeRO of FSDP's strategy; everything is shared without one.
@@ -108,6 +115,9 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
         let value = value.to_lowercase();
         if RANKS.contains(&name.as_str()) {
             return if value == "1" { 0 } else { 3 };
+        }
+        if value.ends_with(".json") {
+            flags.not_modelled(name, "its file is not read: everything is shared over all ranks");
         }
         let found = words(&value).find_map(|word| STRATEGIES.iter().find(|(known, _)| *known == word));
         if let Some((word, stage)) = found {
@@ -123,7 +133,7 @@ fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
 }
 
 /// Number format of mixed precision; `None` where all is in 32 bits, or in that of the parameters.
-fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
+fn half(flags: &mut Flags<'_>, (dialect, script): Whose) -> Option<&'static str> {
     let is_16 = |word: &str| {
         [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word)
     };
@@ -133,15 +143,19 @@ fn half(flags: &mut Flags<'_>, dialect: Dialect) -> Option<&'static str> {
     if is_on(flags, "fp16") {
         return Some("fp16");
     }
-    let names =
-        ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || dialect == Dialect::Torchtune);
+    if dialect == Dialect::Swift && flags.find("bf16").is_none() {
+        return Some(if has_narrow_parameters(flags, dialect) { "bf16" } else { "fp16" });
+    }
+    let is_chat = script == Some(Script::Chat);
+    let has_own = is_chat || dialect == Dialect::Torchtune;
+    let names = ["mixed_precision", "dtype"].into_iter().filter(|name| *name != "dtype" || has_own);
     let found = names.filter_map(|name| flags.text(name)).find_map(|word| is_16(&word).map(|(_, half)| half));
     // Axolotl's `bf16` is `auto`; TRL takes it where `fp16` is not set; LLaMA-Factory's `pure_bf16` says it too.
     let is_usual = match dialect {
-        Dialect::Axolotl | Dialect::Trl => flags.find("bf16").is_none(),
+        Dialect::Axolotl | Dialect::Trl | Dialect::Swift => flags.find("bf16").is_none(),
         _ => has_narrow_parameters(flags, dialect),
     };
-    let found = found.or(is_usual.then_some("bf16"));
+    let found = found.or(is_usual.then_some("bf16")).or(is_chat.then_some("fp16"));
     if found.is_none() {
         let what =
             "neither `bf16` nor `fp16` is given: the Trainer computes in 32 bits then, which is taken as 16 here";
@@ -162,6 +176,10 @@ fn has_narrow_parameters(flags: &mut Flags<'_>, dialect: Dialect) -> bool {
         Dialect::Axolotl => true,
         Dialect::Torchtune => flags.text("dtype").is_none_or(is_16),
         Dialect::LlamaFactory => is_on(flags, "pure_bf16"),
+        Dialect::Swift => {
+            let named = word_of(flags, "optimizer.master").and_then(|name| flags.text(&name));
+            named.is_none_or(|word| word == "AUTO" || is_16(word))
+        }
         Dialect::Trl | Dialect::Trainer => {
             word_of(flags, "optimizer.master").and_then(|name| flags.text(&name)).is_some_and(is_16)
         }
@@ -177,17 +195,17 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
     job.word(("training", "framework"), "pytorch", "modules of Hugging Face or torchtune, one by one");
     replicas(flags, job, stage);
     if !is_all {
-        return frozen_on_host(flags);
+        return frozen_on_host(flags, job, stage);
     }
     // Under FSDP accelerate widens what is trained (`accelerator.py`, "Upcasted low precision parameters"); torchtune does not.
-    let is_widened = stage > 0 && asked.dialect != Dialect::Torchtune && half.is_some();
-    let is_narrow = !is_widened && half == Some("bf16") && has_narrow_parameters(flags, asked.dialect);
+    let is_widened = stage > 0 && asked.whose.0 != Dialect::Torchtune && half.is_some();
+    let is_narrow = !is_widened && half == Some("bf16") && has_narrow_parameters(flags, asked.whose.0);
     if is_narrow {
         job.word(("optimizer", "master"), "none", "parameters in 16 bits are updated themselves");
     }
     job.word(("training", "gradient_dtype"), if is_narrow { "bf16" } else { "fp32" }, "of the parameters");
     let is_several = job.n_gpus(asked.machine).is_none_or(|n| n > 1);
-    if is_several && step::accumulates(job) && asked.dialect != Dialect::Torchtune {
+    if is_several && step::accumulates(job) && asked.whose.0 != Dialect::Torchtune {
         job.word(
             ("training", "gradient_sync"),
             "at_end",
@@ -195,7 +213,7 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
         );
     }
     kernels(flags, job);
-    on_host(flags, job);
+    on_host(flags, job, stage);
 }
 
 /// How AdamW runs, where the job says it: PyTorch's own goes over lists of tensors unless it is asked for its fused kernel.
@@ -221,25 +239,35 @@ fn replicas(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
 
 /// The word that sends parameters, gradients and states of PyTorch's modules to the host.
 fn sent_to_host(flags: &mut Flags<'_>) -> Option<&'static str> {
+    const SENDS: [&str; 4] = ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload", OFFLOAD];
     let lists = flags.text("fsdp").is_some_and(|value| words(&value).any(|word| word == "offload"));
-    let named =
-        ["fsdp_offload_params", "fsdp_cpu_offload", "fsdp.cpu_offload"].into_iter().find(|name| is_on(flags, name));
+    let named = SENDS.into_iter().find(|name| is_on(flags, name));
     named.or(lists.then_some("fsdp"))
 }
 
-/// Frozen weights stay on the GPU here, whatever a job says.
-fn frozen_on_host(flags: &mut Flags<'_>) {
-    if let Some(name) = sent_to_host(flags) {
-        flags.not_modelled(name, "frozen weights, adapters and their states are counted on the GPU");
-    }
+/// Shares of frozen weights in the memory of the host, where ranks have shares.
+fn frozen_on_host(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
+    let Some(name) = sent_to_host(flags) else { return };
+    let why = if stage == 3 {
+        engine::parameters_on_host(job, OF_MODULES);
+        "shares of frozen weights are on the host; adapters and their states are counted on the GPU"
+    } else {
+        "frozen weights, adapters and their states are counted on the GPU"
+    };
+    flags.not_modelled(name, why);
 }
 
-/// States of the optimizer on the host, where parameters are sent there too.
-fn on_host(flags: &mut Flags<'_>, job: &mut Job) {
+/// States of the optimizer on the host, and shares of parameters, where ranks have shares.
+fn on_host(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
     let Some(name) = sent_to_host(flags) else { return };
-    job.states_on_host(1.0, "fsdp_offload_params, fsdp_cpu_offload");
-    flags
-        .not_modelled(name, "states of the optimizer are on the host; parameters and gradients are counted on the GPU");
+    job.states_on_host(1.0, OF_MODULES);
+    let why = if stage == 3 {
+        engine::parameters_on_host(job, OF_MODULES);
+        "states and shares of parameters are on the host; gradients are counted on the GPU"
+    } else {
+        "states of the optimizer are on the host; parameters and gradients are counted on the GPU"
+    };
+    flags.not_modelled(name, why);
 }
 
 /// DeepSpeed, by its file, by the stage that accelerate is given, or by the name of a file that is not there.
@@ -255,9 +283,13 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
             Err(finding) => flags.findings.push(finding),
         }
     } else {
-        let named = without_file(flags, asked.machine, (bare.as_deref(), name));
+        let named = without_file(flags, asked, (bare.as_deref(), name));
         engine::without_file(job, named, &engine::Filled { half, is_several: step::accumulates(job), at });
         of_accelerate(flags, job, named.stage);
+        // DeepSpeed-Chat makes the file itself (`get_train_ds_config`).
+        if asked.whose.1 == Some(Script::Chat) && named.stage < 3 {
+            engine::sync(job, (named.stage, true, step::accumulates(job)));
+        }
     }
     if asked.trained == Trained::Adapters && job.has_states_on_host() {
         let what = "the optimizer on the host is not modelled beside adapters";
@@ -278,15 +310,18 @@ fn frameworks(job: &mut Job, trained: Trained) {
 }
 
 /// What is known without the file: accelerate's stage, or what the file's name says.
-fn without_file(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Option<&str>, &str)) -> Named {
+fn without_file(flags: &mut Flags<'_>, asked: Asked<'_>, (file, name): (Option<&str>, &str)) -> Named {
     let of_name = file.and_then(Named::of);
     let hosted = of_name.map_or(Hosted::Nothing, |named| named.hosted);
     let of_stage = |stage| Named { stage, hosted };
+    if let Some(zero) = asked.machine.zero {
+        return of_stage(zero);
+    }
+    if let Some(named) = of_swift(flags).filter(|_| asked.whose.0 == Dialect::Swift) {
+        return named;
+    }
     if flags.find("zero_stage").is_some() {
         return of_stage(flags.count("zero_stage", 0..=3).unwrap_or(USUAL_STAGE));
-    }
-    if machine.states(&["parallel.zero"]) {
-        return of_stage(of_name.map_or(USUAL_STAGE, |named| named.stage));
     }
     let at = flags.at(name);
     if file.is_none() && ["use_deepspeed", "distributed_type"].contains(&name) {
@@ -306,7 +341,18 @@ fn without_file(flags: &mut Flags<'_>, machine: &Machine, (file, name): (Option<
     of_stage(USUAL_STAGE)
 }
 
-/// What lies on the host by accelerate's own words.
+/// A configuration that ms-swift has under a name.
+fn of_swift(flags: &Flags<'_>) -> Option<Named> {
+    let asked = flags.find("deepspeed").map(crate::flags::Flag::value)?;
+    let named = OF_SWIFT.contains(&asked.as_str()).then(|| Named::of(&asked)).flatten()?;
+    let hosted = match named.hosted {
+        Hosted::States if named.stage == 3 => Hosted::All,
+        other => other,
+    };
+    Some(Named { hosted, ..named })
+}
+
+/// What lies on the host by accelerate's own words, or by a script's.
 fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
     const STATES: &str = "offload_optimizer_device";
     const PARAMETERS: &str = "offload_param_device";
@@ -318,6 +364,12 @@ fn of_accelerate(flags: &mut Flags<'_>, job: &mut Job, stage: u64) {
         _ => {}
     }
     engine::offload_parameters(flags, job, (PARAMETERS, stage));
+    if is_on(flags, OFFLOAD) {
+        job.states_on_host(1.0, OFFLOAD);
+        if stage == 3 {
+            engine::parameters_on_host(job, OFFLOAD);
+        }
+    }
 }
 
 /// Adam of any kernel, or another rule.
@@ -342,7 +394,7 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
         let help = "its states are counted on the GPU, from where pages leave it when memory runs out";
         flags.warn(Code::NotModelled, flags.at(&name), what, help);
     }
-    let is_of_trainer = asked.dialect != Dialect::Torchtune && !lower.contains("torch");
+    let is_of_trainer = asked.whose.0 != Dialect::Torchtune && !lower.contains("torch");
     if is_of_trainer && lower.contains("8bit") && asked.trained == Trained::All {
         let what = "states of the embedding are counted in 8 bits";
         let help = "the Trainer keeps them in 32 (`register_module_override` of bitsandbytes): 6 bytes more of each of its parameters";
@@ -354,6 +406,11 @@ fn moments(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
 fn without_states(job: &mut Job) {
     const OF_WEIGHTS: [&str; 6] =
         ["kernels", "master", "offload_ratio", "host_memory_gb_per_s", "gradient_dtype", "gradient_sync"];
-    job.keys
-        .retain(|(section, name, ..)| *section != "optimizer" && *section != "training" || !OF_WEIGHTS.contains(name));
+    // Activations go to the host of adapters too.
+    let is_kept = |section: &str, name: &str| match section {
+        "optimizer" => !OF_WEIGHTS.contains(&name),
+        "training" => name == "offload_ratio" || !OF_WEIGHTS.contains(&name),
+        _ => true,
+    };
+    job.keys.retain(|(section, name, ..)| is_kept(section, name));
 }

@@ -2,7 +2,7 @@
 
 use input::diagnostic::Code;
 
-use super::{Dialect, MOST, is_on, is_true, word_of, words_of};
+use super::{Dialect, MOST, is_on, is_true, rollouts, word_of, words_of};
 use crate::Machine;
 use crate::flags::Flags;
 use crate::job::Job;
@@ -24,7 +24,7 @@ pub(super) fn model(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
 
 /// Keys that name a model, as remarks have them.
 fn job_key(name: &str) -> &'static str {
-    const KEYS: [&str; 4] = ["model_name_or_path", "base_model", "model._component_", "model_name"];
+    const KEYS: [&str; 5] = ["model_name_or_path", "base_model", "model._component_", "model_name", "model"];
     KEYS.into_iter().find(|key| *key == name).unwrap_or("model_name_or_path")
 }
 
@@ -39,10 +39,16 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
     let names = words_of(flags, "workload.tokens");
     let is_packing = |name: &String| name.ends_with("packing") || name.ends_with("packed");
     let packs = names.iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name));
-    let of_lengths = names.iter().find(|name| !is_packing(name));
+    // What rows are packed into counts before what one sequence may have.
+    let wholes = || names.iter().filter(|name| !is_packing(name) && !rollouts::is_part(name));
+    let of_lengths = wholes().find(|name| packs && *name == "packing_length").or_else(|| wholes().next());
     if machine.tokens.is_some() || machine.stated.iter().any(|key| key.starts_with("workload.")) {
         job.tokens = machine.tokens.or(job.tokens);
         return;
+    }
+    if let Some(parts) = rollouts::lengths(flags, dialect, of_lengths.map(String::as_str)) {
+        job.tokens = Some(parts.iter().sum());
+        return rollouts::said(flags, parts, dialect);
     }
     let given = of_lengths.and_then(|name| flags.count(name, 1..=MOST));
     let Some(tokens) = given.or(dialect.tokens()) else { return };
@@ -78,7 +84,7 @@ pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (D
         flags.warn(Code::MissingFlag, None, what, help);
     }
     job.micro_batch = given.unwrap_or(dialect.micro_batch());
-    job.of_replica = Some(of_replica(flags, job.micro_batch));
+    job.of_replica = Some(of_replica(flags, job, (dialect, machine)));
     if let Some(tokens) = machine.bucket_tokens {
         job.bucket_tokens = Some(tokens);
     }
@@ -86,10 +92,16 @@ pub(super) fn batch(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (D
 }
 
 /// Sequences of a replica in a step: those of a micro-batch by the steps of accumulation. Axolotl's `batch_size` is the product.
-fn of_replica(flags: &mut Flags<'_>, micro_batch: u64) -> u64 {
+fn of_replica(flags: &mut Flags<'_>, job: &Job, (dialect, machine): (Dialect, &Machine)) -> u64 {
     const STEPS: &str = "gradient_accumulation_steps";
+    // ms-swift fills a step up to so many sequences of all ranks.
+    const OF_SWIFT: u64 = 16;
+    let micro_batch = job.micro_batch;
     if flags.find(STEPS).is_some() {
         return flags.count(STEPS, 1..=MOST).unwrap_or(1).saturating_mul(micro_batch);
+    }
+    if let Some(n_gpus) = job.n_gpus(machine).filter(|_| dialect == Dialect::Swift) {
+        return micro_batch * OF_SWIFT.div_ceil(micro_batch).div_ceil(n_gpus.max(1)).max(1);
     }
     let of_all = word_of(flags, "training.batch_size").and_then(|name| flags.count(&name, 1..=MOST));
     of_all.map_or(micro_batch, |all| (all / micro_batch).max(1) * micro_batch)
@@ -118,6 +130,13 @@ pub(super) fn degrees(flags: &mut Flags<'_>, job: &mut Job) {
 pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
     let recompute = recompute(flags, dialect);
     job.word(("training", "recompute"), recompute, "gradient_checkpointing and its like");
+    if sends_activations(flags) {
+        job.key(
+            ("training", "offload_ratio"),
+            1,
+            "what layers keep waits on the host: activation_offloading and its like",
+        );
+    }
     if is_unfused(flags) {
         job.word(("training", "attention"), "unfused", "attn_implementation, flash_attn");
     }
@@ -135,12 +154,6 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     let mut values: Vec<String> = Vec::new();
     for name in switches {
         let Some(value) = flags.text(name) else { continue };
-        if value.starts_with("offload") || value == "unsloth" {
-            flags.not_modelled(
-                name,
-                "activations stay on the GPU: `training.offload_ratio` sends a share of them to the host",
-            );
-        }
         values.push(value);
     }
     let is_off = is_on(flags, INVERSE);
@@ -153,6 +166,28 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
     // LLaMA-Factory prepares every model so, whatever the Trainer's own key says.
     let is_full = is_full || dialect == Dialect::LlamaFactory;
     if is_full && !is_off { "full" } else { "none" }
+}
+
+/// Words of a switch that sends what layers keep for backward to the host, beside those that turn it on (Axolotl), and such words of recompute (Unsloth's).
+const SENT: [&str; 3] = ["legacy", "disk", "hidden_states"];
+const SENT_AGAIN: [&str; 3] = ["offload", "offload_disk", "unsloth"];
+
+/// Whether what layers keep for backward waits in the memory of the host.
+fn sends_activations(flags: &mut Flags<'_>) -> bool {
+    let switch = word_of(flags, "training.offload_ratio").into_iter().map(|name| (name, &SENT));
+    let again = words_of(flags, "training.recompute").into_iter().map(|name| (name, &SENT_AGAIN));
+    let mut is_sent = false;
+    for (name, words) in switch.chain(again).collect::<Vec<_>>() {
+        let Some(value) = flags.text(&name) else { continue };
+        let is_switch = words == &SENT && is_true(&value);
+        if is_switch || words.contains(&value.as_str()) {
+            is_sent = true;
+        }
+        if value.contains("disk") {
+            flags.not_modelled(&name, "activations wait in the host's memory, and on no disk");
+        }
+    }
+    is_sent
 }
 
 /// Whether attention writes its scores.

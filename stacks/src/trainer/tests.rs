@@ -277,7 +277,8 @@ fn a_host_beside_adapters_is_named() {
     let torchtune = TORCHTUNE.replace("llama3_1.llama3_1_8b", "llama3_1.lora_llama3_1_8b") + "fsdp_cpu_offload: True\n";
     let axolotl = format!("{AXOLOTL}fsdp_config:\n  fsdp_offload_params: true\n");
     for (text, name) in [(torchtune, "fsdp_cpu_offload"), (axolotl, "fsdp_offload_params")] {
-        let found = check(&text, &["cluster.nodes=1", "cluster.gpus_per_node=8"], &["trains = \"adapters\""]);
+        let lines = ["trains = \"adapters\"", "parameters_on_host = true"];
+        let found = check(&text, &["cluster.nodes=1", "cluster.gpus_per_node=8"], &lines);
         let named = said(&found).iter().any(|what| what.contains(name) && what.contains("is not modelled"));
         assert!(named && !found.scenario.contains("offload_ratio"), "{name}: {:?}", said(&found));
     }
@@ -286,4 +287,22 @@ fn a_host_beside_adapters_is_named() {
         check(&engine.replace("finetuning_type full", "finetuning_type lora"), &[], &["parameters_on_host = true"]);
     let words = "the optimizer on the host is not modelled beside adapters";
     assert!(said(&found).contains(&words) && !found.scenario.contains("offload_ratio"), "{:?}", said(&found));
+}
+
+#[test]
+fn what_recipes_send_to_the_host_is_there() {
+    const EIGHT: [&str; 2] = ["cluster.nodes=1", "cluster.gpus_per_node=8"];
+    let activations = format!("{TORCHTUNE}enable_activation_offloading: True\n");
+    let found = check(&activations, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
+    assert!(!said(&found).iter().any(|what| what.contains("offloading")), "{:?}", said(&found));
+    let adapters = activations.replace("llama3_1.llama3_1_8b", "llama3_1.lora_llama3_1_8b");
+    check(&adapters, &EIGHT, &["trains = \"adapters\"", "offload_ratio = 1"]);
+    let off = activations.replace("offloading: True", "offloading: False");
+    assert!(!check(&off, &EIGHT, &[]).scenario.contains("offload_ratio"));
+    let states = format!("{TORCHTUNE}fsdp_cpu_offload: True\n");
+    let lines = ["zero = 3", "offload_ratio = 1", "parameters_on_host = true", "host_memory_gb_per_s = 50"];
+    let found = check(&states, &EIGHT, &lines);
+    assert!(said(&found).contains(&"`fsdp_cpu_offload True` is not modelled"), "{:?}", said(&found));
+    let axolotl = AXOLOTL.replace("gradient_checkpointing: true", "gradient_checkpointing: offload");
+    check(&axolotl, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
 }
