@@ -1,11 +1,17 @@
 //! Files that are no scenario and that another verb or key takes: what they are by their content, and where they belong.
 
+pub(crate) mod servers;
+
 use serde_json::Value;
 
 /// What a file is, and what takes it; `None` where it is nothing that is known.
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
     let first = head.trim_start();
+    let is_open = || toml_span::parse(text).is_err() && crate::recognise(text).is_none();
+    if let Some(what) = servers::named(head).filter(|_| is_open()) {
+        return Some(what);
+    }
     if !first.starts_with(['{', '[']) {
         return None;
     }

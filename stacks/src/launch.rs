@@ -2,6 +2,7 @@
 
 mod candidates;
 mod gpus;
+pub(crate) mod images;
 mod starter;
 
 use std::ops::Range;
@@ -43,21 +44,6 @@ impl Launch {
         self.environment.iter_mut().for_each(|variable| variable.at = place.clone());
         self
     }
-}
-
-/// Images of engines whose tags are their versions: `vllm/vllm-openai:v0.9.2`, `lmsysorg/sglang:v0.5.5-cu129`.
-const IMAGES: [&str; 2] = ["vllm-openai", "sglang"];
-
-/// The version that the first image among some words says; none for a tag such as `latest`.
-fn version_of_image(words: &[String]) -> Option<String> {
-    let tag = words.iter().find_map(|word| {
-        let (name, tag) = word.rsplit('/').next()?.split_once(':')?;
-        IMAGES.contains(&name).then(|| tag.trim_start_matches('v'))
-    })?;
-    let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
-    let end = tag.find(|letter| !is_of_number(letter)).unwrap_or(tag.len());
-    let number = tag[..end].trim_end_matches('.');
-    number.contains('.').then(|| number.to_owned())
 }
 
 /// Which word of a command begins the program.
@@ -167,12 +153,19 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
         found.extend(first.map(|(index, start)| {
             let mut launch = launched(&words, &texts, start, &|_, _| false);
             launch.findings.extend(not_followed(&command.left));
+            launch.findings.extend(Some(&words[start]).filter(|_| images::is_open(&texts[start])).map(open_image));
             launch.environment = environment::of_command(&command.environment, &words[..start]);
             launch.findings.extend(environment::judged(&launch.environment));
             (index, launch)
         }));
     }
     Ok(found)
+}
+
+/// A warning about an image that only a shell knows.
+fn open_image(word: &Word) -> Finding {
+    let what = "the image is known only when the script runs: by its options it is one of vLLM";
+    Finding::warning(Code::UnknownValue, Some(word.at()), what).help("write the image into the script, or give `--set engine.version=…`")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.
@@ -202,7 +195,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
     Launch {
         launcher: gpus::launcher(before, Vec::new()),
         program: [&texts[start..start + n_program], &own].concat(),
-        version: version_of_image(&texts[..start + n_program]),
+        version: images::version(&texts[..start + n_program]),
         findings: findings.collect(),
         environment: Vec::new(),
         flags,

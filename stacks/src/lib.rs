@@ -229,10 +229,15 @@ pub fn recognise(text: &str) -> Option<Stack> {
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
     if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
-    } else if has(&["vllm serve", "vllm.entrypoints"]) || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"]) {
+    } else if has(&["vllm serve", "vllm.entrypoints"])
+        || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"])
+        || workers::runs_vllm(text)
+    {
         Some(Stack::Vllm)
     } else if has(&sglang::MODULES) || has(&["sglang serve"]) {
         Some(Stack::Sglang)
+    } else if elsewhere::servers::is_of_srt_slurm(text) {
+        None
     } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
     } else if workers::is_manifest(text) {
