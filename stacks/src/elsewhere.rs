@@ -8,8 +8,10 @@ use serde_json::Value;
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
     let first = head.trim_start();
-    let is_open = || toml_span::parse(text).is_err() && crate::recognise(text).is_none();
-    if let Some(what) = servers::named(head).filter(|_| is_open()) {
+    if let Some(what) = servers::named(head)
+        && toml_span::parse(text).is_err()
+        && crate::recognise(text).is_none()
+    {
         return Some(what);
     }
     if !first.starts_with(['{', '[']) {

@@ -165,7 +165,8 @@ pub(crate) fn all_of_script(text: &str, begins: &[Begins]) -> Result<Vec<(usize,
 /// A warning about an image that only a shell knows.
 fn open_image(word: &Word) -> Finding {
     let what = "the image is known only when the script runs: by its options it is one of vLLM";
-    Finding::warning(Code::UnknownValue, Some(word.at()), what).help("write the image into the script, or give `--set engine.version=…`")
+    Finding::warning(Code::UnknownValue, Some(word.at()), what)
+        .help("write the image into the script, or give `--set engine.version=…`")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

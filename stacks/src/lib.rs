@@ -227,7 +227,9 @@ pub fn recognise(text: &str) -> Option<Stack> {
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
     let text = head(text);
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
-    if has(&["kind: DynamoGraphDeployment"]) {
+    if elsewhere::servers::is_of_a_tool(text) {
+        None
+    } else if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
     } else if has(&["vllm serve", "vllm.entrypoints"])
         || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"])
@@ -236,8 +238,6 @@ pub fn recognise(text: &str) -> Option<Stack> {
         Some(Stack::Vllm)
     } else if has(&sglang::MODULES) || has(&["sglang serve"]) {
         Some(Stack::Sglang)
-    } else if elsewhere::servers::is_of_srt_slurm(text) {
-        None
     } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
     } else if workers::is_manifest(text) {

@@ -78,8 +78,10 @@ pub(crate) fn is_manifest(text: &str) -> bool {
 /// Whether a script runs a container whose image starts vLLM.
 pub(crate) fn runs_vllm(text: &str) -> bool {
     let runs = launch::lines(text).any(|line| line.contains("docker") || line.contains("podman"));
-    let is_image = |text: &str| launch::all_of_script(text, &[launch::images::of_vllm]).is_ok_and(|found| !found.is_empty());
-    runs && !started::is_of_containers(text) && is_image(text)
+    if !runs || started::is_of_containers(text) {
+        return false;
+    }
+    launch::all_of_script(text, &[launch::images::of_vllm]).is_ok_and(|found| !found.is_empty())
 }
 
 /// Whether a file says the servers of a split fleet of TensorRT-LLM.

@@ -91,11 +91,7 @@ fn container<'a>(own: &[Key<'a>]) -> Vec<Key<'a>> {
 }
 
 /// A service that runs an engine; `None` for frontends, planners and what runs nothing that is known.
-fn worker_of(
-    (name, own): (&str, &[Key<'_>]),
-    machine: &Machine,
-    findings: &mut Vec<Finding>,
-) -> Option<Worker> {
+fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut Vec<Finding>) -> Option<Worker> {
     let kind = value(own, "componentType").or_else(|| value(own, "type"));
     let kind = kind.map_or("worker", |entry| entry.value.as_str());
     let at = own.first().map(|key| key.entry.at.clone());

@@ -24,28 +24,15 @@ const OPTIONS: [&str; 9] = [
 ];
 
 /// Options of `docker run` and `podman run` without a value (docker/cli, `cli/command/container/run.go`).
-const SWITCHES: [&str; 14] = [
-    "d",
-    "detach",
-    "i",
-    "interactive",
-    "t",
-    "tty",
-    "it",
-    "ti",
-    "dit",
-    "rm",
-    "init",
-    "privileged",
-    "read-only",
-    "P",
-];
+const SWITCHES: [&str; 14] =
+    ["d", "detach", "i", "interactive", "t", "tty", "it", "ti", "dit", "rm", "init", "privileged", "read-only", "P"];
 
 /// The version that the first image among some words says; none for a tag such as `latest`.
 pub(super) fn version(words: &[String]) -> Option<String> {
     let tag = words.iter().find_map(|word| {
         let (name, tag) = word.rsplit_once(':')?;
-        let is_own = |own: &&str| name.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with(['/', '-']));
+        let is_own =
+            |own: &&str| name.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with(['/', '-']));
         VERSIONED.iter().any(|own| is_own(&own)).then(|| tag.trim_start_matches('v'))
     })?;
     let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
@@ -77,7 +64,9 @@ pub(crate) fn of_vllm(words: &[String]) -> Option<usize> {
     let known = behind().find(|(_, word)| is_of_vllm(word)).map(|(at, _)| at);
     known.or_else(|| {
         let (at, _) = behind().find(|(at, word)| is_open(word) && !is_value(&words[at - 1]))?;
-        let is_option = |word: &String| word.starts_with("--") && OPTIONS.contains(&named(word.split('=').next().unwrap_or(word)).as_str());
+        let is_option = |word: &String| {
+            word.starts_with("--") && OPTIONS.contains(&named(word.split('=').next().unwrap_or(word)).as_str())
+        };
         words[at..].iter().any(is_option).then_some(at)
     })
 }

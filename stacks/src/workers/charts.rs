@@ -105,12 +105,11 @@ fn dashed(key: &str) -> String {
 
 /// Words of the template for keys beside `vllmConfig`.
 fn of_model(item: &[Entry]) -> Vec<String> {
-    let own = |key: &str| item.iter().find(|entry| entry.path.len() == OF_ITEM && entry.key() == key);
-    let mut words = Vec::new();
-    for (key, flag) in [("enableLoRA", "--enable-lora"), ("enableTool", "--enable-auto-tool-choice")] {
-        words.extend(own(key).filter(|entry| is_true(entry)).map(|_| flag.to_owned()));
-    }
-    words
+    let flags = [("enableLoRA", "--enable-lora"), ("enableTool", "--enable-auto-tool-choice")];
+    let asked = flags.into_iter().filter(|(key, _)| {
+        item.iter().any(|entry| entry.path.len() == OF_ITEM && entry.key() == *key && is_true(entry))
+    });
+    asked.map(|(_, flag)| flag.to_owned()).collect()
 }
 
 /// Keys in front of a key of a model, and the key: `servingEngineSpec`, `modelSpec`, the dash.

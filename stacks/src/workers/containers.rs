@@ -62,9 +62,11 @@ pub(super) fn containers(entries: &[Entry]) -> Vec<Container> {
 /// The text that a shell is told to run: behind `-c` and, where options end with `--`, behind that.
 fn text_of_shell(words: &[String]) -> Option<&String> {
     let is_shell = words.first().is_some_and(|word| word.ends_with("sh"));
-    let texts = words.iter().enumerate().filter(|(_, word)| runs_text(word)).filter_map(|(at, _)| {
-        words[at + 1..].iter().find(|word| *word != "--")
-    });
+    let texts = words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| runs_text(word))
+        .filter_map(|(at, _)| words[at + 1..].iter().find(|word| *word != "--"));
     texts.into_iter().find(|text| is_shell || text.contains([' ', '\n']))
 }
 
@@ -93,7 +95,8 @@ impl Container {
             "env" => return take_entry(&mut self.variables, entry),
             "image" => return self.image.clone_from(&entry.value),
             "resources" => {
-                let n = Some(entry).filter(|entry| GPUS.contains(&entry.key())).and_then(|entry| entry.value.parse().ok());
+                let n =
+                    Some(entry).filter(|entry| GPUS.contains(&entry.key())).and_then(|entry| entry.value.parse().ok());
                 return self.n_gpus = n.filter(|n| *n > 0).or(self.n_gpus);
             }
             "args" => &mut self.args,

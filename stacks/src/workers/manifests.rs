@@ -38,8 +38,7 @@ pub(super) fn started(document: &str, begins: &[Begins]) -> Result<Vec<Started>,
     let mut found = Vec::new();
     for item in items {
         // Keys of the list stand before those of an object.
-        let own: Vec<Entry> =
-            item.into_iter().map(|entry| Entry { path: entry.path[2..].to_vec(), ..entry }).collect();
+        let own: Vec<Entry> = item.into_iter().map(|entry| Entry { path: entry.path[2..].to_vec(), ..entry }).collect();
         found.extend(of_object(&own, begins)?);
     }
     Ok(found)

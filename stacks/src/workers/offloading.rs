@@ -16,8 +16,6 @@ pub(super) fn with_offloading(own: &[Entry], args: &mut Vec<String>) -> Vec<Find
     let Some(cpu) = own.iter().find(|entry| entry.path.ends_with(&[SECTION.to_owned(), "cpu".to_owned()])) else {
         return Vec::new();
     };
-    let warning = |entry: &Entry, what: String| Finding::warning(Code::NotModelled, Some(entry.at.clone()), what).help(TIERS);
-    let mut found = Vec::new();
     let is_given = args.iter().any(|word| word.trim_start_matches('-').replace('_', "-").starts_with(CONFIG));
     match bytes(&cpu.value).filter(|_| !is_given) {
         Some(bytes) => {
@@ -26,12 +24,18 @@ pub(super) fn with_offloading(own: &[Entry], args: &mut Vec<String>) -> Vec<Find
             );
             args.extend([format!("--{CONFIG}"), config]);
         }
-        None if is_given => found.push(warning(cpu, format!("`{SECTION}` beside a connector of its own is not modelled"))),
+        None if is_given => {
+            found.push(warning(cpu, format!("`{SECTION}` beside a connector of its own is not modelled")))
+        }
         None => found.push(warning(cpu, format!("`cpu: {}` is no size of memory, and is left out", cpu.value))),
     }
     let disk = own.iter().find(|entry| entry.key() == "secondary" && entry.path.iter().any(|key| key == SECTION));
     found.extend(disk.map(|entry| warning(entry, "`secondary` tiers of keys and values are not modelled".to_owned())));
     found
+}
+
+fn warning(entry: &Entry, what: String) -> Finding {
+    Finding::warning(Code::NotModelled, Some(entry.at.clone()), what).help(TIERS)
 }
 
 /// A quantity of Kubernetes as bytes: `10Gi`, `20G`, `5e9`.
@@ -65,7 +69,8 @@ mod tests {
         };
         let (scenario, told) = found(SERVICE);
         assert!(scenario.contains("tiers = { host_gib = 10 }") && told.starts_with("`secondary`"), "{scenario} {told}");
-        let above = SERVICE.replace("  workload:\n    kvCacheOffloading:\n      cpu", "  kvCacheOffloading:\n      cpu");
+        let above =
+            SERVICE.replace("  workload:\n    kvCacheOffloading:\n      cpu", "  kvCacheOffloading:\n      cpu");
         assert!(found(&above).0.contains("tiers = { host_gib = 10 }"));
         let (scenario, told) = found(&SERVICE.replace("10Gi", "much"));
         assert!(!scenario.contains("tiers") && told.contains("`cpu: much`"), "{told}");
@@ -73,9 +78,12 @@ mod tests {
 
     #[test]
     fn quantities_are_those_of_kubernetes() {
-        for (text, expected) in
-            [("10Gi", Some(10 << 30)), ("20G", Some(20_000_000_000)), ("512Mi", Some(512 << 20)), ("5e9", Some(5_000_000_000))]
-        {
+        for (text, expected) in [
+            ("10Gi", Some(10 << 30)),
+            ("20G", Some(20_000_000_000)),
+            ("512Mi", Some(512 << 20)),
+            ("5e9", Some(5_000_000_000)),
+        ] {
             assert_eq!(bytes(text), expected, "{text}");
         }
         assert_eq!([bytes("-1Gi"), bytes("Gi"), bytes("0")], [None; 3]);

@@ -198,7 +198,13 @@ impl Section<'_> {
             launch.findings.append(&mut told);
             let one = Started::plain(self.role.to_owned(), replicas, engine, launch);
             let n_pods = Some(workers).filter(|n| *n > 1);
-            return Ok(Some(Started { label: self.label(), role: Some(self.role), n_pods, gpus_of_pod: container.n_gpus, ..one }));
+            return Ok(Some(Started {
+                label: self.label(),
+                role: Some(self.role),
+                n_pods,
+                gpus_of_pod: container.n_gpus,
+                ..one
+            }));
         }
         Ok(None)
     }

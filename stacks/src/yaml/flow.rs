@@ -226,43 +226,38 @@ mod tests {
             "m: {one : two , three: four , }\nn: {five: six,seven : eight}\n",
             &[("m", ""), ("m/one", "two"), ("m/three", "four"), ("n", ""), ("n/five", "six"), ("n/seven", "eight")],
         );
-        check("a: {uri: \"hf://x/y\", n.com/gpu.product: A-B}", &[
-            ("a", ""),
-            ("a/uri", "hf://x/y"),
-            ("a/n.com/gpu.product", "A-B"),
-        ]);
-        check("l:\n- {a: 1, b: [x, 'y z']}\n- {a: {c: 2}}", &[
-            ("l", ""),
-            ("l/-/a", "1"),
-            ("l/-/b", "[x, 'y z']"),
-            ("l/-/a", ""),
-            ("l/-/a/c", "2"),
-        ]);
-        check("a: [ # why\n  {b: ${X},\n   c: }, d]\ne: 1", &[
-            ("a", ""),
-            ("a/-/b", "${X}"),
-            ("a/-/c", ""),
-            ("a/-", "d"),
-            ("e", "1"),
-        ]);
+        check(
+            "a: {uri: \"hf://x/y\", n.com/gpu.product: A-B}",
+            &[("a", ""), ("a/uri", "hf://x/y"), ("a/n.com/gpu.product", "A-B")],
+        );
+        check(
+            "l:\n- {a: 1, b: [x, 'y z']}\n- {a: {c: 2}}",
+            &[("l", ""), ("l/-/a", "1"), ("l/-/b", "[x, 'y z']"), ("l/-/a", ""), ("l/-/a/c", "2")],
+        );
+        check(
+            "a: [ # why\n  {b: ${X},\n   c: }, d]\ne: 1",
+            &[("a", ""), ("a/-/b", "${X}"), ("a/-/c", ""), ("a/-", "d"), ("e", "1")],
+        );
         // Words in quotes, texts and templates are none.
-        check("a: '{b: 1}'\nc: {{ .Values.d }}\ne: |\n  {f: 1}", &[
-            ("a", "{b: 1}"),
-            ("c", "{{ .Values.d }}"),
-            ("e", "{f: 1}"),
-        ]);
+        check(
+            "a: '{b: 1}'\nc: {{ .Values.d }}\ne: |\n  {f: 1}",
+            &[("a", "{b: 1}"), ("c", "{{ .Values.d }}"), ("e", "{f: 1}")],
+        );
     }
 
     #[test]
     fn a_file_of_json_has_keys_with_places() {
         let text = "{\"kind\":\"List\",\n \"items\": [{\"a\": [\"x\", \"y: z\"], \"n\": 2}, {\"a\": {}}]}\n";
-        check(text, &[
-            ("kind", "List"),
-            ("items", ""),
-            ("items/-/a", "[\"x\", \"y: z\"]"),
-            ("items/-/n", "2"),
-            ("items/-/a", ""),
-        ]);
+        check(
+            text,
+            &[
+                ("kind", "List"),
+                ("items", ""),
+                ("items/-/a", "[\"x\", \"y: z\"]"),
+                ("items/-/n", "2"),
+                ("items/-/a", ""),
+            ],
+        );
         let found = unfolded(text).expect("JSON");
         assert_eq!(&text[found[3].at.clone()], "\"n\": 2");
         let begins: Vec<bool> = found.iter().map(|entry| entry.begins_item).collect();
