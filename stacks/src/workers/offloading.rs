@@ -16,6 +16,7 @@ pub(super) fn with_offloading(own: &[Entry], args: &mut Vec<String>) -> Vec<Find
     let Some(cpu) = own.iter().find(|entry| entry.path.ends_with(&[SECTION.to_owned(), "cpu".to_owned()])) else {
         return Vec::new();
     };
+    let mut found = Vec::new();
     let is_given = args.iter().any(|word| word.trim_start_matches('-').replace('_', "-").starts_with(CONFIG));
     match bytes(&cpu.value).filter(|_| !is_given) {
         Some(bytes) => {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     /// What is published of two checkpoints, and what vLLM says that builds of Qwen3.8-27B take of each of two GPUs, 10.6 to 12.0 GiB
-    /// (vllm-project/recipes #810). Files hold an encoder of images and a layer that predicts in 16 bits too, about 1.8 GB.
+    /// (vllm-project/recipes #810): within a tenth. Files also hold an encoder of images and a layer that predicts, in 16 bits.
     #[test]
     fn narrow_checkpoints_are_as_large_as_published() {
         let bytes = |path: &str, tensor: u32| {
@@ -326,11 +326,11 @@ mod tests {
         };
         for (path, published) in [("nvidia/Qwen3.6-27B-NVFP4", 21.9e9), ("nvidia/Qwen3.6-35B-A3B-NVFP4", 23.4e9)] {
             let whole = bytes(path, 1);
-            assert!((published - 2.5e9..published).contains(&whole), "{path}: {whole}");
+            assert!((whole / published - 1.0).abs() < 0.1, "{path}: {whole}");
         }
         for path in ["nvidia/Qwen3.5-27B-NVFP4", "RedHatAI/Qwen3.5-27B-NVFP4"] {
             let gib = bytes(path, 2) / hw::GIB;
-            assert!((10.6 - 1.2..12.0).contains(&gib), "{path}: {gib}");
+            assert!((0.9 * 10.6..1.1 * 12.0).contains(&gib), "{path}: {gib}");
         }
     }
 
