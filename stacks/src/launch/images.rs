@@ -31,14 +31,18 @@ const SWITCHES: [&str; 14] =
 pub(super) fn version(words: &[String]) -> Option<String> {
     let tag = words.iter().find_map(|word| {
         let (name, tag) = word.rsplit_once(':')?;
-        let is_own =
-            |own: &&str| name.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with(['/', '-']));
-        VERSIONED.iter().any(|own| is_own(&own)).then(|| tag.trim_start_matches('v'))
+        VERSIONED.iter().any(|own| is_image(name, own)).then(|| tag.trim_start_matches('v'))
     })?;
     let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
     let end = tag.find(|letter| !is_of_number(letter)).unwrap_or(tag.len());
     let number = tag[..end].trim_end_matches('.');
     number.contains('.').then(|| number.to_owned())
+}
+
+/// Whether a name is that of an image, from any registry or as the usual of a variable.
+fn is_image(name: &str, image: &str) -> bool {
+    let before = name.strip_suffix(image);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('/') || before.ends_with(":-"))
 }
 
 /// Whether a word is the image of a vLLM, or one that only a shell knows.
@@ -94,6 +98,7 @@ mod tests {
             ("vllm/vllm-openai:latest", None),
             ("lmcache/vllm-openai:v0.3.9post2", None),
             ("somebody/sglang:v1.2.3", None),
+            ("my-vllm/vllm-openai:v1.2.3", None),
             ("vllm-openai:v0.9.2", None),
         ] {
             assert_eq!(version(&words(image)).as_deref(), expected, "{image}");

@@ -46,7 +46,7 @@ fn bytes(quantity: &str) -> Option<u64> {
     let decimal = [("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("", 1.0)];
     let of = |(unit, size): (&str, f64)| Some(quantity.strip_suffix(unit)?.parse::<f64>().ok()? * size);
     let found = units.into_iter().chain(decimal).find_map(of)?;
-    (found >= 1.0 && found < 1e18).then(|| hw::whole(found))
+    (1.0..1e18).contains(&found).then(|| hw::whole(found))
 }
 
 #[cfg(test)]
