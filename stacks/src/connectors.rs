@@ -26,7 +26,7 @@ pub(crate) const TIERS: &str = "keys and values are taken to stay on the device:
                                 `remote_gb_per_s` in it a store of the fleet";
 
 /// The option that names a connector of vLLM.
-const CONFIG: &str = "kv-transfer-config";
+pub(crate) const CONFIG: &str = "kv-transfer-config";
 
 /// Reads where prefixes of a vLLM go that leave the device: host memory of a known size is a tier, anything else is told.
 pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>, variables: &[Variable]) {
@@ -53,20 +53,28 @@ pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>, variables: &[V
 
 /// Names of the connector, and of those among several.
 fn named(config: &Value) -> Vec<String> {
-    let inside = config["kv_connector_extra_config"]["connectors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let inside = inside(config);
     let own = config["kv_connector"].as_str().filter(|name| inside.is_empty() || !name.contains("Multi"));
     let inside = inside.iter().filter_map(|one| one["kv_connector"].as_str());
     own.into_iter().chain(inside).map(str::to_owned).collect()
 }
 
-/// Host memory of a replica that a connector is given.
+/// Connectors inside of one that has several (`multi_connector.py`): each with a configuration of its own.
+fn inside(config: &Value) -> &[Value] {
+    config["kv_connector_extra_config"]["connectors"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Host memory of a replica that a connector is given, or those among several.
 fn host_gib(config: &Value, server: &Server, variables: &[Variable]) -> Option<f64> {
-    let extra = &config["kv_connector_extra_config"];
-    let bytes = extra["cpu_bytes_to_use"].as_f64().map(|bytes| bytes * engines(server) / hw::GIB);
-    let of_process = extra["lmcache.max_local_cpu_size"].as_f64();
-    let of_variable = || environment::value(variables, "LMCACHE_MAX_LOCAL_CPU_SIZE")?.parse::<f64>().ok();
     let processes = hw::real(server.tp.saturating_mul(server.pp)) * engines(server);
-    bytes.or_else(|| of_process.or_else(of_variable).map(|gib| gib * processes)).filter(|gib| *gib > 0.0)
+    let of_one = |one: &Value| {
+        let extra = &one["kv_connector_extra_config"];
+        let bytes = extra["cpu_bytes_to_use"].as_f64().map(|bytes| bytes * engines(server) / hw::GIB);
+        bytes.or_else(|| Some(extra["lmcache.max_local_cpu_size"].as_f64()? * processes))
+    };
+    let of_variable = || environment::value(variables, "LMCACHE_MAX_LOCAL_CPU_SIZE")?.parse::<f64>().ok();
+    let all = inside(config).iter().chain([config]).filter_map(of_one).reduce(|sum, one| sum + one);
+    all.or_else(|| of_variable().map(|gib| gib * processes)).filter(|gib| *gib > 0.0)
 }
 
 /// Engines of a replica: ranks of data-parallel attention are engines of their own.
@@ -115,6 +123,11 @@ mod tests {
             "{\"kv_connector\":\"OffloadingConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"cpu_bytes_to_use\":10737418240}}",
         );
         assert!(scenario.contains("tiers = { host_gib = 10 }") && told.is_empty(), "{scenario} {told:?}");
+        let (scenario, told) = with(
+            "{\"kv_connector\":\"MultiConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"connectors\":[{\"kv_connector\":\"NixlConnector\",\
+             \"kv_role\":\"kv_both\"},{\"kv_connector\":\"OffloadingConnector\",\"kv_role\":\"kv_both\",\"kv_connector_extra_config\":{\"cpu_bytes_to_use\":214748364800}}]}}",
+        );
+        assert!(scenario.contains("tiers = { host_gib = 200 }") && told.is_empty(), "{scenario} {told:?}");
         // Roles need both commands.
         let (_, told) = with("{\"kv_connector\":\"NixlConnector\",\"kv_role\":\"kv_producer\"}");
         assert!(told[0].1.contains("two groups"), "{told:?}");

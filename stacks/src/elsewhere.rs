@@ -1,5 +1,7 @@
 //! Files that are no scenario and that another verb or key takes: what they are by their content, and where they belong.
 
+pub(crate) mod servers;
+
 use std::sync::LazyLock;
 
 use serde_json::Value;
@@ -53,7 +55,13 @@ pub fn of_no_stack(text: &str) -> Option<&'static str> {
 /// What a file is, and what takes it; `None` where it is nothing that is known.
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
-    of_stack(head).or_else(|| of_json(head))
+    of_stack(head).or_else(|| of_server(text, head)).or_else(|| of_json(head))
+}
+
+/// A server or a tool around one that is not read.
+fn of_server(text: &str, head: &str) -> Option<&'static str> {
+    let is_none_other = || toml_span::parse(text).is_err() && crate::recognise(text).is_none();
+    servers::named(head).filter(|_| is_none_other())
 }
 
 fn of_json(head: &str) -> Option<&'static str> {

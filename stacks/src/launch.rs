@@ -2,6 +2,7 @@
 
 mod candidates;
 mod gpus;
+pub(crate) mod images;
 mod starter;
 
 use std::ops::Range;
@@ -43,21 +44,6 @@ impl Launch {
         self.environment.iter_mut().for_each(|variable| variable.at = place.clone());
         self
     }
-}
-
-/// Images of engines whose tags are their versions: `vllm/vllm-openai:v0.9.2`, `lmsysorg/sglang:v0.5.5-cu129`.
-const IMAGES: [&str; 2] = ["vllm-openai", "sglang"];
-
-/// The version that the first image among some words says; none for a tag such as `latest`.
-fn version_of_image(words: &[String]) -> Option<String> {
-    let tag = words.iter().find_map(|word| {
-        let (name, tag) = word.rsplit('/').next()?.split_once(':')?;
-        IMAGES.contains(&name).then(|| tag.trim_start_matches('v'))
-    })?;
-    let is_of_number = |letter: char| letter.is_ascii_digit() || letter == '.';
-    let end = tag.find(|letter| !is_of_number(letter)).unwrap_or(tag.len());
-    let number = tag[..end].trim_end_matches('.');
-    number.contains('.').then(|| number.to_owned())
 }
 
 /// Which word of a command begins the program.
@@ -197,12 +183,20 @@ pub(crate) fn begun(
             &command.left,
             Judge { knows: &|_| true, matters: &|flag| matters(which, flag), is_switch: &|_| false },
         ));
+        launch.findings.extend(Some(&words[start]).filter(|_| images::is_open(&texts[start])).map(open_image));
         launch.environment = environment::of_command(&command.environment, &words[..start]);
         let list = if is_showing(&texts) { &mut shown } else { &mut found };
         list.push(Begun { which, at: words[start].at(), launch });
     }
     // What a script shows alone is started in a way that cannot be read.
     Ok(if found.is_empty() { shown } else { found })
+}
+
+/// A warning about an image that only a shell knows.
+fn open_image(word: &Word) -> Finding {
+    let what = "the image is known only when the script runs: by its options it is one of vLLM";
+    Finding::warning(Code::UnknownValue, Some(word.at()), what)
+        .help("write the image into the script, or give `--set engine.version=…`")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.
@@ -232,7 +226,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
     Launch {
         launcher: gpus::launcher(before, Vec::new()),
         program: [&texts[start..start + n_program], &own].concat(),
-        version: version_of_image(&texts[..start + n_program]),
+        version: images::version(&texts[..start + n_program]),
         findings: findings.collect(),
         environment: Vec::new(),
         flags,

@@ -232,11 +232,14 @@ pub fn recognise(text: &str) -> Option<Stack> {
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
     let text = head(text);
     let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
-    if has(&["kind: DynamoGraphDeployment"]) {
+    if elsewhere::servers::is_of_a_tool(text) {
+        None
+    } else if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)
     } else if has(&["vllm serve", "vllm.entrypoints"])
         || has(&client::OF_VLLM)
         || has(&["vllm/vllm-openai"]) && has(&["docker", "podman"])
+        || workers::runs_vllm(text)
     {
         Some(Stack::Vllm)
     } else if has(&sglang::MODULES) || has(&["sglang serve"]) || has(&client::OF_SGLANG) {

@@ -1,7 +1,7 @@
 //! Variables of containers: a name and a value that stand in the file, put into words and before scripts.
 
 use crate::shell::quoted;
-use crate::yaml::{self, Entry};
+use crate::yaml::Entry;
 
 /// Names with their values.
 pub(crate) type Variables = Vec<(String, String)>;
@@ -19,12 +19,9 @@ pub(crate) fn take(variables: &mut Variables, key: &str, value: &str) {
     }
 }
 
-/// Takes a part of a variable, or a whole one in braces (`- {name: A, value: "1"}`).
+/// Takes a part of a variable.
 pub(crate) fn take_entry(variables: &mut Variables, entry: &Entry) {
     take(variables, entry.key(), &entry.value);
-    for (key, value) in yaml::in_braces(&entry.value) {
-        take(variables, &key, &value);
-    }
 }
 
 /// A word with the values of `$(NAME)`, which Kubernetes puts in before anything starts.

@@ -25,8 +25,6 @@ pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("..
 const TENSOR: [&str; 2] = ["tensor-parallel-size", "tp"];
 /// Names of the degree of data-parallel attention.
 const DATA: [&str; 2] = ["data-parallel-size", "dp"];
-/// The image whose command is the server.
-const IMAGE: &str = "vllm/vllm-openai";
 
 /// Which word of a command begins the server; an offline benchmark has it in its own command.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
@@ -38,19 +36,12 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
         return offline;
     }
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
-    of_serve.or_else(|| module(words)).or_else(|| image(words))
+    of_serve.or_else(|| module(words)).or_else(|| launch::images::of_vllm(words))
 }
 
 /// The module that starts the server.
 fn module(words: &[String]) -> Option<usize> {
     words.iter().position(|word| word.contains("vllm.entrypoints"))
-}
-
-/// The image of the server in a command that runs a container: what follows are its options.
-fn image(words: &[String]) -> Option<usize> {
-    let run = words.iter().position(|word| word == "run")?;
-    let at = words.iter().skip(run).position(|word| word.contains(IMAGE))?;
-    Some(run + at)
 }
 
 /// Options whose keys come one by one (`--speculative-config.method ngram`) as the JSON that they stand for, which counts instead of one that is whole
@@ -228,7 +219,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
 
 /// The model: what its option says, else the word of `vllm serve MODEL`, before its options or behind them. Behind an image there is no such verb.
 fn model(flags: &mut Flags<'_>, program: &[String]) -> Option<String> {
-    let is_image = program.first().is_some_and(|word| word.contains(IMAGE));
+    let is_image = program.first().is_some_and(|word| launch::images::is_one(word));
     let word = program.get(if is_image { 1 } else { 2 }).cloned();
     let is_served = program.get(1).is_some_and(|word| word == "serve");
     let is_behind = word.is_none() && flags.find("model").is_none() && is_served;

@@ -18,6 +18,7 @@ mod compose;
 mod containers;
 mod kserve;
 mod manifests;
+mod offloading;
 mod one;
 mod replicas;
 mod routing;
@@ -73,6 +74,15 @@ pub(crate) fn is_manifest(text: &str) -> bool {
     let begins = ENGINES.map(|(begins, _)| begins);
     started::is_of_containers(text)
         && started::of(text, &begins, &Machine::default()).is_ok_and(|found| !found.is_empty())
+}
+
+/// Whether a script runs a container whose image starts vLLM.
+pub(crate) fn runs_vllm(text: &str) -> bool {
+    let runs = launch::lines(text).any(|line| line.contains("docker") || line.contains("podman"));
+    if !runs || started::is_of_containers(text) {
+        return false;
+    }
+    launch::all_of_script(text, &[launch::images::of_vllm]).is_ok_and(|found| !found.is_empty())
 }
 
 /// Whether a file says the servers of a split fleet of TensorRT-LLM.
@@ -158,7 +168,7 @@ fn alone(
     let (mut server, mut flags) = ENGINES[one.engine].1(one.launch, &machine);
     server.load.client = client;
     server.copies = one.replicas.told(&mut findings);
-    server.nodes = server.nodes.or(one.n_pods.filter(|n| *n > 1));
+    server.nodes = nodes(&server, one.n_pods, one.gpus_of_pod);
     // Where there is one, nobody chooses.
     if server.n_replicas() > 1 {
         server.router = routing.router;
@@ -166,6 +176,13 @@ fn alone(
     }
     flags.findings.append(&mut findings);
     server.import(flags, &machine)
+}
+
+/// Nodes of a server: as its options say, as many as pods of its group, or as many as have its GPUs.
+fn nodes(server: &Server, n_pods: Option<u64>, gpus_of_pod: Option<u64>) -> Option<u64> {
+    let all = server.n_gpus() / server.copies.max(1);
+    let of_pods = || gpus_of_pod.filter(|n| *n < all && all.is_multiple_of(*n)).map(|n| all / n);
+    server.nodes.or(n_pods.filter(|n| *n > 1)).or_else(of_pods)
 }
 
 /// Several servers as a fleet.
@@ -178,13 +195,13 @@ fn together(
     let mut workers = Vec::new();
     let Routing { router, findings: of_router } = routing;
     findings.extend(of_router);
-    for Started { name, replicas, label, role: known, n_pods, engine, launch } in started {
+    for Started { name, replicas, label, role: known, n_pods, gpus_of_pod, engine, launch } in started {
         let role = role(&launch).or(known);
         let (mut server, mut flags) = ENGINES[engine].1(launch, machine);
         flags.given.retain(|flag| !is_of_roles(&flag.name));
         flags.judge();
         findings.append(&mut flags.findings);
-        server.nodes = server.nodes.or(n_pods.filter(|n| *n > 1));
+        server.nodes = nodes(&server, n_pods, gpus_of_pod);
         server.router.clone_from(&router);
         server.load.client.clone_from(&client);
         workers.push(Worker { name, role, replicas: replicas.told(&mut findings), label, server });
@@ -220,6 +237,7 @@ fn gpu_of(label: Option<&str>, machine: &Machine) -> Result<Option<String>, Find
 /// The scenario of a fleet: the first worker's engine, and a group for each.
 pub(crate) fn fleet(mut workers: Vec<Worker>, findings: Vec<Finding>, machine: &Machine) -> Imported {
     join_dispatchers(&mut workers);
+    tell_apart(&mut workers);
     let Some(first) = workers.iter().find(|worker| worker.role != Some("prefill")).or(workers.first()) else {
         let mut findings = findings;
         let what = "the deployment has no service that runs an engine";
@@ -254,6 +272,17 @@ pub(crate) fn fleet(mut workers: Vec<Worker>, findings: Vec<Finding>, machine: &
     Imported { scenario: text, findings }
 }
 
+/// Gives groups names of their own: files have roles of one name for several models or pools.
+fn tell_apart(workers: &mut [Worker]) {
+    let mut taken = BTreeSet::new();
+    for worker in workers {
+        let numbered = (2..).map(|n| format!("{}-{n}", worker.name));
+        let free = std::iter::once(worker.name.clone()).chain(numbered).find(|name| !taken.contains(name));
+        worker.name = free.unwrap_or_default();
+        taken.insert(worker.name.clone());
+    }
+}
+
 /// Where some groups call DeepEP for throughput and others for latency, all call it as their batches are: those that read prompts have many tokens.
 fn join_dispatchers(workers: &mut [Worker]) {
     const KEY: &str = "dispatcher";
@@ -271,7 +300,8 @@ fn join_dispatchers(workers: &mut [Worker]) {
 
 /// The machine of all groups: nodes that no two groups share.
 fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
-    let per_node = u64::from(machine.per_node()).max(1);
+    let per_node = machine.gpus_per_node.map(u64::from).or_else(|| of_pods(workers));
+    let per_node = per_node.unwrap_or_else(|| u64::from(machine.per_node())).max(1);
     let gpus = workers.iter().map(|worker| worker.server.n_gpus().saturating_mul(worker.replicas));
     let all = gpus.map(|n| n.div_ceil(per_node)).fold(0, u64::saturating_add).max(1);
     if let Some(gpu) = &machine.gpu {
@@ -281,6 +311,13 @@ fn cluster(workers: &[Worker], machine: &Machine, out: &mut Document) {
     if !machine.is_named() {
         out.set("cluster", "gpus_per_node", per_node, "");
     }
+}
+
+/// GPUs of a node where a server lies over several: as many as the largest share of a server that a node has.
+fn of_pods(workers: &[Worker]) -> Option<u64> {
+    let shares = workers.iter().map(|worker| worker.server.n_gpus() / worker.server.nodes.unwrap_or(1).max(1));
+    let is_spread = workers.iter().any(|worker| worker.server.nodes.is_some());
+    shares.max().filter(|_| is_spread)
 }
 
 /// A worker as a group; without a GPU of its own it has those of the cluster.

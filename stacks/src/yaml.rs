@@ -1,19 +1,27 @@
 //! The part of YAML in which people write flags: keys with words, nested by indentation, and lists of words.
 //!
-//! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves, or begins there. Behind
-//! `|` or `>` it is a text of deeper lines. What an anchor names is put in where its alias stands (`*name`, `<<: *name`). Tags and several documents are not
-//! read. Positions are bytes of the file.
+//! Every value is the text behind its key, without quotes. It goes on over lines that lie deeper than its key and are no keys themselves, or begins there, and
+//! over the lines of its quotes or brackets. Behind `|` or `>` it is a text of deeper lines, folded as YAML's specification says (`texts.rs`). What an anchor
+//! names is put in where its alias stands (`*name`, `<<: *name`). A file in braces, as JSON is, has its keys too; `unfolded` also gives those of values in braces
+//! (`flow.rs`). Tags and several documents are not read. Positions are bytes of the file.
+
+mod flow;
+mod open;
+mod texts;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
+pub(crate) use flow::unfolded;
+use open::Open;
+
 /// Keys inside keys.
 const DEPTH_MAX: usize = 32;
 
 /// A value and the keys that lead to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Keys from the outermost on; items of a list have the key `-`.
     pub path: Vec<String>,
@@ -21,6 +29,10 @@ pub struct Entry {
     pub value: String,
     /// Bytes of key and value.
     pub at: Range<usize>,
+    /// Whether an item of a list begins with it.
+    pub begins_item: bool,
+    /// Whether its value is neither in quotes nor a text of deeper lines.
+    pub(crate) is_plain: bool,
 }
 
 impl Entry {
@@ -69,80 +81,115 @@ impl From<Unreadable> for Finding {
 /// # Errors
 /// The first line that is none.
 pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
-    let mut entries: Vec<Entry> = Vec::new();
-    // Indentation of the last key.
-    let mut last = 0;
-    // Keys that are open, with their indentation.
-    let mut open: Vec<(usize, String)> = Vec::new();
+    let mut lines = Lines::default();
     let mut start = 0;
-    // Entries whose values are texts, and whether the last one goes on.
-    let mut texts = BTreeSet::new();
-    let mut is_text = false;
-    let mut anchors = Vec::new();
     for line in text.split_inclusive('\n') {
-        let from = start;
+        lines.take(line, start)?;
         start += line.len();
-        let trimmed = line.trim();
-        is_text &= trimmed.is_empty() || indentation_of(line) > last;
-        if let Some(entry) = entries.last_mut().filter(|_| is_text) {
-            entry.value.push_str(trimmed);
-            entry.value.push('\n');
-            entry.at.end = from + line.trim_end().len();
-            continue;
+    }
+    lines.end();
+    let Lines { entries, anchors, .. } = lines;
+    Ok(if anchors.is_empty() { entries } else { Anchored { entries: &entries, anchors: &anchors }.resolved() })
+}
+
+/// Lines that were read so far.
+#[derive(Default)]
+struct Lines {
+    entries: Vec<Entry>,
+    /// Keys that are open, with their indentation.
+    keys: Vec<(usize, String)>,
+    /// Indentation of the last key.
+    last: usize,
+    /// What goes on in the next line of the last value.
+    open: Open,
+    /// Names of anchors with the entries that they stand at.
+    anchors: Vec<(String, usize)>,
+    /// Whether the dash of an item stood alone in the line before.
+    has_dash: bool,
+    /// Whether the last value may go on.
+    goes_on: bool,
+}
+
+impl Lines {
+    fn take(&mut self, line: &str, from: usize) -> Result<(), Unreadable> {
+        if let Some(entry) = self.entries.last_mut()
+            && self.open.take(&mut entry.value, line)
+        {
+            if !line.trim().is_empty() {
+                entry.at.end = from + line.trim_end().len();
+            }
+            return Ok(());
         }
         let bare = without_comment(line).trim_end();
         let body = bare.trim_start();
         if body.is_empty() || body.starts_with("---") || body.starts_with("...") {
-            continue;
+            return Ok(());
         }
         let indentation = bare.len() - body.len();
         let at = from + indentation..from + bare.len();
-        let goes_on = key_and_value(body).is_none() && body != "-" && indentation > last
-            || entries.last().is_some_and(|entry| is_open_list(&entry.value));
-        if let Some(entry) = entries.last_mut().filter(|_| goes_on) {
+        let is_word = key_and_value(body).is_none() && body != "-" && indentation > self.last;
+        if is_word && self.has_dash {
+            return self.key(&format!("- {body}"), self.last, at);
+        }
+        let goes_on = is_word && self.goes_on && !self.open.is_text();
+        if let Some(entry) = self.entries.last_mut().filter(|_| goes_on) {
             if entry.value.is_empty() {
                 // Its value begins behind the line of its key, so no keys lie in it.
-                open.pop();
+                self.keys.pop();
+            } else {
+                entry.value.push(' ');
             }
-            entry.value = format!("{} {body}", entry.value).trim_start().to_owned();
+            entry.value.push_str(body);
             entry.at.end = at.end;
-            continue;
+            self.open = Open::of(&entry.value, indentation);
+            return Ok(());
         }
-        last = indentation;
-        let (indentation, body) = opened_items(indentation, body, &mut open);
+        self.key(body, indentation, at)
+    }
+
+    /// Takes a line with a key, or an item of a list.
+    fn key(&mut self, body: &str, indentation: usize, at: Range<usize>) -> Result<(), Unreadable> {
+        self.end();
+        self.last = indentation;
+        let begins_item = std::mem::take(&mut self.has_dash) || body.starts_with("- ");
+        let (indentation, body) = opened_items(indentation, body, &mut self.keys);
         if body.is_empty() {
-            continue;
+            self.has_dash = true;
+            return Ok(());
         }
         let (key, value) =
             key_and_value(body).ok_or_else(|| Unreadable::Line { line: shortened(body), at: at.clone() })?;
-        while open.last().is_some_and(|(outer, _)| *outer >= indentation) {
-            open.pop();
+        while self.keys.last().is_some_and(|(outer, _)| *outer >= indentation) {
+            self.keys.pop();
         }
-        if open.len() >= DEPTH_MAX {
+        if self.keys.len() >= DEPTH_MAX {
             return Err(Unreadable::Deep { at });
         }
         let (anchor, value) = anchored(value);
-        anchors.extend(anchor.map(|name| (name.to_owned(), entries.len())));
+        self.anchors.extend(anchor.map(|name| (name.to_owned(), self.entries.len())));
         let key = unquoted(key);
-        let path = open.iter().map(|(_, key)| key.clone()).chain([key.clone()]).collect();
+        let path = self.keys.iter().map(|(_, key)| key.clone()).chain([key.clone()]).collect();
         if value.is_empty() {
-            open.push((indentation, key));
+            self.keys.push((indentation, key));
         }
-        is_text = begins_text(value);
-        if is_text {
-            texts.insert(entries.len());
-        }
-        let value = if is_text { String::new() } else { value.to_owned() };
-        entries.push(Entry { path, value, at });
+        self.open = Open::of(value, indentation - usize::from(body.starts_with("- ")));
+        self.goes_on = true;
+        let value = if self.open.is_text() { String::new() } else { value.to_owned() };
+        self.entries.push(Entry { path, value, at, begins_item, is_plain: false });
+        Ok(())
     }
-    without_quotes(&mut entries, &texts);
-    Ok(if anchors.is_empty() { entries } else { Anchored { entries: &entries, anchors: &anchors }.resolved() })
-}
 
-/// Takes the quotes from values that are no texts of deeper lines.
-fn without_quotes(entries: &mut [Entry], texts: &BTreeSet<usize>) {
-    for (index, entry) in entries.iter_mut().enumerate() {
-        entry.value = if texts.contains(&index) { entry.value.trim_end().to_owned() } else { unquoted(&entry.value) };
+    /// Ends the last value: texts have their lines, others lose their quotes.
+    fn end(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        let goes_on = std::mem::take(&mut self.goes_on);
+        let Some(entry) = self.entries.last_mut().filter(|_| goes_on) else { return };
+        if let Some(text) = open.text() {
+            entry.value = text;
+        } else {
+            entry.is_plain = !entry.value.starts_with(['"', '\'']);
+            entry.value = unquoted(&entry.value);
+        }
     }
 }
 
@@ -204,7 +251,7 @@ impl Anchored<'_> {
                 continue;
             }
             *left -= 1;
-            out.push(Entry { path: [path, inner].concat(), value: entry.value.clone(), at: alias.at.clone() });
+            out.push(Entry { path: [path, inner].concat(), at: alias.at.clone(), ..entry.clone() });
         }
     }
 }
@@ -216,21 +263,6 @@ fn aliases(entry: &Entry) -> Option<Vec<String>> {
     names.filter(|names| !names.is_empty())
 }
 
-/// Whether a list in brackets ends in a later line.
-fn is_open_list(value: &str) -> bool {
-    value.starts_with('[') && value.matches('[').count() > value.matches(']').count()
-}
-
-fn indentation_of(line: &str) -> usize {
-    line.len() - line.trim_start().len()
-}
-
-/// Whether a value is the mark of a text on the lines behind it: `|`, `>-`.
-fn begins_text(value: &str) -> bool {
-    let rest = value.strip_prefix(['|', '>']);
-    rest.is_some_and(|rest| rest.chars().all(|letter| matches!(letter, '-' | '+' | '1'..='9')))
-}
-
 /// The line behind the marks of list items, which count as indentation.
 fn opened_items<'a>(indentation: usize, body: &'a str, open: &mut Vec<(usize, String)>) -> (usize, &'a str) {
     let (mut indentation, mut body) = (indentation, body);
@@ -238,7 +270,11 @@ fn opened_items<'a>(indentation: usize, body: &'a str, open: &mut Vec<(usize, St
         while open.last().is_some_and(|(outer, key)| *outer > indentation || (*outer == indentation && key == "-")) {
             open.pop();
         }
-        if rest.trim_start().starts_with('{') || key_and_value(rest).is_none() {
+        if rest.is_empty() {
+            open.push((indentation, "-".to_owned()));
+            return (indentation, rest);
+        }
+        if rest.trim_start().starts_with(['{', '[']) || key_and_value(rest).is_none() {
             // An item that is a word or keys in braces: a key without a name holds it.
             return (indentation + 1, body);
         }
@@ -258,7 +294,7 @@ fn key_and_value(body: &str) -> Option<(&str, &str)> {
         return Some(("-", item.trim()));
     }
     let is_quoted = body.starts_with('"') || body.starts_with('\'');
-    let from = if is_quoted { closing(body).map_or(0, |at| at + 1) } else { 0 };
+    let from = if is_quoted { closing(body)? + 1 } else { 0 };
     match body.get(from..)?.find(": ") {
         Some(at) => Some((body[..from + at].trim(), body[from + at + 2..].trim())),
         None => Some((body.strip_suffix(':')?.trim(), "")),
@@ -282,15 +318,16 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Where the quote that a text begins with ends; between double quotes a backslash goes with the letter behind it.
+/// Where the quote that a text begins with ends. Between double quotes a backslash goes with the letter behind it, of single ones two are one.
 fn closing(text: &str) -> Option<usize> {
     let quote = text.chars().next()?;
     let mut is_escaped = false;
     for (at, letter) in text.char_indices().skip(1) {
-        if letter == quote && !is_escaped {
+        let is_escape = if quote == '"' { letter == '\\' } else { letter == '\'' && text[at + 1..].starts_with('\'') };
+        if letter == quote && !is_escaped && !is_escape {
             return Some(at);
         }
-        is_escaped = quote == '"' && letter == '\\' && !is_escaped;
+        is_escaped = is_escape && !is_escaped;
     }
     None
 }
@@ -301,7 +338,7 @@ fn unquoted(text: &str) -> String {
     match of('"') {
         Some(inner) if inner.contains('\\') => serde_json::from_str(text).unwrap_or_else(|_| inner.to_owned()),
         Some(inner) => inner.to_owned(),
-        None => of('\'').unwrap_or(text).to_owned(),
+        None => of('\'').map_or_else(|| text.to_owned(), |inner| inner.replace("''", "'")),
     }
 }
 
@@ -401,7 +438,7 @@ mod tests {
     #[test]
     fn a_text_is_the_deeper_lines_behind_its_mark() {
         let text = "a: |\n  cd /x # no: remark\n\n  'b: 1'\nl:\n  - >-\n    run\n    on\n  - c\nd: 1";
-        check(text, &[("a", "cd /x # no: remark\n\n'b: 1'"), ("l", ""), ("l/-", "run\non"), ("l/-", "c"), ("d", "1")]);
+        check(text, &[("a", "cd /x # no: remark\n\n'b: 1'"), ("l", ""), ("l/-", "run on"), ("l/-", "c"), ("d", "1")]);
         check("a:\n  b: |\nc: 1", &[("a", ""), ("a/b", ""), ("c", "1")]);
     }
 

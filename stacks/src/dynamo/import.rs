@@ -15,13 +15,13 @@ use crate::{Imported, Machine, sglang, vllm};
 
 /// Reads a deployment.
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    let entries = match yaml::entries(text) {
+    let entries = match yaml::unfolded(text) {
         Ok(entries) => entries,
         Err(why) => return Imported { findings: vec![why.into()], ..Imported::default() },
     };
     let (mut workers, mut findings) = (Vec::new(), Vec::new());
-    for (name, own) in services(&entries).into_iter().chain(components(&entries, text)) {
-        workers.extend(worker_of((&name, &own), text, machine, &mut findings));
+    for (name, own) in services(&entries).into_iter().chain(components(&entries)) {
+        workers.extend(worker_of((&name, &own), machine, &mut findings));
     }
     fleet(workers, findings, machine)
 }
@@ -47,23 +47,22 @@ fn services(entries: &[Entry]) -> Vec<Part<'_>> {
 }
 
 /// Components of `v1beta1`, in order: items of a list, each with its name.
-fn components<'a>(entries: &'a [Entry], text: &str) -> Vec<Part<'a>> {
+fn components(entries: &[Entry]) -> Vec<Part<'_>> {
     let inside = |path: &[String]| path.len() > 3 && path[0] == "spec" && path[1] == "components" && path[2] == "-";
     let own = entries.iter().filter(|entry| inside(&entry.path));
-    let items = items(own.map(|entry| Key { path: &entry.path[3..], entry }).collect(), text);
+    let items = items(own.map(|entry| Key { path: &entry.path[3..], entry }).collect());
     let name = |item: &[Key<'_>]| value(item, "name").map_or_else(String::new, |entry| entry.value.clone());
     items.into_iter().map(|item| (name(&item), item)).collect()
 }
 
 /// Keys of a list cut into its items: one begins behind a dash, or where a key stands again.
-fn items<'a>(keys: Vec<Key<'a>>, text: &str) -> Vec<Vec<Key<'a>>> {
-    let mut items: Vec<Vec<Key<'a>>> = Vec::new();
+fn items(keys: Vec<Key<'_>>) -> Vec<Vec<Key<'_>>> {
+    let mut items: Vec<Vec<Key<'_>>> = Vec::new();
     for key in keys {
         let is_outer = key.path.len() == 1;
-        let has_dash = text.get(key.entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
-        let again = |item: &Vec<Key<'a>>| item.iter().any(|other| other.path == key.path);
+        let again = |item: &Vec<Key<'_>>| item.iter().any(|other| other.path == key.path);
         match items.last_mut() {
-            Some(item) if !(is_outer && (has_dash || again(item))) => item.push(key),
+            Some(item) if !(is_outer && (key.entry.begins_item || again(item))) => item.push(key),
             _ => items.push(vec![key]),
         }
     }
@@ -76,7 +75,7 @@ fn value<'a>(own: &[Key<'a>], key: &str) -> Option<&'a Entry> {
 }
 
 /// Keys of the container that runs the engine: `mainContainer`, or of those in the template the one called `main`, else the first.
-fn container<'a>(own: &[Key<'a>], text: &str) -> Vec<Key<'a>> {
+fn container<'a>(own: &[Key<'a>]) -> Vec<Key<'a>> {
     let inside = |way: &'static [&'static str]| {
         let keys =
             own.iter().filter(move |key| key.path.len() > way.len() && key.path.iter().zip(way).all(|(a, b)| a == b));
@@ -86,23 +85,18 @@ fn container<'a>(own: &[Key<'a>], text: &str) -> Vec<Key<'a>> {
     if !older.is_empty() {
         return older;
     }
-    let mut all = items(inside(&["podTemplate", "spec", "containers", "-"]), text);
+    let mut all = items(inside(&["podTemplate", "spec", "containers", "-"]));
     let main = all.iter().position(|item| value(item, "name").is_some_and(|name| name.value == "main"));
     if all.is_empty() { Vec::new() } else { all.swap_remove(main.unwrap_or(0)) }
 }
 
 /// A service that runs an engine; `None` for frontends, planners and what runs nothing that is known.
-fn worker_of(
-    (name, own): (&str, &[Key<'_>]),
-    text: &str,
-    machine: &Machine,
-    findings: &mut Vec<Finding>,
-) -> Option<Worker> {
+fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut Vec<Finding>) -> Option<Worker> {
     let kind = value(own, "componentType").or_else(|| value(own, "type"));
     let kind = kind.map_or("worker", |entry| entry.value.as_str());
     let at = own.first().map(|key| key.entry.at.clone());
     if kind == "frontend" {
-        findings.extend(routes(own, text));
+        findings.extend(routes(own));
         return None;
     }
     if !["worker", "main", "prefill", "decode"].contains(&kind) {
@@ -110,7 +104,7 @@ fn worker_of(
         findings.push(Finding::warning(Code::NotModelled, at, what).help("give `[fleet.scaling]` in the scenario"));
         return None;
     }
-    let container = container(own, text);
+    let container = container(own);
     let variables = [variables(own), variables(&container)].concat();
     let mut launch = launch_of(&container, &variables);
     findings.extend(offloads(&launch, &variables));
@@ -161,8 +155,8 @@ fn environment_of(variables: &Variables, at: Range<usize>) -> Vec<Variable> {
 }
 
 /// A router of a frontend that is not the scenario's: `--router-mode`, or `DYN_ROUTER_MODE` of its container.
-fn routes(own: &[Key<'_>], text: &str) -> Option<Finding> {
-    let container = container(own, text);
+fn routes(own: &[Key<'_>]) -> Option<Finding> {
+    let container = container(own);
     let variables = [variables(own), variables(&container)].concat();
     let launch = launch_of(&container, &variables);
     let flag = launch.flags.iter().rev().find(|flag| flag.name == "router-mode");

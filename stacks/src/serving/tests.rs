@@ -251,7 +251,7 @@ fn the_image_of_a_container_says_the_version() {
     let of = |text: &str, parts: &[&str]| check(text, parts, &[Code::MissingFlag]);
     of("docker run --gpus all vllm/vllm-openai:v0.9.2 --model llama-3-8b", &["version = \"0.9.2\""]);
     of(
-        "docker run -p 8000:8000 public.ecr.aws/q9/vllm-openai:v0.10.1rc1 vllm serve llama-3-8b",
+        "docker run -p 8000:8000 registry.example/vllm/vllm-openai:v0.10.1rc1 vllm serve llama-3-8b",
         &["version = \"0.10.1\""],
     );
     let sglang =

@@ -29,30 +29,30 @@ fn is_of_ray(text: &str) -> bool {
 
 /// Servers of all models.
 pub(super) fn started(text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
-    let entries = yaml::entries(text)?;
+    let entries = yaml::unfolded(text)?;
     // A service of KubeRay holds the configuration as a text.
     if let Some(entry) = entries.iter().find(|entry| entry.key() == "serveConfigV2") {
-        let inner = text.get(entry.at.clone()).and_then(|own| own.split_once('\n')).map_or("", |(_, inner)| inner);
-        let mut found = if is_of_ray(inner) { started(inner, begins)? } else { Vec::new() };
+        let mut found = if is_of_ray(&entry.value) { started(&entry.value, begins)? } else { Vec::new() };
         found.iter_mut().for_each(|one| one.launch = std::mem::take(&mut one.launch).moved_to(&entry.at));
         return Ok(found);
     }
     let (list, read): (_, fn(&[Entry]) -> Model) =
         if is_of_stack(text) { ("modelSpec", of_stack) } else { ("llm_configs", of_ray) };
     let mut found = Vec::new();
-    for item in items_of(&entries, text, list) {
-        let Model { name, container, replicas, findings } = read(&item);
+    for item in items_of(&entries, list) {
+        let Model { name, container, replicas, n_pods, findings } = read(&item);
         let Some((engine, launch)) = container.server(begins)? else { continue };
         let mut launch = launch.moved_to(&item[0].at);
         launch.findings.extend(findings);
-        found.push(Started::plain(name, replicas, engine, launch));
+        let one = Started::plain(name, replicas, engine, launch);
+        found.push(Started { n_pods, gpus_of_pod: container.n_gpus, ..one });
     }
     Ok(found)
 }
 
 /// The policy of the stack's router.
 pub(super) fn policies(text: &str) -> Vec<Policy> {
-    let entries = if is_of_stack(text) { yaml::entries(text).unwrap_or_default() } else { Vec::new() };
+    let entries = if is_of_stack(text) { yaml::unfolded(text).unwrap_or_default() } else { Vec::new() };
     let logic = entries.iter().filter(|entry| entry.path == ["routerSpec", "routingLogic"]);
     logic.map(|entry| Policy { word: entry.value.clone(), at: Some(entry.at.clone()) }).collect()
 }
@@ -62,6 +62,8 @@ struct Model {
     name: String,
     container: Container,
     replicas: Replicas,
+    /// Pods of one server.
+    n_pods: Option<u64>,
     findings: Vec<Finding>,
 }
 
@@ -101,6 +103,28 @@ fn dashed(key: &str) -> String {
     name
 }
 
+/// Words of the template for keys beside `vllmConfig`.
+fn of_model(item: &[Entry]) -> Vec<String> {
+    let flags = [("enableLoRA", "--enable-lora"), ("enableTool", "--enable-auto-tool-choice")];
+    let asked = flags.into_iter().filter(|(key, _)| {
+        item.iter().any(|entry| entry.path.len() == OF_ITEM && entry.key() == *key && is_true(entry))
+    });
+    asked.map(|(_, flag)| flag.to_owned()).collect()
+}
+
+/// Keys in front of a key of a model, and the key: `servingEngineSpec`, `modelSpec`, the dash.
+const OF_ITEM: usize = 4;
+
+/// Pods of a server over a cluster of Ray: a head and so many workers (`helm/templates/ray-cluster.yaml` @ 06bd6fba7312).
+fn pods_of_ray(item: &[Entry]) -> Option<u64> {
+    let spec = inside(item, "raySpec");
+    spec.iter().find(|entry| entry.path == ["enabled"]).filter(|entry| is_true(entry))?;
+    let n_workers: u64 = text_of(item, "replicaCount").parse().unwrap_or(1);
+    let of_head = spec.iter().find(|entry| entry.path == ["headNode", "requestGPU"]);
+    let has_gpus = of_head.is_some_and(|entry| entry.value != "0");
+    Some(n_workers.saturating_add(u64::from(has_gpus)))
+}
+
 /// Keys of `vllmConfig` that the stack's template reads.
 const OF_STACK: [&str; 12] = [
     "enableChunkedPrefill",
@@ -133,7 +157,8 @@ fn of_stack(item: &[Entry]) -> Model {
     }
     let config = inside(item, "vllmConfig");
     let given: Vec<Entry> = config.iter().filter(|entry| is_option(entry)).cloned().collect();
-    container.args = options(&given);
+    container.args = of_model(item);
+    container.args.extend(options(&given));
     // Its template says so where the key is false, and where it is left out.
     if !config.is_empty() && !value(&config, "enablePrefixCaching").is_some_and(is_true) {
         container.args.retain(|word| !word.ends_with("enable-prefix-caching"));
@@ -151,8 +176,10 @@ fn of_stack(item: &[Entry]) -> Model {
         let help = "the stack gives it to no server: write it as an option in `extraArgs`";
         Finding::warning(Code::UnknownFlag, Some(entry.at.clone()), what).help(help)
     });
-    let replicas = Replicas::read(value(item, "replicaCount"));
-    Model { name, container, replicas, findings: findings.collect() }
+    let n_pods = pods_of_ray(item);
+    let replicas = if n_pods.is_some() { Replicas::of(1) } else { Replicas::read(value(item, "replicaCount")) };
+    container.n_gpus = text_of(item, "requestGPU").parse().ok().filter(|n| *n > 0);
+    Model { name, container, replicas, n_pods, findings: findings.collect() }
 }
 
 /// Whether a key of `vllmConfig` is an option of the server as it stands.
@@ -204,7 +231,7 @@ fn of_ray(item: &[Entry]) -> Model {
     }
     let n =
         value(item, "num_replicas").filter(|entry| entry.value != "auto").or(least.filter(|least| least.value != "0"));
-    Model { name: id, container, replicas: Replicas::read(n), findings }
+    Model { name: id, container, replicas: Replicas::read(n), n_pods: None, findings }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::shell::quoted;
 use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::yaml::{self, Entry};
 
-/// Items of the first list of such a name that has items with keys: each begins behind a dash.
-pub(super) fn items_of(entries: &[Entry], document: &str, list: &str) -> Vec<Vec<Entry>> {
+/// Items of the first list of such a name that has items with keys.
+pub(super) fn items_of(entries: &[Entry], list: &str) -> Vec<Vec<Entry>> {
     let depth = entries.iter().find_map(|entry| {
         let at = entry.path.iter().position(|key| key == list)?;
         (entry.path.get(at + 1).is_some_and(|key| key == "-") && entry.path.len() > at + 2).then_some(at)
@@ -20,9 +20,8 @@ pub(super) fn items_of(entries: &[Entry], document: &str, list: &str) -> Vec<Vec
     let inside =
         |entry: &&Entry| entry.path.len() > depth + 2 && entry.path[depth] == list && entry.path[depth + 1] == "-";
     for entry in entries.iter().filter(inside) {
-        let has_dash = document.get(entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
         match items.last_mut() {
-            Some(item) if !(has_dash && entry.path.len() == depth + 3) => item.push(entry.clone()),
+            Some(item) if !(entry.begins_item && entry.path.len() == depth + 3) => item.push(entry.clone()),
             _ => items.push(vec![entry.clone()]),
         }
     }
@@ -35,16 +34,18 @@ pub(super) fn of_group(size: u64) -> Variables {
 }
 
 /// Keys of a container that are read.
-const KEYS: [&str; 4] = ["args", "command", "env", "image"];
+const KEYS: [&str; 5] = ["args", "command", "env", "image", "resources"];
 
-/// Containers of a document, in order: items of a list have the same keys before them, and begin behind a dash.
-pub(super) fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
+/// Resources that are GPUs, by what the device plugins of their vendors call them.
+const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
+
+/// Containers of a document, in order: items of a list have the same keys before them.
+pub(super) fn containers(entries: &[Entry]) -> Vec<Container> {
     let mut found: Vec<(&[String], Container)> = Vec::new();
     // What runs before the containers serves nothing.
     for entry in entries.iter().filter(|entry| !entry.path.iter().any(|key| key == "initContainers")) {
         let outer = entry.path.split_last().map_or(&[][..], |(_, outer)| outer);
-        let has_dash = document.get(entry.at.start..).is_some_and(|rest| rest.starts_with('-'));
-        if has_dash && outer.last().is_some_and(|key| key == "-") {
+        if entry.begins_item && outer.last().is_some_and(|key| key == "-") {
             found.push((outer, Container::default()));
         }
         let Some(at) = entry.path.iter().position(|key| KEYS.contains(&key.as_str())) else { continue };
@@ -56,6 +57,17 @@ pub(super) fn containers(entries: &[Entry], document: &str) -> Vec<Container> {
         found[known].1.read(&entry.path[at], entry);
     }
     found.into_iter().map(|(_, container)| container).collect()
+}
+
+/// The text that a shell is told to run: behind `-c` and, where options end with `--`, behind that.
+fn text_of_shell(words: &[String]) -> Option<&String> {
+    let is_shell = words.first().is_some_and(|word| word.ends_with("sh"));
+    let texts = words
+        .iter()
+        .enumerate()
+        .filter(|(_, word)| runs_text(word))
+        .filter_map(|(at, _)| words[at + 1..].iter().find(|word| *word != "--"));
+    texts.into_iter().find(|text| is_shell || text.contains([' ', '\n']))
 }
 
 /// Whether a word tells a shell to run the next one: `-c`, `-lc`, `-ec`.
@@ -71,6 +83,8 @@ pub(super) struct Container {
     pub(super) command: Vec<String>,
     pub(super) args: Vec<String>,
     pub(super) variables: Variables,
+    /// GPUs that it is given.
+    pub(super) n_gpus: Option<u64>,
     pub(super) place: Option<Range<usize>>,
 }
 
@@ -80,6 +94,11 @@ impl Container {
         let words = match key {
             "env" => return take_entry(&mut self.variables, entry),
             "image" => return self.image.clone_from(&entry.value),
+            "resources" => {
+                let n =
+                    Some(entry).filter(|entry| GPUS.contains(&entry.key())).and_then(|entry| entry.value.parse().ok());
+                return self.n_gpus = n.filter(|n| *n > 0).or(self.n_gpus);
+            }
             "args" => &mut self.args,
             _ => &mut self.command,
         };
@@ -92,14 +111,11 @@ impl Container {
     pub(super) fn server(&self, begins: &[Begins]) -> Result<Option<(usize, Launch)>, Finding> {
         let words = self.command.iter().chain(&self.args);
         let words: Vec<String> = words.map(|word| filled(word, &self.variables)).collect();
-        let is_shell = words.first().is_some_and(|word| word.ends_with("sh"));
-        let of_shell = words.windows(2).find(|pair| runs_text(&pair[0]) && (is_shell || pair[1].contains([' ', '\n'])));
-        let of_shell = of_shell.map(|pair| &pair[1]);
         let mut text: String = words.iter().map(|word| quoted(word) + " ").collect();
         if self.command.is_empty() {
             text.insert_str(0, &self.run());
         }
-        let script = assigned(&self.variables) + of_shell.unwrap_or(&text);
+        let script = assigned(&self.variables) + text_of_shell(&words).unwrap_or(&text);
         let found = launch::all_of_script(&script, begins)?.into_iter().next();
         Ok(found.map(|(engine, mut launch)| {
             launch.version = launch.version.or_else(|| self.version(begins));

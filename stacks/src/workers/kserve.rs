@@ -15,14 +15,14 @@ const OF_RUNTIME: [&str; 8] =
     ["model-name", "model-id", "model-dir", "backend", "task", "http-port", "tensor-input-names", "max-length"];
 
 /// The server of the service's predictor.
-pub(super) fn started(entries: &[Entry], document: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
+pub(super) fn started(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Started>, Finding> {
     let value = |path: &[&str]| entries.iter().find(|entry| entry.path == *path).map(|entry| entry.value.as_str());
     let name = value(&["metadata", "name"]).unwrap_or("predictor").to_owned();
     let bounds =
         ["minReplicas", "maxReplicas"].map(|key| entries.iter().find(|entry| entry.path == ["spec", "predictor", key]));
     let format = value(&["spec", "predictor", "model", "modelFormat", "name"]).unwrap_or_default();
     let stored = value(&["spec", "predictor", "model", "storageUri"]).and_then(|uri| uri.strip_prefix("hf://"));
-    for mut container in containers(entries, document) {
+    for mut container in containers(entries) {
         if container.command.is_empty() && ["huggingface", "vLLM", "vllm"].contains(&format) {
             serve(&mut container, stored);
         }

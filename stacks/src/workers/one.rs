@@ -18,6 +18,8 @@ pub(super) struct Started {
     pub(super) role: Option<&'static str>,
     /// Pods of a group that are one server.
     pub(super) n_pods: Option<u64>,
+    /// GPUs of such a pod.
+    pub(super) gpus_of_pod: Option<u64>,
     /// Position of what began it.
     pub(super) engine: usize,
     /// The command.
@@ -27,7 +29,7 @@ pub(super) struct Started {
 impl Started {
     /// One that stands for itself.
     pub(super) const fn plain(name: String, replicas: Replicas, engine: usize, launch: Launch) -> Self {
-        Self { name, replicas, label: None, role: None, n_pods: None, engine, launch }
+        Self { name, replicas, label: None, role: None, n_pods: None, gpus_of_pod: None, engine, launch }
     }
 }
 

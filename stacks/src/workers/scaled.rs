@@ -18,7 +18,7 @@ pub(super) fn findings(text: &str) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut start = 0;
     for document in if is_of_manifests(text) { documents(text) } else { Vec::new() } {
-        let entries = yaml::entries(document).unwrap_or_default();
+        let entries = yaml::unfolded(document).unwrap_or_default();
         found.extend(finding(&entries).map(|mut finding| {
             finding.at.iter_mut().for_each(|at| move_by(at, start));
             finding

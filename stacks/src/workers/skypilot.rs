@@ -19,7 +19,7 @@ pub(super) fn is_one(text: &str) -> bool {
 
 /// Servers that the task starts.
 pub(super) fn started(text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
-    let entries = yaml::entries(text)?;
+    let entries = yaml::unfolded(text)?;
     let find = |path: &[&str]| entries.iter().find(|entry| entry.path == *path);
     let Some(run) = find(&["run"]) else { return Ok(Vec::new()) };
     let accelerators = accelerators(&entries);
@@ -51,7 +51,9 @@ fn accelerators(entries: &[Entry]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in inside {
         if entry.key() != "accelerators" && entry.key() != "-" {
-            found.push((entry.key().to_owned(), entry.value.clone()));
+            // Without a blank behind the colon the number is a part of the key.
+            let (name, n) = entry.key().split_once(':').unwrap_or((entry.key(), &entry.value));
+            found.push((name.to_owned(), n.to_owned()));
             continue;
         }
         let words =

@@ -47,9 +47,10 @@ pub(super) fn leave_out_followers(started: &mut Vec<Started>) {
     started.append(&mut alone);
 }
 
-/// Whether a file is of manifests of Kubernetes.
+/// Whether a file is of manifests of Kubernetes, in YAML or in JSON.
 pub(super) fn is_of_manifests(text: &str) -> bool {
-    launch::lines(text).any(|line| line.starts_with("apiVersion:"))
+    let is_json = || text.trim_start().starts_with('{') && text.contains("\"apiVersion\"");
+    launch::lines(text).any(|line| line.starts_with("apiVersion:")) || is_json()
 }
 
 /// Whether a file is a YAML with containers in a form that is known.

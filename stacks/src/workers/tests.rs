@@ -1,5 +1,7 @@
 //! Several servers of a file: scripts, manifests, files of Compose.
 
+mod shapes;
+
 use input::diagnostic::{Code, Severity};
 
 use crate::{Machine, import, recognise};

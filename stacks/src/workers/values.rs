@@ -8,6 +8,7 @@ use std::ops::Range;
 use input::diagnostic::{Code, Finding};
 
 use super::containers::{Container, containers, of_group};
+use super::offloading::with_offloading;
 use super::one::Started;
 use super::{LABEL, Replicas};
 use crate::Machine;
@@ -26,7 +27,7 @@ pub(super) fn is_one(text: &str) -> bool {
 
 /// Servers of the sections. One section alone is a server that does both.
 pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Result<Vec<Started>, Finding> {
-    let entries = yaml::entries(text)?;
+    let entries = yaml::unfolded(text)?;
     let mut found = Vec::new();
     for role in ROLES {
         let own: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == role).cloned().collect();
@@ -36,7 +37,7 @@ pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Resul
         }
         let model = model(&entries, "modelArtifacts", machine.model.as_deref());
         let section = Section { role, own: &own, degrees: Degrees::of(&own)?, model, is_service: false };
-        found.extend(section.started(text, begins)?);
+        found.extend(section.started(begins)?);
     }
     if let [only] = &mut found[..] {
         only.role = None;
@@ -48,7 +49,7 @@ pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Resul
 ///
 /// Source: kserve/kserve `pkg/apis/serving/v1alpha1/llm_inference_service_types.go` (`WorkloadSpec`, `ParallelismSpec`), and its templates, which put the words
 /// of `VLLM_ADDITIONAL_ARGS` behind the command.
-pub(super) fn of_service(entries: &[Entry], text: &str, begins: &[Begins]) -> Result<Vec<Started>, Finding> {
+pub(super) fn of_service(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Started>, Finding> {
     let spec: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == "spec").map(below).collect();
     let is_prefill = |entry: &&Entry| entry.path.first().is_some_and(|key| key == "prefill");
     let prefill: Vec<Entry> = spec.iter().filter(is_prefill).cloned().collect();
@@ -60,7 +61,7 @@ pub(super) fn of_service(entries: &[Entry], text: &str, begins: &[Begins]) -> Re
         if own.len() > 1 {
             let model = model(&spec, "model", None);
             let section = Section { role, own, degrees: Degrees::of(own)?, model, is_service: true };
-            found.extend(section.started(text, begins)?);
+            found.extend(section.started(begins)?);
         }
     }
     if let [only] = &mut found[..] {
@@ -165,14 +166,15 @@ struct Section<'a> {
 
 impl Section<'_> {
     /// The first of its containers that starts a server.
-    fn started(&self, text: &str, begins: &[Begins]) -> Result<Option<Started>, Finding> {
+    fn started(&self, begins: &[Begins]) -> Result<Option<Started>, Finding> {
         let Degrees { tensor, data, local, workers, .. } = self.degrees;
         let commands: Vec<&Entry> = self.own.iter().filter(|entry| entry.key() == "modelCommand").collect();
-        let mut all = containers(self.own, text);
+        let mut all = containers(self.own);
         if all.is_empty() && self.is_service {
             all.push(Container::default());
         }
         for mut container in all {
+            let mut told = Vec::new();
             let place = container.place.clone().unwrap_or_default();
             let command = commands.iter().find(|entry| self.is_beside(entry, &place)).map(|entry| entry.value.as_str());
             let is_plain = self.is_service && container.command.is_empty();
@@ -181,6 +183,9 @@ impl Section<'_> {
                 given.extend(additional(&container.variables));
                 container.variables.retain(|(name, _)| name != ADDITIONAL);
                 container.command = vec!["vllm".to_owned(), "serve".to_owned()];
+                if self.is_service {
+                    told = with_offloading(self.own, &mut given);
+                }
                 container.args = self.of_chart().into_iter().chain(given).collect();
             }
             let degrees = [("DP_SIZE", data), ("TP_SIZE", tensor), ("DP_SIZE_LOCAL", local)];
@@ -189,10 +194,17 @@ impl Section<'_> {
             let Some((engine, launch)) = container.server(begins)? else { continue };
             let at = container.place.clone().unwrap_or_else(|| self.own[0].at.clone());
             let replicas = Replicas::read(self.own.iter().find(|entry| entry.path[1..] == ["replicas"]));
-            let launch = launch.moved_to(&at);
+            let mut launch = launch.moved_to(&at);
+            launch.findings.append(&mut told);
             let one = Started::plain(self.role.to_owned(), replicas, engine, launch);
             let n_pods = Some(workers).filter(|n| *n > 1);
-            return Ok(Some(Started { label: self.label(), role: Some(self.role), n_pods, ..one }));
+            return Ok(Some(Started {
+                label: self.label(),
+                role: Some(self.role),
+                n_pods,
+                gpus_of_pod: container.n_gpus,
+                ..one
+            }));
         }
         Ok(None)
     }

@@ -10,7 +10,7 @@ type Parts = [Format; 4];
 
 /// Checkpoints whose parts differ, by parts of the path with `*` between them and the width that is published; the first that fits holds. All others
 /// have one format throughout. What `quantization_config` or `hf_quant_config.json` of each leaves out is in 16 bits.
-const MIXED: [(&str, &str, Parts, &str); 25] = [
+const MIXED: [(&str, &str, Parts, &str); 28] = [
     (
         "gpt-oss",
         "fp4",
@@ -49,6 +49,19 @@ const MIXED: [(&str, &str, Parts, &str); 25] = [
     ("deepseek-r1*fp4", "fp4", WITHOUT_ATTENTION, "nvidia/DeepSeek-R1-0528-FP4, without what its second one adds"),
     ("deepseek", "fp4", WITH_OUTPUT, "nvidia/DeepSeek-V3.1-NVFP4, and the published runs of DeepSeek-R1"),
     ("deepseek", "fp8", BLOCKS, "deepseek-ai/DeepSeek-R1"),
+    ("qwen3.5-27b", "fp4", BESIDE_8_BITS, "nvidia/Qwen3.6-27B-NVFP4, whose shape and layers it has"),
+    (
+        "qwen3.6-27b",
+        "fp4",
+        BESIDE_8_BITS,
+        "nvidia/Qwen3.6-27B-NVFP4: `MIXED_PRECISION`, feed-forwards alone in NVFP4 (its hf_quant_config.json as noonghunna/club-3090 #603 tells it)",
+    ),
+    (
+        "qwen3.6-35b-a3b",
+        "fp4",
+        BESIDE_8_BITS,
+        "nvidia/Qwen3.6-35B-A3B-NVFP4: the same of its experts (noonghunna/club-3090 #607)",
+    ),
     (
         "qwen3.5",
         "fp4",
@@ -80,7 +93,7 @@ const MIXED: [(&str, &str, Parts, &str); 25] = [
 
 /// Checkpoints that say 8 bits for keys and values (`kv_cache_quant_algo` of `hf_quant_config.json`), which engines follow where nothing else is asked
 /// for: parts of the path, width of the weights, and where that stands.
-const KEPT_IN_8_BITS: [(&str, &str, &str); 11] = [
+const KEPT_IN_8_BITS: [(&str, &str, &str); 12] = [
     ("nvidia/*llama-3.1-8b", "fp4", ACCURACY),
     ("nvidia/*llama-3.1-8b", "fp8", ACCURACY),
     ("nvidia/*llama-3.3-70b", "fp4", ACCURACY),
@@ -91,6 +104,7 @@ const KEPT_IN_8_BITS: [(&str, &str, &str); 11] = [
     ),
     ("nvidia/*llama-4-scout", "fp4", ACCURACY),
     ("nvidia/qwen3-32b", "fp4", CONFIGURATIONS),
+    ("nvidia/qwen3.6-27b", "fp4", "scales of keys and values stand in the checkpoint (noonghunna/club-3090 #603)"),
     ("nvidia/qwen3-30b-a3b", "fp4", CONFIGURATIONS),
     ("nvidia/qwen3-30b-a3b", "fp8", ACCURACY),
     ("nvidia/qwen3-235b-a22b", "fp4", ACCURACY),
@@ -115,6 +129,8 @@ const BLOCKS: Parts = [Format::Fp8Block; 4];
 const V4: Parts = [Format::Fp8Block, Format::Fp8Block, Format::Fp8Block, Format::Mxfp4];
 const WITHOUT_ATTENTION: Parts = [Format::Bf16, Format::Bf16, Format::Nvfp4, Format::Nvfp4];
 const WITH_OUTPUT: Parts = [Format::Bf16, Format::Nvfp4, Format::Nvfp4, Format::Nvfp4];
+/// Attention and delta nets with one scale per tensor in 8 bits.
+const BESIDE_8_BITS: Parts = [Format::Fp8, Format::Fp8, Format::Nvfp4, Format::Nvfp4];
 const EXPERTS_ALONE: Parts = [Format::Bf16, Format::Bf16, Format::Bf16, Format::Nvfp4];
 
 /// What a part of a name says of the width of its weights, and the format where all parts have one; the first that is there counts.
@@ -184,13 +200,19 @@ pub fn of_path(path: &str) -> Formats {
     }
     let is_taught = path.contains("deepseek") && TAUGHT.iter().any(|part| path.contains(part));
     let said = SAID.iter().find(|(part, ..)| name.contains(part));
-    let narrow = NARROW.iter().find(|(start, _)| path.starts_with(start) && !is_taught);
+    let is_of_release = |start: &str| path.starts_with(start) || is_folder(&path) && name.starts_with(last_part(start));
+    let narrow = NARROW.iter().find(|(start, _)| is_of_release(start) && !is_taught);
     let width = said.map(|(_, width, _)| *width).or_else(|| narrow.map(|(_, width)| *width));
     let mixed = width.filter(|_| !is_taught).and_then(|width| of_width(&path, width));
     let whole = said.map(|(_, _, format)| Formats::weights(*format, Dtype::Bf16));
     let kept_in_8_bits = width.is_some_and(|width| keeps_8_bits(&path, width));
     let found = mixed.or(whole).unwrap_or(of_16_bits);
     if kept_in_8_bits { Formats { kv: Dtype::Fp8, ..found } } else { found }
+}
+
+/// Whether a path is one of a folder, and no name on a hub, which has one slash: `/models/DeepSeek-R1`. A copy that was widened says so in its name.
+fn is_folder(path: &str) -> bool {
+    path.starts_with(['/', '.', '~', '$']) || path.trim_end_matches('/').matches('/').count() > 1
 }
 
 /// Whether a checkpoint with weights of such a width says that keys and values have 8 bits.
@@ -239,7 +261,10 @@ pub fn words(model: &Model) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::stage_weight_bytes;
     use crate::model::{embedded, of_checkpoint};
+    use crate::shard::Shard;
+    use crate::stage::Stage;
     use Format::{Bf16, Fp8, Fp8Block, Int4, Int8, Int8Weights, Mxfp4, Nvfp4};
 
     /// Formats of attention, what lies behind it, dense feed-forwards and routed experts.
@@ -273,11 +298,43 @@ mod tests {
             ("mistralai/Mistral-Large-3-675B-Instruct-2512", [Fp8Block; 4]),
             ("mistralai/Mistral-Large-3-675B-Instruct-2512-BF16", [Bf16; 4]),
             ("unsloth/DeepSeek-V3-bf16", [Bf16; 4]),
+            // A folder has the release that its name says.
+            ("/models/DeepSeek-R1", [Fp8Block; 4]),
+            ("/mnt/models/deepseek-ai/DeepSeek-V3-0324/", [Fp8Block; 4]),
+            ("/models/gpt-oss-120b", [Bf16, Bf16, Bf16, Mxfp4]),
+            ("/models/DeepSeek-R1-BF16", [Bf16; 4]),
+            ("/models/DeepSeek-R1-Distill-Qwen-32B", [Bf16; 4]),
+            ("somebody/DeepSeek-R1", [Bf16; 4]),
+            ("nvidia/Qwen3.5-397B-A17B-NVFP4", [Bf16, Bf16, Bf16, Nvfp4]),
+            ("RedHatAI/Qwen3.5-27B-NVFP4", [Fp8, Fp8, Nvfp4, Nvfp4]),
             // A model of the catalogue by its own name says nothing.
             ("deepseek-v3", [Bf16; 4]),
         ] {
             assert_eq!(parts(of_path(path)), expected, "{path}");
             assert!(of_checkpoint(path).is_some(), "{path}");
+        }
+    }
+
+    /// What is published of two checkpoints, and what vLLM says that builds of Qwen3.8-27B take of each of two GPUs, 10.6 to 12.0 GiB
+    /// (vllm-project/recipes #810): within a tenth. Files also hold an encoder of images and a layer that predicts, in 16 bits.
+    #[test]
+    fn narrow_checkpoints_are_as_large_as_published() {
+        let bytes = |path: &str, tensor: u32| {
+            let model = of_checkpoint(path).expect(path);
+            let n_layers = model.n_layers as u32;
+            let is_dense = model.experts.is_none();
+            let (n_dense, n_expert) = if is_dense { (n_layers, 0) } else { (0, n_layers) };
+            let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::NONE };
+            let shard = Shard { formats: model.formats, ..Shard::forward(&model, Dtype::Bf16, tensor) };
+            stage_weight_bytes(&shard, &stage)
+        };
+        for (path, published) in [("nvidia/Qwen3.6-27B-NVFP4", 21.9e9), ("nvidia/Qwen3.6-35B-A3B-NVFP4", 23.4e9)] {
+            let whole = bytes(path, 1);
+            assert!((whole / published - 1.0).abs() < 0.1, "{path}: {whole}");
+        }
+        for path in ["nvidia/Qwen3.5-27B-NVFP4", "RedHatAI/Qwen3.5-27B-NVFP4"] {
+            let gib = bytes(path, 2) / hw::GIB;
+            assert!((0.9 * 10.6..1.1 * 12.0).contains(&gib), "{path}: {gib}");
         }
     }
 
