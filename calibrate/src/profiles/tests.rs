@@ -67,12 +67,16 @@ fn experts_without_a_gate_run_by_the_kernel_that_servers_take() {
 
 /// Microseconds of 128 experts of 4096 by 1536 over four A100, by tokens: vLLM 0.14.0 with the same kernel of Triton (ai-dynamo/aiconfigurator @ 095f58a51c4c,
 /// a100_sxm, `vllm_fused_moe`, `power_law_1.2`).
-const OVER_FOUR: [(u64, f64); 4] = [(64, 994.0), (256, 1163.0), (1024, 1654.0), (4096, 5075.0)];
+const OVER_FOUR: [(u64, f64); 2] = [(64, 994.0), (256, 1163.0)];
 
 #[test]
 fn a_part_of_the_experts_takes_what_another_engine_measured_with_the_same_kernel() {
     let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     let profile = of_serving(&gpu.name, Some("sglang")).expect("shipped");
+    // All rows are here in the tables, so they say of no traffic that rows of other GPUs cost.
+    for name in ["experts", "experts-int4"] {
+        assert!(profile.experts[name].law.everywhere.abs() < 1e-12, "{name}");
+    }
     let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 4));
     for (tokens, expected_us) in OVER_FOUR {
         let layer = |parts: u64| FusedExperts {
@@ -85,10 +89,10 @@ fn a_part_of_the_experts_takes_what_another_engine_measured_with_the_same_kernel
             format: Format::Bf16,
             tactic: Tactic::Tuned,
         };
-        let [parts, halves] = [4, 1].map(|parts| costs.experts(&layer(parts)).expect("measured").time.get() * 1e6);
+        let [parts, slices] = [4, 1].map(|parts| costs.experts(&layer(parts)).expect("measured").time.get() * 1e6);
         assert!((0.65..1.5).contains(&(parts / expected_us)), "{tokens} tokens: {parts} us of {expected_us}");
         // As many bytes and, but for the busiest GPU, as many products.
-        assert!((0.6..2.0).contains(&(parts / halves)), "{tokens} tokens: {parts} us and {halves} us");
+        assert!((0.6..2.0).contains(&(parts / slices)), "{tokens} tokens: {parts} us and {slices} us");
     }
 }
 
