@@ -273,9 +273,6 @@ fn law(rows: &[&Row]) -> ExpertsLaw {
     let scale = |row: &&Row| {
         let mut terms = row.terms;
         terms[0] = 1e-6;
-        if is_here {
-            terms[5] = 0.0;
-        }
         terms.map(|term| term / row.seconds).to_vec()
     };
     let scaled: Vec<Vec<f64>> = rows.iter().map(scale).collect();
@@ -284,6 +281,9 @@ fn law(rows: &[&Row]) -> ExpertsLaw {
     let mut coefficients = [surfaces::rounded(start * 1e-6), 0.0, 0.0, 0.0, 0.0, 0.0];
     for (coefficient, found) in coefficients[1..].iter_mut().zip(rest) {
         *coefficient = surfaces::rounded(*found);
+    }
+    if is_here {
+        coefficients[4] += std::mem::take(&mut coefficients[5]);
     }
     ExpertsLaw::of(coefficients)
 }
