@@ -268,11 +268,14 @@ fn seconds(law: &ExpertsLaw, surface: Option<&Surface>, row: &Row) -> f64 {
 /// Coefficients that are never negative, in relative error.
 fn law(rows: &[&Row]) -> ExpertsLaw {
     // Where no table has experts elsewhere, both terms of traffic are one, and nothing says that a kernel pays for rows of other GPUs.
-    let is_here = rows.iter().all(|row| row.terms[4].to_bits() == row.terms[5].to_bits());
+    let is_here = rows.iter().all(|row| !row.elsewhere);
     // Microseconds for the start, so that all coefficients are of one size.
     let scale = |row: &&Row| {
         let mut terms = row.terms;
         terms[0] = 1e-6;
+        if is_here {
+            terms[5] = 0.0;
+        }
         terms.map(|term| term / row.seconds).to_vec()
     };
     let scaled: Vec<Vec<f64>> = rows.iter().map(scale).collect();
@@ -281,9 +284,6 @@ fn law(rows: &[&Row]) -> ExpertsLaw {
     let mut coefficients = [surfaces::rounded(start * 1e-6), 0.0, 0.0, 0.0, 0.0, 0.0];
     for (coefficient, found) in coefficients[1..].iter_mut().zip(rest) {
         *coefficient = surfaces::rounded(*found);
-    }
-    if is_here {
-        coefficients[4] += std::mem::take(&mut coefficients[5]);
     }
     ExpertsLaw::of(coefficients)
 }
