@@ -217,7 +217,26 @@ fn as_served(profile: &Profile, gpu: &str, engine: &str) -> Profile {
     if engine == "sglang" && hw::catalog::same_generation(gpu, HOPPER) {
         with_triton_kernels(&mut profile, gpu);
     }
+    if let Some(other) = parsed_of_engine(gpu, "trtllm").filter(|_| runs_its_plain_experts(engine, gpu)) {
+        with_plain_experts(&mut profile, other);
+    }
     profile
+}
+
+/// Whether an engine runs TensorRT-LLM's kernel for 8-bit experts without a gate: both take FlashInfer's CUTLASS, which is that kernel (`flashinfer_cutlass` of
+/// NemotronH in sgl-project/sglang @ v0.5.8, `server_args.py`; `FlashInferExperts` of vLLM). On Hopper it is slow as long as nobody tunes it. vLLM does, and SGLang
+/// does not (`_should_run_flashinfer_autotune`).
+fn runs_its_plain_experts(engine: &str, gpu: &str) -> bool {
+    engine == "vllm" || (engine == "sglang" && !hw::catalog::same_generation(gpu, HOPPER))
+}
+
+/// Gives 8-bit experts without a gate another engine's curve of them, where tables have none.
+fn with_plain_experts(profile: &mut Profile, other: &Profile) {
+    let whole = names::of_format("experts", Format::Fp8);
+    let plain = whole.clone() + names::EXPERT_VARIANTS[1];
+    if let Some(curve) = other.experts.get(&plain).filter(|_| !profile.experts.contains_key(&whole)) {
+        profile.experts.entry(plain).or_insert_with(|| curve.clone());
+    }
 }
 
 /// Gives whole groups of experts with MXFP4 weights the curve of vLLM. Its kernel is that of `triton_kernels`, which SGLang takes for them as well

@@ -4,7 +4,7 @@
 //! scales, how wide the activations are, and which of the device's peaks multiplies them. Units: bits, bytes.
 //! Sources of layouts: OCP Microscaling Formats 1.0 (MX: 32 elements share 8 bits); NVIDIA's NVFP4 (16 elements share 8 bits);
 //! DeepSeek-V3, arXiv:2412.19437, section 3.3 (weights in 128 by 128 blocks with a 32-bit scale); AWQ and GPTQ as engines serve them
-//! (groups of 128 with a 16-bit scale and a 4-bit zero).
+//! (groups of 128 with a 16-bit scale and a 4-bit zero); moonshotai/Kimi-K2-Thinking, `config.json` (groups of 32 with a 16-bit scale alone).
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,8 @@ pub enum Format {
     Int8Weights,
     /// 4-bit integer weights in groups of 128, 16-bit activations (AWQ, GPTQ).
     Int4,
+    /// The same in groups of 32 without zeros. Kernels take the size of a group as a parameter, so names and curves are those of `Int4`.
+    Int4By32,
     /// 4-bit float weights, a scale per 32 elements, 16-bit activations (MXFP4 as gpt-oss ships it).
     Mxfp4,
     /// 4-bit float on both sides, a scale per 16 elements.
@@ -64,7 +66,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format.
+    /// Every format that files name.
     pub const ALL: [Self; 11] = [
         Self::Bf16,
         Self::Fp16,
@@ -90,7 +92,7 @@ impl Format {
             Self::Mxfp8 => "mxfp8",
             Self::Int8 => "int8",
             Self::Int8Weights => "int8-weights",
-            Self::Int4 => "int4",
+            Self::Int4 | Self::Int4By32 => "int4",
             Self::Mxfp4 => "mxfp4",
             Self::Nvfp4 => "nvfp4",
         }
@@ -110,6 +112,7 @@ impl Format {
             Self::Fp8 | Self::Fp8Block | Self::Int8 | Self::Int8Weights => 8.0,
             Self::Mxfp8 => 8.0 + 8.0 / 32.0,
             Self::Int4 => 4.0 + (16.0 + 4.0) / 128.0,
+            Self::Int4By32 => 4.0 + 16.0 / 32.0,
             Self::Mxfp4 => 4.0 + 8.0 / 32.0,
             Self::Nvfp4 => 4.0 + 8.0 / 16.0,
         }
@@ -119,7 +122,7 @@ impl Format {
     pub const fn activation_bits(self) -> f64 {
         match self {
             Self::Fp32 => 32.0,
-            Self::Bf16 | Self::Fp16 | Self::Int8Weights | Self::Int4 | Self::Mxfp4 => 16.0,
+            Self::Bf16 | Self::Fp16 | Self::Int8Weights | Self::Int4 | Self::Int4By32 | Self::Mxfp4 => 16.0,
             Self::Fp8 | Self::Fp8Block | Self::Int8 => 8.0,
             Self::Mxfp8 => 8.0 + 8.0 / 32.0,
             Self::Nvfp4 => 4.0 + 8.0 / 16.0,
@@ -174,6 +177,13 @@ mod tests {
         // (model card of openai/gpt-oss-120b, arXiv:2508.10925, table 1).
         let bytes = Format::Mxfp4.weight_bytes(114.71e9) + Format::Bf16.weight_bytes(2.12e9);
         assert!((bytes / crate::GIB - 60.8).abs() < 0.3, "{}", bytes / crate::GIB);
+    }
+
+    #[test]
+    fn smaller_groups_have_more_scales_and_no_name_of_their_own() {
+        // 32 weights of 4 bits and a scale of 16 are 144 bits.
+        assert!((Format::Int4By32.weight_bytes(32.0) * 8.0 - 144.0).abs() < 1e-12);
+        assert_eq!(Format::of_word(Format::Int4By32.word()), Some(Format::Int4));
     }
 
     #[test]

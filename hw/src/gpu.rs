@@ -81,7 +81,9 @@ impl Gpu {
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {
         let eight = self.peak_fp8.unwrap_or(self.peak_bf16);
         match format.into() {
-            Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Mxfp4 => self.peak_bf16,
+            Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Int4By32 | Format::Mxfp4 => {
+                self.peak_bf16
+            }
             Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => eight,
             Format::Int8 => self.peak_int8.unwrap_or(eight),
             Format::Nvfp4 => self.peak_fp4.unwrap_or(eight),
@@ -126,7 +128,8 @@ impl Gpu {
             Format::Mxfp8 => self.peak_fp8.is_some() && self.peak_fp4.is_some(),
             Format::Int8 => self.peak_int8.is_some() || self.peak_fp8.is_some(),
             Format::Nvfp4 => self.peak_fp4.is_some(),
-            Format::Fp32 | Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Mxfp4 => true,
+            Format::Fp32 | Format::Bf16 | Format::Fp16 | Format::Int8Weights => true,
+            Format::Int4 | Format::Int4By32 | Format::Mxfp4 => true,
         }
     }
 }

@@ -87,13 +87,15 @@ impl Named {
 
     /// Formats of all parts, over what they are without it.
     pub fn over(self, base: Formats) -> Formats {
+        // A word says nothing of the size of groups, which stays that of the checkpoint.
+        let part = |named: Option<Format>, base: Format| named.filter(|of| of.word() != base.word()).unwrap_or(base);
         Formats {
-            attention: self.attention.unwrap_or(base.attention),
+            attention: part(self.attention, base.attention),
             // What lies behind attention has a format of its own as long as nobody says attention's.
             output: if self.attention.is_some() { None } else { base.output },
-            dense: self.dense.unwrap_or(base.dense),
-            experts: self.experts.unwrap_or(base.experts),
-            head: self.head.unwrap_or(base.head),
+            dense: part(self.dense, base.dense),
+            experts: part(self.experts, base.experts),
+            head: part(self.head, base.head),
             kv: self.kv.unwrap_or(base.kv),
         }
     }
@@ -173,8 +175,9 @@ fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     // What lies behind attention has a format of its own as long as nobody says attention's.
     let output = all.output.filter(|_| !section.has("attention"));
     let mut part = |key: &'static str, base: Format| {
-        let default = Format::ALL.iter().position(|format| *format == base).unwrap_or(0);
-        Format::ALL[section.word(key, default, &words)]
+        let default = words.iter().position(|word| *word == base.word()).unwrap_or(0);
+        let found = Format::ALL[section.word(key, default, &words)];
+        if found.word() == base.word() { base } else { found }
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));

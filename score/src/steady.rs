@@ -142,7 +142,7 @@ pub fn word(formats: Formats) -> Option<&'static str> {
         Format::Bf16 | Format::Fp16 => Some("bf16"),
         Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => Some("fp8"),
         Format::Mxfp4 | Format::Nvfp4 => Some("fp4"),
-        Format::Int4 => Some("int4"),
+        Format::Int4 | Format::Int4By32 => Some("int4"),
         _ => None,
     }
 }

@@ -102,7 +102,7 @@ fn sixteen_bits_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu)
 }
 
 /// Formats of weights that are served alone: neither Transformer Engine nor torchao multiplies gradients so.
-const NOT_TRAINED: [Format; 4] = [Format::Int8, Format::Int8Weights, Format::Int4, Format::Mxfp4];
+const NOT_TRAINED: [Format; 5] = [Format::Int8, Format::Int8Weights, Format::Int4, Format::Int4By32, Format::Mxfp4];
 
 /// Refuses formats of products that the card does not multiply, and attention in 8 bits where nothing runs it.
 fn formats_of_card(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {

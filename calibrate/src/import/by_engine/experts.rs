@@ -33,6 +33,12 @@ const APPROXIMATION: &str = "_situ_as_silu";
 /// A kernel that was timed without its tuner: experts with one scale on Hopper read weights at a seventh of what the same library's kernel does with
 /// scales of blocks. A server tunes it when it starts (`flashinfer_autotune` of vLLM's `kernel_warmup.py`), and before 0.16 Triton's ran.
 const UNTUNED: &str = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts";
+/// A kernel that servers do not run on these layers: it was timed in 16 bits without a gate, and untuned. SGLang takes it where such a checkpoint has 8 or 4 bits,
+/// and Triton's where it has 16 (`NemotronHForCausalLM` in `server_args.py`: `flashinfer_cutlass` with `modelopt` alone).
+const UNSERVED: &str = "sglang_flashinfer_cutlass_moe";
+/// Engine and version whose tables give a part of the experts the rows of all: the collector drew them among the experts of one GPU alone (ai-dynamo/aiconfigurator
+/// before 39bf0f6c1, "project global MoE routing onto rank0 workload"). 16,384 tokens take 57 ms there over all of 128 experts, over 32 and over 16.
+const ALL_HERE: (&str, &str) = ("sglang", "0.5.10");
 /// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
 const PLAIN_TOP_K: u64 = 22;
 const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
@@ -125,7 +131,7 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
 
 fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> Result<Vec<Row>, ImportError> {
     let (formats, spread) = (table.words("moe_dtype")?, table.words("distribution")?);
-    let kernels = table.words("kernel_source")?;
+    let (kernels, versions) = (table.words("kernel_source")?, table.words("version")?);
     let columns =
         ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
     let columns = table.columns(columns)?;
@@ -136,7 +142,11 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
         let Some(routing) = routing(&spread[row]).filter(|_| is_timed(&kernels[row])) else { continue };
         let is_grouped = is_grouped((source.engine, &kernels[row], format), sizes);
-        let batch = [tokens, top_k, n_experts, ep];
+        let is_all_here = (source.engine, versions[row].as_str()) == ALL_HERE;
+        let batch = if is_all_here { [tokens, top_k, n_experts / ep, 1] } else { [tokens, top_k, n_experts, ep] };
+        if batch[1] > batch[2] {
+            continue;
+        }
         let computed = drawn.entry((batch, spread[row].as_str(), is_grouped)).or_insert_with(|| {
             if is_grouped {
                 routing.grouped_rows(GROUPS, batch)
@@ -147,6 +157,8 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         let Some(rows) = computed.clone() else { continue };
         let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
         let width = inter / tp;
+        // Since then 4-bit integers are those of Kimi-K2.5 alone, in groups of 32 (`module_config` of collector/cases/base_ops/moe.yaml).
+        let format = if format == Format::Int4 && !is_all_here { Format::Int4By32 } else { format };
         let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format, tactic: Tactic::Tuned };
         found.push(Row {
             terms: layer.terms(&source.cluster().gpu),
@@ -157,7 +169,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
             spread: spread[row].clone(),
             kernel: if word.contains("w4a8") { format!("{}, {word}", kernels[row]) } else { kernels[row].clone() },
             gated,
-            elsewhere: ep > 1,
+            elsewhere: batch[3] > 1,
         });
     }
     Ok(found)
@@ -165,7 +177,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
 
 /// Whether rows of a kernel are those of a server.
 fn is_timed(kernel: &str) -> bool {
-    !kernel.ends_with(APPROXIMATION) && kernel != UNTUNED
+    !kernel.ends_with(APPROXIMATION) && ![UNTUNED, UNSERVED].contains(&kernel)
 }
 
 /// Whether a router with groups lies between the experts that a table's distribution gives a token and the kernel.
@@ -255,10 +267,15 @@ fn seconds(law: &ExpertsLaw, surface: Option<&Surface>, row: &Row) -> f64 {
 
 /// Coefficients that are never negative, in relative error.
 fn law(rows: &[&Row]) -> ExpertsLaw {
+    // Where no table has experts elsewhere, both terms of traffic are one, and nothing says that a kernel pays for rows of other GPUs.
+    let is_here = rows.iter().all(|row| !row.elsewhere);
     // Microseconds for the start, so that all coefficients are of one size.
     let scale = |row: &&Row| {
         let mut terms = row.terms;
         terms[0] = 1e-6;
+        if is_here {
+            terms[5] = 0.0;
+        }
         terms.map(|term| term / row.seconds).to_vec()
     };
     let scaled: Vec<Vec<f64>> = rows.iter().map(scale).collect();

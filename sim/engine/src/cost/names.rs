@@ -71,7 +71,7 @@ pub const fn grouped_training(kind: PassKind) -> &'static str {
 
 /// Formats whose curve stands in for a format's own, nearest first, after that one itself.
 pub const fn neighbours(format: Format) -> &'static [Format] {
-    use Format::{Bf16, Fp8, Fp8Block, Fp16, Fp32, Int4, Int8, Int8Weights, Mxfp4, Mxfp8, Nvfp4};
+    use Format::{Bf16, Fp8, Fp8Block, Fp16, Fp32, Int4, Int4By32, Int8, Int8Weights, Mxfp4, Mxfp8, Nvfp4};
     match format {
         Bf16 => &[Bf16, Fp16],
         Fp16 => &[Fp16, Bf16],
@@ -82,6 +82,7 @@ pub const fn neighbours(format: Format) -> &'static [Format] {
         Int8 => &[Int8, Fp8, Bf16],
         Int8Weights => &[Int8Weights, Int4, Bf16],
         Int4 => &[Int4, Mxfp4, Int8Weights, Bf16],
+        Int4By32 => &[Int4By32, Mxfp4, Int8Weights, Bf16],
         Mxfp4 => &[Mxfp4, Int4, Int8Weights, Bf16],
         Nvfp4 => &[Nvfp4, Fp8Block, Fp8, Bf16],
     }

@@ -370,7 +370,7 @@ pub const fn gemm_name(format: Format) -> &'static str {
         Format::Mxfp8 => "gemm-mxfp8",
         Format::Int8 => "gemm-int8",
         Format::Int8Weights => "gemm-int8-weights",
-        Format::Int4 => "gemm-int4",
+        Format::Int4 | Format::Int4By32 => "gemm-int4",
         Format::Mxfp4 => "gemm-mxfp4",
         Format::Nvfp4 => "gemm-nvfp4",
         Format::Fp32 => "gemm-fp32",

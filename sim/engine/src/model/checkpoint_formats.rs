@@ -20,8 +20,8 @@ const MIXED: [(&str, &str, Parts, &str); 28] = [
     (
         "kimi-k2",
         "int4",
-        [Format::Bf16, Format::Bf16, Format::Bf16, Format::Int4],
-        "moonshotai/Kimi-K2.5: routed experts alone are int4",
+        [Format::Bf16, Format::Bf16, Format::Bf16, Format::Int4By32],
+        "moonshotai/Kimi-K2-Thinking and -K2.5: routed experts alone are int4, `group_size` 32, `symmetric`",
     ),
     ("kimi-k2.5", "fp4", WITHOUT_ATTENTION, "nvidia/Kimi-K2.5-NVFP4: attention is not quantised"),
     (
@@ -265,7 +265,7 @@ mod tests {
     use crate::model::{embedded, of_checkpoint};
     use crate::shard::Shard;
     use crate::stage::Stage;
-    use Format::{Bf16, Fp8, Fp8Block, Int4, Int8, Int8Weights, Mxfp4, Nvfp4};
+    use Format::{Bf16, Fp8, Fp8Block, Int4, Int4By32, Int8, Int8Weights, Mxfp4, Nvfp4};
 
     /// Formats of attention, what lies behind it, dense feed-forwards and routed experts.
     fn parts(formats: Formats) -> Parts {
@@ -291,8 +291,8 @@ mod tests {
             ("Qwen/Qwen3-32B-FP8", [Fp8Block; 4]),
             ("RedHatAI/Qwen3-32B-FP8-dynamic", [Fp8; 4]),
             ("moonshotai/Kimi-K2-Instruct-0905", [Fp8Block; 4]),
-            ("moonshotai/Kimi-K2-Thinking", [Bf16, Bf16, Bf16, Int4]),
-            ("moonshotai/Kimi-K2.5/", [Bf16, Bf16, Bf16, Int4]),
+            ("moonshotai/Kimi-K2-Thinking", [Bf16, Bf16, Bf16, Int4By32]),
+            ("moonshotai/Kimi-K2.5/", [Bf16, Bf16, Bf16, Int4By32]),
             ("meta-llama/Llama-3.1-405B-Instruct-FP8", [Bf16, Bf16, Fp8, Fp8]),
             ("meta-llama/Llama-3.3-70B-Instruct", [Bf16; 4]),
             ("mistralai/Mistral-Large-3-675B-Instruct-2512", [Fp8Block; 4]),

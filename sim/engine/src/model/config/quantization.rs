@@ -47,6 +47,8 @@ pub(super) struct Scheme {
     head: Format,
     /// Weights that share a scale, where kernels have fewer.
     group: Option<u64>,
+    /// Bits of a group's zero.
+    zero_bits: u64,
     kv: Dtype,
 }
 
@@ -54,8 +56,11 @@ pub(super) struct Scheme {
 const MX_GROUP: u64 = 32;
 /// Weights that share a scale in the tables of 4-bit integers.
 const GROUP: u64 = 128;
-/// Bits of a scale and of its zero point.
-const SCALE_BITS: u64 = 16 + 4;
+/// Weights that share a scale in the smaller groups that have a format of their own.
+const SMALL_GROUP: u64 = 32;
+/// Bits of a scale, and of a zero point where groups have one.
+const SCALE_BITS: u64 = 16;
+const ZERO_BITS: u64 = 4;
 
 impl Scheme {
     /// Puts the formats into a model.
@@ -82,13 +87,23 @@ impl Scheme {
         let is_left = |module: &modules::Module| self.of(&module.name) == Format::Bf16;
         model.predicting_whole =
             model.n_predicting > 0 && (self.predicting_whole || modules::predicting(model).iter().all(is_left));
-        let packed = weights.iter().filter(|((_, format), _)| *format == Format::Int4).map(|(_, n)| n).sum::<u64>();
-        if let Some(group) = self.group.filter(|_| packed > 0) {
-            // What the scales take beyond those of the tables' groups, in parameters of 16 bits.
-            let parameters = (packed * SCALE_BITS / group).saturating_sub(packed * SCALE_BITS / GROUP) / 16;
-            let what = format!("`quantization_config`: what scales of {group} weights each take more");
-            model.unpriced.push(Unpriced::taken(what, format!("scales of {GROUP}"), parameters));
-        }
+        model.unpriced.extend(self.scales(&weights));
+    }
+
+    /// What scales and zeros of groups take beyond those of the format, in parameters of 16 bits.
+    fn scales(&self, weights: &BTreeMap<(Part, Format), u64>) -> Option<Unpriced> {
+        let (group, format) = (self.group?, self.grouped(Format::Int4));
+        let packed: u64 = weights.iter().filter(|((_, found), _)| *found == format).map(|(_, n)| n).sum();
+        let bits = hw::real(SCALE_BITS + self.zero_bits) / hw::real(group) - (format.weight_bits() - 4.0);
+        let parameters = hw::whole(hw::real(packed) * bits.max(0.0) / 16.0);
+        let what = format!("`quantization_config`: what scales of {group} weights each take more");
+        let instead = if format == Format::Int4 { GROUP } else { SMALL_GROUP };
+        (parameters > 0).then(|| Unpriced::taken(what, format!("scales of {instead}"), parameters))
+    }
+
+    /// A format with the size of its groups.
+    fn grouped(&self, format: Format) -> Format {
+        if format == Format::Int4 && self.group == Some(SMALL_GROUP) { Format::Int4By32 } else { format }
     }
 
     /// Weights of every part in every format.
@@ -108,7 +123,7 @@ impl Scheme {
         let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
         let named = ends.filter_map(|end| self.named.get(&name[..end])).next_back().copied();
         let target = || self.targets.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, format)| *format);
-        named.or_else(target).or(self.rest).unwrap_or(Format::Bf16)
+        self.grouped(named.or_else(target).or(self.rest).unwrap_or(Format::Bf16))
     }
 }
 
@@ -137,7 +152,9 @@ pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
     dynamic(keys, &mut whole, &mut targets)?;
     let has_head = keys.get("lm_head").and_then(Value::as_bool).unwrap_or(false);
     let head = rest.filter(|_| has_head).unwrap_or(Format::Bf16);
-    Ok(Scheme { rest, named, targets, whole, predicting_whole, head, group: group(keys), kv: kept(keys)? })
+    let (group, zero_bits) = (group(keys), if is_symmetric(keys) { 0 } else { ZERO_BITS });
+    let scheme = Scheme { rest, named, targets, whole, predicting_whole, head, group, zero_bits, kv: kept(keys)? };
+    Ok(Scheme { head: scheme.grouped(head), ..scheme })
 }
 
 /// Whether formats are those of groups.
@@ -175,6 +192,16 @@ fn group(keys: &Map<String, Value>) -> Option<u64> {
     };
     let size = ["group_size", "q_group_size"].iter().find_map(|key| keys.get(*key)?.as_u64()).or_else(in_groups);
     size.filter(|size| (1..GROUP).contains(size))
+}
+
+/// Whether groups have no zeros (`sym` of GPTQ, `zero_point` of AWQ, `symmetric` of compressed-tensors).
+fn is_symmetric(keys: &Map<String, Value>) -> bool {
+    let says = |at: Option<&Value>, symmetric: bool| at.and_then(Value::as_bool) == Some(symmetric);
+    let in_group = |group: &Value| says(group.get("weights").and_then(|weights| weights.get("symmetric")), true);
+    let groups = keys.get("config_groups").and_then(Value::as_object);
+    says(keys.get("sym"), true)
+        || says(keys.get("zero_point"), false)
+        || groups.is_some_and(|groups| !groups.is_empty() && groups.values().all(in_group))
 }
 
 fn named(name: &str, of: &Value) -> Result<(String, Format), NoFormat> {

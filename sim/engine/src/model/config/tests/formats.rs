@@ -21,6 +21,25 @@ fn bits_may_be_a_word() {
 }
 
 #[test]
+fn small_groups_of_integers_have_their_own_scales() {
+    let of = |size: u64, symmetric: bool| {
+        let weights = format!(
+            r#"{{ "num_bits": 4, "type": "int", "strategy": "group", "group_size": {size}, "symmetric": {symmetric} }}"#
+        );
+        let groups = format!(r#"{{ "group_0": {{ "targets": ["Linear"], "weights": {weights} }} }}"#);
+        let model = quantised(&format!(r#""quant_method": "compressed-tensors", "config_groups": {groups}"#));
+        (model.formats.experts, model.not_priced().len())
+    };
+    let plain = quantised(r#""quant_method": "awq", "bits": 4"#).not_priced().len();
+    // moonshotai/Kimi-K2-Thinking, `quantization_config`: groups of 32, symmetric.
+    assert_eq!(of(32, true), (Format::Int4By32, plain));
+    assert_eq!(of(128, true), (Format::Int4, plain));
+    // Zeros, and scales of groups that have no format, are named.
+    assert_eq!(of(32, false), (Format::Int4By32, plain + 1));
+    assert_eq!(of(64, true), (Format::Int4, plain + 1));
+}
+
+#[test]
 fn groups_of_32_are_mx_formats() {
     // `MXFP4` and `MXFP8` of vllm-project/compressed-tensors, `quant_scheme.py`; `NVFP4` has groups of 16 with a scale of the tensor besides.
     let of = |packed: &str, bits: u64, strategy: &str, size: u64| {
