@@ -45,9 +45,9 @@ const LAUNCHES_OF_LAYER: f64 = 10.0;
 const INTRICATE_DECODE_LAUNCHES_S: f64 = 4.0 * 6.22e-3 / 27.0;
 
 /// Host time of the launches of some layers that only decode, plain ones and those that are launched in more kernels, with so many kernels besides.
-pub(super) fn decode_launches([plain, intricate]: [u64; 2], more: u64) -> Seconds {
-    let plain = hw::real(plain) + hw::real(more) / LAUNCHES_OF_LAYER;
-    Seconds::new(plain * DECODE_LAUNCHES_S + hw::real(intricate) * INTRICATE_DECODE_LAUNCHES_S)
+pub(super) fn decode_launches([plain, intricate]: [f64; 2], more: f64) -> Seconds {
+    let plain = plain + more / LAUNCHES_OF_LAYER;
+    Seconds::new(plain * DECODE_LAUNCHES_S + intricate * INTRICATE_DECODE_LAUNCHES_S)
 }
 
 impl Host {

@@ -21,7 +21,7 @@ use engine::cost::experts::{Routing, Tactic};
 use engine::cost::reduce::ReduceKernel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
-use engine::model::{Experts, Layer, Mixer, Model, QueryKeyNorm};
+use engine::model::{Experts, FeedForward, Layer, Mixer, Model, QueryKeyNorm};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
 const HOST_LINK_REACHED: f64 = 0.75;
@@ -197,15 +197,18 @@ impl<'a> ReplicaConfig<'a> {
     /// Host time of the launches of all layers in an iteration with chunks of prompts, and in one that only decodes.
     fn launches(&self) -> [Seconds; 2] {
         let kinds = self.model.kinds(0, self.model.n_layers);
-        let n_intricate: u64 =
-            kinds.iter().filter(|(layer, _)| layer.has_experts() || self.is_intricate(*layer)).map(|(_, n)| n).sum();
-        let n_plain = self.model.n_layers - n_intricate;
+        let n_of = |is_intricate: bool| -> f64 {
+            let is_asked = |layer: Layer| (layer.has_experts() || self.is_intricate(layer)) == is_intricate;
+            kinds.iter().filter(|(layer, _)| is_asked(*layer)).map(|(layer, n)| whole(*layer) * hw::real(*n)).sum()
+        };
+        let [n_plain, n_intricate] = [false, true].map(n_of);
         let norms = if self.model.qk_norm == QueryKeyNorm::Off { 0 } else { self.census.launched_norms };
-        let decode = host::decode_launches([n_plain, n_intricate], n_plain * u64::from(norms));
+        let decode = host::decode_launches([n_plain, n_intricate], n_plain * f64::from(norms));
         let of_kind = |(layer, n): (Layer, u64)| {
-            let plain = if layer.has_experts() { self.host_per_expert_layer } else { self.host_per_layer };
+            let plain =
+                if layer.has_experts() { self.host_per_expert_layer } else { self.host_per_layer * whole(layer) };
             let least = if self.is_intricate(layer) { self.host_per_intricate_layer } else { Seconds::ZERO };
-            plain.max(least) * hw::real(n)
+            plain.max(least * whole(layer)) * hw::real(n)
         };
         [kinds.into_iter().map(of_kind).fold(Seconds::ZERO, |all, each| all + each), decode]
     }
@@ -338,4 +341,11 @@ impl<'a> ReplicaConfig<'a> {
         let n_layers = u32::try_from(self.model.n_layers).expect("layer counts are checked by the model reader");
         stage::stages(self.model, &stage::even(n_layers, self.pipeline_degree))
     }
+}
+
+/// How much of a layer it is. Launches were measured on layers with a mixer and a feed-forward; Nemotron-H has one of the two in each of its layers. Launches of experts
+/// are those of experts alone.
+fn whole(layer: Layer) -> f64 {
+    let parts = [layer.mixer != Mixer::Off, layer.feed_forward != FeedForward::Off];
+    hw::real(parts.into_iter().filter(|part| *part).count() as u64) / hw::real(parts.len() as u64)
 }

@@ -459,6 +459,11 @@ fn intricate_layers_are_launched_for_their_least_time() {
     };
     let found = step(&long).get();
     assert!((found / (45.0 * 0.08 + 15.0 * 0.05) - 1.0).abs() < 1e-9, "{found}");
+    // 23 layers of Nemotron 3 Nano scan, 23 have experts and six attend: each is half a layer, and experts are launched as elsewhere.
+    let model = engine::model::embedded("nemotron-3-nano-30b-a3b").expect("listed");
+    let halves = ReplicaConfig { host_per_layer: us(40_000.0), model: &model, tensor_degree: 2, ..long };
+    let found = step(&halves).get();
+    assert!((found / (23.0 * 0.04 + 23.0 * 0.05 + 6.0 * 0.02) - 1.0).abs() < 1e-9, "{found}");
 }
 
 /// The datasheet, and a layer of experts that takes no time.
