@@ -236,13 +236,14 @@ pub fn batch_wait(section: &mut Section<'_>, base: Option<Gather>, tokens_max: u
 /// `capacity_policy`: which blocks must be free for whoever is admitted. An engine has its own policy and that of taking blocks as they are needed.
 fn capacity_policy(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> CapacityPolicy {
     let usual = preset.map_or(CapacityPolicy::MaxUtilization, |preset| preset.capacity_policy);
+    let at = section.place("capacity_policy").flatten();
     let found = section.one_of("capacity_policy", usual, &CapacityPolicy::WORDS);
     if [usual, CapacityPolicy::MaxUtilization].contains(&found) {
         return found;
     }
-    let of_engine =
-        if found == CapacityPolicy::WholePrompt { "`name = \"vllm\"`, 0.19 or newer" } else { "`name = \"trtllm\"`" };
-    section.idle(&["capacity_policy"], of_engine);
+    let is_of_vllm = found == CapacityPolicy::WholePrompt;
+    let help = if is_of_vllm { "it needs `name = \"vllm\"`, 0.19 or newer" } else { "it needs `name = \"trtllm\"`" };
+    section.warn(Code::NoEffect, at, format!("`{}` changes nothing", section.full("capacity_policy")), help);
     usual
 }
 
@@ -440,13 +441,13 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let (sequences, chunk) = serving.sizes_max(choice, group);
     let kept = kept_of(serving, group);
     let sampler = engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
+    let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
     let of_process = |(chunk, sequences): (u32, u32)| {
         let reserve = |sizes: Sizes| {
             let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
         let activations = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
-        let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
         [Bytes(activations.0.max(kept.0)) + graphs, own.map_or(Bytes(0), reserve), kept]
     };
     let sizes = (chunk, sequences);
