@@ -233,7 +233,7 @@ fn what_is_sought_is_a_whole_metric_and_the_choice_has_no_name() {
 #[test]
 fn a_policy_that_holds_no_request_hinders_no_search_and_is_refused_alone() {
     // Weights leave no room on one card, or room for a few hundred tokens.
-    let short = ["cluster.gpu='l40s'", "engine.memory_ratio=0.799"];
+    let short = ["cluster.gpu='l40s'", "engine.memory_ratio=0.809"];
     for (short, why) in short.into_iter().zip(["`tp = 2` would fit", "longer than a replica"]) {
         let (source, folder) = scenario::find("serving/tune").expect("shipped");
         let set = [short, "tune.weights=['bf16']", "trace.requests=50", "engine.tp=1", "tune.tp=[1,2,4]"];

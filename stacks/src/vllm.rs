@@ -183,12 +183,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "block_tokens", &["block-size"], 4096);
     server.count(&mut flags, "kv_blocks", &["num-gpu-blocks-override"], 1_000_000_000);
     server.share(&mut flags, &["gpu-memory-utilization", "device-memory-utilization"]);
-    if flags.is("no-enable-prefix-caching") {
-        server.key("prefix_cache", false, "--no-enable-prefix-caching");
-    }
-    if flags.is("no-scheduler-reserve-full-isl") {
-        server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");
-    }
+    blocks(&mut server, &mut flags);
     graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");
@@ -215,6 +210,16 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     kv_memory::of_vllm(&mut server, &mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// What becomes of blocks: whether prefixes share them, and which have to be free.
+fn blocks(server: &mut Server, flags: &mut Flags<'_>) {
+    if flags.is("no-enable-prefix-caching") {
+        server.key("prefix_cache", false, "--no-enable-prefix-caching");
+    }
+    if flags.is("no-scheduler-reserve-full-isl") {
+        server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");
+    }
 }
 
 /// The model: what its option says, else the word of `vllm serve MODEL`, before its options or behind them. Behind an image there is no such verb.
