@@ -10,6 +10,8 @@ pub(super) const REQUESTS_MAX: u64 = 10_000_000;
 const CAP_MAX: u64 = 1_000_000;
 /// Most requests of a warm-up.
 const WARM_UP_MAX: u64 = 1_000_000;
+/// Rates that are taken.
+pub(super) const RATES: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
 /// Coefficient of variation of gaps that are all alike: the least that a scenario takes.
 pub(super) const EVEN: f64 = 0.01;
 
@@ -29,7 +31,6 @@ pub(super) struct Load {
 
 /// A rate; `inf` is none.
 pub(super) fn rate(read: &mut Reader<'_>, names: &[&str]) -> Said<f64> {
-    const RATES: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
     if !read.wants("rate_per_s") || !read.wants("schedule") || !read.wants("concurrency") {
         return None;
     }
@@ -144,6 +145,13 @@ pub(super) fn count(read: &mut Reader<'_>, count: Said<u64>, warm_up: Said<u64>,
         }
         None => read.set("requests", n, flag),
     }
+}
+
+/// Requests that come by a rate within so many seconds of an option.
+pub(super) fn within(load: &Load, seconds: f64, option: &str) -> Said<u64> {
+    let (rate, flag) = load.per_s.as_ref()?;
+    let n = (rate * seconds).clamp(1.0, hw::real(REQUESTS_MAX));
+    Some((hw::whole(n), format!("{flag} times --{option}")))
 }
 
 /// Requests of a warm-up.

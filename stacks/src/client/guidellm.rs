@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::arrivals::{self, EVEN, Load, OF_A_TIME, REQUESTS_MAX, Said};
+use super::arrivals::{self, EVEN, Load, OF_A_TIME, RATES, REQUESTS_MAX, Said};
 use super::lengths::{self, TOKENS_MAX};
 use super::reader::Reader;
 use crate::flags::Flag;
@@ -131,7 +131,6 @@ fn number(read: &mut Reader<'_>, profile: &Parts, keys: &[&str]) -> Said<f64> {
 
 /// When requests are sent. A sweep begins with one request in flight.
 fn load(read: &mut Reader<'_>, profile: &Parts) -> Load {
-    const RATES: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
     if ["arrivals", "concurrency", "rate_per_s"].iter().any(|key| !read.wants(key)) {
         return Load::default();
     }
@@ -196,9 +195,8 @@ fn requests(read: &mut Reader<'_>, load: &Load) -> Said<u64> {
     }
     let seconds = limits[1].map(hw::real);
     let seconds = seconds.or_else(|| read.given(&["max-seconds"]).and_then(|name| read.real(name)));
-    if let (Some((rate, flag)), Some(seconds)) = (&load.per_s, seconds) {
-        let n = (rate * seconds).clamp(1.0, hw::real(REQUESTS_MAX));
-        return Some((hw::whole(n), format!("{flag} times --max-seconds")));
+    if let Some(found) = seconds.and_then(|seconds| arrivals::within(load, seconds, "max-seconds")) {
+        return Some(found);
     }
     let what = format!("how many requests `guidellm` sends is not known: {OF_A_TIME} are taken");
     read.warn("max-seconds", what, "give `--max-requests`, or `--set trace.requests=…`");

@@ -31,21 +31,21 @@ pub(super) fn vllm_latency(words: &[String]) -> Option<usize> {
 }
 
 pub(super) fn sglang(words: &[String]) -> Option<usize> {
-    holding(words, &["sglang.bench_offline_throughput", "sglang.benchmark.offline_throughput"])
+    holding(words, &OF_SGLANG[..2])
 }
 
 pub(super) fn sglang_batch(words: &[String]) -> Option<usize> {
-    holding(words, &["sglang.bench_one_batch", "sglang.benchmark.one_batch"])
+    holding(words, &OF_SGLANG[2..])
 }
 
 /// What scripts with offline benchmarks of vLLM hold.
 pub(crate) const OF_VLLM: [&str; 4] =
     ["vllm bench throughput", "vllm bench latency", "benchmark_throughput.py", "benchmark_latency.py"];
-/// What those of SGLang hold.
+/// What those of SGLang hold: both names of the one that has a scheduler, and both of the one that has none.
 pub(crate) const OF_SGLANG: [&str; 4] = [
     "sglang.bench_offline_throughput",
-    "sglang.bench_one_batch",
     "sglang.benchmark.offline_throughput",
+    "sglang.bench_one_batch",
     "sglang.benchmark.one_batch",
 ];
 /// What those of TensorRT-LLM hold.

@@ -160,9 +160,8 @@ fn requests(read: &mut Reader<'_>, load: &Load) -> Said<u64> {
     let names = ["request-count", "num-requests"];
     if read.given(&names).is_none() && read.flags.find(TIME).is_some() {
         let seconds = read.real(TIME)?;
-        if let Some((rate, flag)) = &load.per_s {
-            let n = (rate * seconds).clamp(1.0, hw::real(REQUESTS_MAX));
-            return Some((hw::whole(n), format!("{flag} times --{TIME}")));
+        if let Some(found) = arrivals::within(load, seconds, TIME) {
+            return Some(found);
         }
         let what = format!("how many requests fit into `--{TIME} {seconds}` is not known: {OF_A_TIME} are taken");
         read.warn(TIME, what, "give `--set trace.requests=…`");

@@ -80,9 +80,7 @@ impl Replica<'_> {
     /// someone.
     pub(super) fn spare_beside(&self, taken: u32, claim: &Claim<'_>) -> u32 {
         if self.promises() && self.n_running() > 0 {
-            let n_held = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
-            let at_once = claim.blocks + n_held * self.pool.blocks_per_prefix();
-            let own = self.whole(claim.request).saturating_sub(at_once);
+            let own = self.whole(claim.request).saturating_sub(self.at_once(claim));
             return self.limits().watermark_blocks.saturating_add(self.promised(taken)).saturating_add(own);
         }
         let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
@@ -96,8 +94,13 @@ impl Replica<'_> {
         if self.limits().capacity_policy != CapacityPolicy::WholePrompt || claim.is_whole || self.n_running() == 0 {
             return 0;
         }
+        self.blocks_of(claim.target).saturating_sub(self.at_once(claim))
+    }
+
+    /// Blocks that a claim takes at once, those of cached prefixes among them.
+    fn at_once(&self, claim: &Claim<'_>) -> u32 {
         let n_held = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
-        self.blocks_of(claim.target).saturating_sub(claim.blocks + n_held * self.pool.blocks_per_prefix())
+        claim.blocks + n_held * self.pool.blocks_per_prefix()
     }
 
     /// Blocks that must stay free for sequences with blocks here beside those of one that comes from elsewhere. `grown`: what is under way takes of
