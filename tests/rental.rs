@@ -35,6 +35,13 @@ fn equal_replicas_share_work_of_several_types_evenly() {
         let result = job.run(&|_| {});
         let of = |row: usize, key: &str| result.results[row].metrics[key];
         assert_eq!(of(1, "n_replicas"), f64::from(n), "all are rented");
+        for row in &result.results {
+            // No cost is known within 5 % and none off by three times; dollars go with the time.
+            let [low, high] = row.interval["replay_makespan_s"].map(|end| end / row.metrics["replay_makespan_s"]);
+            assert!((0.3..0.95).contains(&low) && (1.05..3.0).contains(&high), "{low} to {high}");
+            let usd = row.interval["cost_usd_per_mtok"].map(|end| end / row.metrics["cost_usd_per_mtok"]);
+            assert!((usd[0] - low).abs() < 1e-9 && (usd[1] - high).abs() < 1e-9, "{usd:?}");
+        }
         let (alone_s, together_s) = (of(0, "replay_makespan_s"), of(1, "replay_makespan_s"));
         let over = together_s * f64::from(n) / alone_s;
         assert!((1.0 / 1.05..1.25).contains(&over), "{n} replicas: {together_s} s, one: {alone_s} s");

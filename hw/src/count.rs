@@ -1,4 +1,4 @@
-//! The casts between counts and real numbers, each with its one rounding, and the bytes of a GiB.
+//! The casts between counts and real numbers, each with its one rounding, how a count is written, and the bytes of a GiB.
 //!
 //! Every other crate calls these instead of `as`: a count that becomes a real number loses nothing below 2^53, and a real number becomes
 //! the nearest count.
@@ -27,6 +27,19 @@ pub fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
+/// A count with a comma before every three digits.
+pub fn in_thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut written = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            written.push(',');
+        }
+        written.push(digit);
+    }
+    written
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +50,11 @@ mod tests {
             assert_eq!(whole(real(count)), count);
         }
         assert_eq!([whole(0.5), whole(1.49), whole(2.5)], [1, 1, 3]);
+    }
+
+    #[test]
+    fn counts_have_a_comma_before_every_three_digits() {
+        let written = [0, 999, 1000, 41_408, 1_234_567].map(in_thousands);
+        assert_eq!(written, ["0", "999", "1,000", "41,408", "1,234,567"]);
     }
 }

@@ -16,7 +16,7 @@ pub mod units;
 mod words;
 
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Rank};
-pub use count::{GIB, real, whole};
+pub use count::{GIB, in_thousands, real, whole};
 pub use format::{Dtype, Format};
 pub use generation::Generation;
 pub use gpu::{Capability, Gpu};

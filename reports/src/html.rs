@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 
 pub(crate) use parts::{END, asked, contents, figure, page, table};
 
+use hw::in_thousands;
+
 use crate::curves::Curves;
 use crate::quantity::{counted, duration, escape, figure_text, float, percent, ratio};
 use crate::svg::{
@@ -177,6 +179,7 @@ fn lead(run: &RunResult) -> String {
             let baseline = escape(&run.baseline);
             format!("<strong>{name}</strong> is fastest: {time} per step, {}× {baseline}.", ratio(*speedup))
         }
+        _ if run.is_of_one() => format!("<strong>{name}</strong>: {time} per step."),
         _ => format!("<strong>{name}</strong> is fastest: {time} per step."),
     }
 }
@@ -254,7 +257,11 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
         if !is_shared {
             caption = format!("{}: {caption}", picture.policy);
         }
-        figure(out, &length_histogram(picture.lengths), &caption);
+        let drawn = length_histogram(picture.lengths);
+        if drawn.is_empty() {
+            let _ = writeln!(out, "<p>{}</p>", escape(&caption));
+        }
+        figure(out, &drawn, &caption);
     }
     out.push_str("</section>\n");
 }
@@ -265,10 +272,13 @@ fn of_lengths(sorted: &[u64]) -> String {
     let n = sorted.len();
     let many = counted(n as u64, "sequence");
     match (sorted.first(), sorted.last()) {
-        (Some(least), Some(most)) if least == most => format!("{many} of {least} tokens each, {tokens} in all."),
+        (Some(least), Some(most)) if least == most => {
+            format!("{many} of {} tokens each, {} in all.", in_thousands(*least), in_thousands(tokens))
+        }
         (_, Some(most)) => {
             let longest: u64 = sorted[n - n.div_ceil(10)..].iter().sum();
             let share = percent(float(longest) / float(tokens.max(1)));
+            let (tokens, most) = (in_thousands(tokens), in_thousands(*most));
             format!(
                 "{many}, {tokens} tokens, the longest {most}. The longest tenth of them hold {share} of the tokens."
             )

@@ -222,6 +222,11 @@ impl RunResult {
     pub fn against(&self) -> &str {
         if self.relative_to.is_empty() { &self.baseline } else { &self.relative_to }
     }
+
+    /// Whether there is one policy alone, which is neither the best nor the worst.
+    pub const fn is_of_one(&self) -> bool {
+        self.results.len() == 1
+    }
 }
 
 /// What differs from run to run beside the wall times of rows.

@@ -50,7 +50,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; 9] {
     [
         plain(&result.policy),
         result.status.to_string(),
-        metric("ttft_s.mean", &|seconds| duration(seconds, None)),
+        mean("ttft_s.mean"),
         metric("ttft_s.p99", &|seconds| duration(seconds, None)),
         mean("tpot_s.mean"),
         metric("tpot_s.p99", &|seconds| duration(seconds, None)),
@@ -76,8 +76,9 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let against = gain.map_or_else(String::new, |gain| format!(", {}× {}", ratio(*gain), escape(&run.baseline)));
     let counted = Counted::of(best).map_or(Counted::Completed, |(counted, _)| counted);
     let within = if counted == Counted::WithinLimits { " within the limits" } else { "" };
+    let is_best = if run.is_of_one() { "" } else { " has the highest rate" };
     let mut words = format!(
-        "<strong>{name}</strong> has the highest rate{within}: {} requests per second{}{against}.",
+        "<strong>{name}</strong>{is_best}{within}: {} requests per second{}{against}.",
         rate(per_s),
         crate::shown::ends(best, counted.key())
     );

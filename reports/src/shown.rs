@@ -105,6 +105,9 @@ pub(crate) fn lead(run: &RunResult) -> String {
     let ends = ends(best, &column.key);
     let value = value.map_or_else(String::new, |value| format!(": {} {value}{ends}", escape(&column.heading)));
     let value = value + &useful(best) + &shared_out(best);
+    if run.is_of_one() {
+        return format!("<strong>{name}</strong>{value}.");
+    }
     if best.policy == run.baseline {
         return format!("<strong>{name}</strong> is best{value}.{}", with_hindsight(run));
     }

@@ -278,7 +278,7 @@ fn the_caption_explains_the_column_that_stands_there() {
 fn equal_lengths_are_not_called_uneven() {
     let step = sample::step(2, 2, true);
     let page = |lengths: &[u64]| html::render(&sample::run(), &[picture("skrull", &step, lengths)], &[]);
-    assert!(page(&[512; 4]).contains("4 sequences of 512 tokens each, 2048 in all."));
+    assert!(page(&[512; 4]).contains("4 sequences of 512 tokens each, 2,048 in all."));
     // Of ten sequences the longest one is a tenth: 91 of 100 tokens.
     assert!(page(&[1, 1, 1, 1, 1, 1, 1, 1, 1, 91]).contains("The longest tenth of them hold 91.0 % of the tokens."));
 }

@@ -9,7 +9,9 @@ pub use layers::Layers;
 
 use std::collections::BTreeMap;
 
+use engine::cost::roofline::ENDS;
 use serve::deployment::Deployment as Served;
+use serve::metrics::interval_of;
 use serve::request::Requests;
 
 use super::RentalError;
@@ -297,6 +299,15 @@ impl Playable {
         }
     }
 
+    /// What clients see of so many requests per second.
+    fn at(&self, task: &Task, requests: &Requests, per_s: f64) -> Played {
+        let requests = played::faster(requests, per_s);
+        match self {
+            Self::Replicas(playable) => played::play(task, playable, &requests),
+            Self::Layers(playable) => layers::play(task, playable, &requests),
+        }
+    }
+
     /// The largest arrival rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it.
     pub fn goodput(&self, task: &Task, requests: &Requests, share: f64) -> (f64, Played) {
         match self {
@@ -317,6 +328,34 @@ pub fn playable_of(choice: &Choice, plan: &Plan, requests: &Requests) -> Result<
         }
         Layout::Layers(layers) => layers::playable(&after_losses(choice), layers, &requests.list).map(Playable::Layers),
     }
+}
+
+/// Intervals of a plan that was played: the same plan on GPUs of which a datasheet may say too much or too little. Latencies are those at the rate that is
+/// expected.
+///
+/// # Errors
+/// When the checker refuses the plan, which it did not as expected.
+pub fn intervals(
+    choice: &Choice,
+    plan: &Plan,
+    load: &Load<'_>,
+    (rate, seen): (f64, &Played),
+) -> Result<BTreeMap<String, [f64; 2]>, RentalError> {
+    if rate <= 0.0 {
+        return Ok(BTreeMap::new());
+    }
+    let at = |by: f64| {
+        let choice = Choice { task: choice.task.slower(by), ..choice.clone() };
+        let playable = playable_of(&choice, plan, load.requests)?;
+        let (most, fastest) = playable.goodput(&choice.task, load.requests, load.attainment_ratio);
+        let latencies = playable.at(&choice.task, load.requests, rate);
+        Ok::<_, RentalError>([most, fastest.tokens_per_s, latencies.ttft_s, latencies.tpot_s])
+    };
+    let [fast, slow] = [at(ENDS[0])?, at(ENDS[1])?];
+    let expected = [rate, seen.tokens_per_s, seen.ttft_s, seen.tpot_s];
+    let keys = ["goodput_requests_per_s", "tokens_per_s", "ttft_s", "tpot_s"];
+    let of = |(at, key): (usize, &str)| (key.to_owned(), interval_of(expected[at], [fast[at], slow[at]]));
+    Ok(keys.into_iter().enumerate().map(of).collect())
 }
 
 /// Figures of a plan that was played at the largest rate that meets the targets; at no rate there are no times and no ratio.

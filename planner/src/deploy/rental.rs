@@ -2,30 +2,31 @@
 //!
 //! Configurations are given with their rates, or every GPU type is tried with the degrees that are allowed and its rates come from the serving
 //! simulator or from a roofline (`rental/rates.rs`). `rental/order.rs` puts all in an order that no file changes, `rental/lay.rs` lays a plan on
-//! machines as the deployments that the request loop plays, `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
+//! machines as the deployments that the request loop plays, `rental/figures.rs` serves it, `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
 
 mod answers;
+mod figures;
 mod lay;
 mod order;
 mod rates;
 mod words;
 
-use std::collections::BTreeMap;
-
 use engine::model::Model;
+use engine::play::Case;
 
 use super::cost_efficiency::{self, Assignment, Form, Options};
 use super::inventory::Inventory;
 use super::mixing::{self, Settled};
 use super::objective::Limit;
 use super::policies::{self, Renting};
-use super::simulated::{self, Arriving, Replay};
+use super::simulated::{self, Arriving};
 use super::throughput::{Lengths, Parallel};
 use super::{Configuration, Demand, Plan, Problem, RentalError};
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
 pub use answers::Answers;
+pub use figures::Figures;
 use lay::Rents;
 pub use lay::deployments;
 pub use rates::{Costs, Rated, Rates, ReplicaOptions, Unheld};
@@ -223,7 +224,7 @@ impl Question {
         if worth.is_infinite() {
             return Err(plan.makespan_s);
         }
-        let fleet = lay::fleet(self, Rents { problem, plan }, rated).map_err(|_| f64::INFINITY)?;
+        let fleet = lay::fleet(self, Rents { problem, plan }, (rated, Case::Expected)).map_err(|_| f64::INFINITY)?;
         let ends_s = simulated::replay(problem, &self.lengths, &fleet).makespan_s;
         match asked.limit {
             Limit::Budget { .. } => Ok(worth.max(ends_s)),
@@ -231,30 +232,7 @@ impl Question {
             Limit::Deadline { .. } => Err(ends_s),
         }
     }
-
-    /// Serves all requests with the plan's replicas, and as they come where that is asked; figures by their keys.
-    ///
-    /// # Errors
-    /// When the checker refuses the plan as deployments.
-    pub fn measured(&self, decided: &Decided, rated: &Rated) -> Result<BTreeMap<String, f64>, RentalError> {
-        if rated.engines.is_empty() {
-            return Ok(metrics(self, decided, None));
-        }
-        let fleet = lay::fleet(self, decided.rents(), rated)?;
-        let replay = simulated::replay(&decided.problem, &self.lengths, &fleet);
-        let mut values = metrics(self, decided, Some(&replay));
-        if let Some(coming) = self.play {
-            let fleet = lay::losing(fleet, self, decided.rents(), coming.seed)?;
-            let seen = simulated::arriving(&decided.problem, &self.lengths, &fleet, coming);
-            values.extend(seen.into_iter().filter(|(key, _)| SEEN.contains(&key.as_str())));
-        }
-        Ok(values)
-    }
 }
-
-/// What clients see of requests that come one by one.
-const SEEN: [&str; 6] =
-    ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
 
 /// A policy that is asked within a limit.
 #[derive(Clone, Copy)]
@@ -404,35 +382,4 @@ fn makespan_s(problem: &Problem, replicas: &[u32], shares: &[Vec<f64>]) -> Optio
         }
     }
     Some(slowest)
-}
-
-/// Figures of a plan, and of its replay where it was served.
-fn metrics(question: &Question, decided: &Decided, replay: Option<&Replay>) -> BTreeMap<String, f64> {
-    let plan = &decided.decision.plan;
-    let sum = |all: &[u32]| all.iter().map(|&n| f64::from(n)).sum::<f64>();
-    let mut all = vec![
-        ("makespan_s", plan.makespan_s),
-        ("cost_usd_per_hour", plan.usd_per_hour),
-        ("cost_usd", plan.usd_per_hour * plan.makespan_s / 3600.0),
-        ("n_replicas", sum(&plan.replicas)),
-        ("n_gpus", sum(&plan.n_gpus)),
-        match decided.limit {
-            Limit::Budget { usd_per_hour } => ("budget_used_ratio", plan.usd_per_hour / usd_per_hour),
-            Limit::Deadline { seconds } => ("deadline_used_ratio", plan.makespan_s / seconds),
-        },
-    ];
-    if let Some(replay) = replay {
-        let outputs = question.demands.iter().zip(&question.lengths);
-        let tokens: f64 = outputs.map(|(demand, lengths)| demand.requests * lengths.output.as_f64()).sum();
-        let asked = question.demands.iter().map(|demand| demand.requests).filter(|n| *n > 0.0);
-        all.extend([
-            ("replay_makespan_s", replay.makespan_s),
-            ("replay_over_planned_ratio", replay.makespan_s / plan.makespan_s),
-            ("n_refused", hw::real(replay.n_refused)),
-            ("cost_usd_per_mtok", plan.usd_per_hour * replay.makespan_s / 3600.0 / tokens * 1e6),
-            ("requests_per_replica_least", asked.fold(f64::INFINITY, f64::min) / sum(&plan.replicas)),
-        ]);
-    }
-    let finite = all.into_iter().filter(|(_, value)| value.is_finite());
-    finite.map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -6,7 +6,7 @@
 //! and the host's time: compare plans with it, not absolute figures. Units: bytes, seconds, tokens; 16-bit numbers.
 
 use engine::model::Model;
-use hw::{Dtype, Gpu, real};
+use hw::{BytesPerSecond, Dtype, FlopsPerSecond, Gpu, real};
 
 /// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
 const COMPUTE_REACHED: f64 = 0.6;
@@ -20,6 +20,17 @@ const LINK_START_S: f64 = 10e-6;
 pub(super) const MEMORY_USED: f64 = 0.9;
 /// Requests of a batch at most; the common default of serving engines.
 pub(super) const BATCH_MAX: f64 = 256.0;
+
+/// A GPU on which every time of a layer is so many times as long, but for the start-up of its messages.
+pub(super) fn slower(gpu: &Gpu, by: f64) -> Gpu {
+    let part = |rate: FlopsPerSecond| FlopsPerSecond::new(rate.get() / by);
+    Gpu {
+        peak_bf16: part(gpu.peak_bf16),
+        memory_bandwidth: BytesPerSecond::new(gpu.memory_bandwidth.get() / by),
+        intra_node_bandwidth: BytesPerSecond::new(gpu.intra_node_bandwidth.get() / by),
+        ..gpu.clone()
+    }
+}
 
 /// The mean layer of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,6 +12,8 @@ use engine::stop;
 use hw::{Seconds, Time};
 use serve::arrivals::{self, Arrivals};
 use serve::fleet::{Fleet, Served, serve};
+use serve::metrics::saturation::{Queue, RateSetBy};
+use serve::metrics::unexplained::Unexplained;
 use serve::metrics::{self, Slo};
 use serve::replica::Engine;
 use serve::request::{Request, Requests};
@@ -144,14 +146,24 @@ pub struct Arriving {
     pub seed: u64,
 }
 
-/// What clients see when the same requests come one by one: metrics of serving by their keys.
-pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: Arriving) -> BTreeMap<String, f64> {
+/// What clients see of requests that come one by one.
+pub struct Seen {
+    /// Metrics of serving by their keys.
+    pub values: BTreeMap<String, f64>,
+    /// What no cost explains of them.
+    pub unexplained: Unexplained,
+}
+
+/// Serves the same requests as they come one by one.
+pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: Arriving) -> Seen {
     let (mut requests, kinds) = mixed(&work(problem, lengths));
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: coming.per_s }, coming.seed);
     let served = typed(fleet, kinds).serve(&requests, router("plan-weights").as_mut());
     let mut values = metrics::of(&requests, &served, &coming.slo, Seconds::ZERO);
     values.insert("n_outages".to_owned(), hw::real(served.changes.n_outages));
-    values
+    let rate_set_by = RateSetBy::of(Queue::of(&requests, &served, &fleet.start).as_ref());
+    let unexplained = Unexplained::of(&requests, &served, &coming.slo, Seconds::ZERO, rate_set_by);
+    Seen { values, unexplained }
 }
 
 /// Requests of every type.

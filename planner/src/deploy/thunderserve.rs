@@ -28,7 +28,7 @@ use hw::Gpu;
 
 use super::RentalError;
 use super::inventory::Inventory;
-use super::roofline::LINK_REACHED;
+use super::roofline::{self, LINK_REACHED};
 use super::throughput::Lengths;
 use crate::proof::{self, Aim, Decision};
 
@@ -55,6 +55,15 @@ pub struct Task {
 }
 
 impl Task {
+    /// The same on GPUs whose layers take so many times as long.
+    pub(super) fn slower(&self, by: f64) -> Self {
+        let mut task = self.clone();
+        for offer in &mut task.machines.offers {
+            offer.gpu = offer.gpu.as_ref().map(|gpu| roofline::slower(gpu, by));
+        }
+        task
+    }
+
     /// The same with links of a part of their bandwidth.
     fn with_links(&self, part: f64) -> Self {
         let mut task = self.clone();

@@ -166,8 +166,11 @@ fn bar(out: &mut String, (x, width): (f64, f64), (busy, exposed): (f64, f64), na
     );
 }
 
-/// A bar per policy that has a speed-up, the baseline's length marked; empty where there is none.
+/// A bar per policy that has a speed-up, the baseline's length marked; empty where there is none, and where one policy stands alone.
 pub fn speedup_bars(run: &RunResult) -> String {
+    if run.is_of_one() {
+        return String::new();
+    }
     let bars: Vec<(&str, f64)> = run
         .results
         .iter()

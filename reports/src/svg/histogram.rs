@@ -13,8 +13,11 @@ const PLOT_HEIGHT: f64 = 206.0;
 /// Shares of one bin: of sequences, and of tokens.
 type Bin = [f64; 2];
 
-/// Draws the bins; empty without lengths.
+/// Draws the bins; empty without lengths, and where all are equal.
 pub fn length_histogram(lengths: &[u64]) -> String {
+    if lengths.windows(2).all(|pair| pair[0] == pair[1]) {
+        return String::new();
+    }
     let exponents: Vec<u32> = lengths.iter().filter(|&&length| length > 0).map(|length| length.ilog2()).collect();
     let (Some(&first), Some(&last)) = (exponents.iter().min(), exponents.iter().max()) else {
         return String::new();

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use engine::Model;
+use engine::cost::Source as Cost;
 use planner::deploy::helix::played::means;
 use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
 use planner::deploy::objective::Objective;
@@ -28,7 +29,7 @@ pub struct Throughput {
     /// What every way is asked.
     pub asked: Asked,
     /// Where the times come from.
-    pub times: String,
+    pub times: Cost,
     /// Ways of serving, in order.
     pub choices: Vec<ThroughputChoice>,
     /// Parameters that were chosen and not measured, as sentences.
@@ -93,7 +94,7 @@ fn machines(
     model: Option<&Model>,
     typical: Typical,
     stock: Stock,
-) -> Option<(Machines, String)> {
+) -> Option<(Machines, Cost)> {
     let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
@@ -140,7 +141,7 @@ fn types(
     tables: Option<(String, Place)>,
     stock: &Stock,
     typical: Typical,
-) -> Option<(Vec<NodeType>, String)> {
+) -> Option<(Vec<NodeType>, Cost)> {
     let model = model?;
     let Some((name, at)) = tables else {
         let context = typical.prompt + typical.output / 2.0;
@@ -152,7 +153,7 @@ fn types(
             wrong.for_each(|(name, at)| section.find(no_datasheet(name, at.clone(), model)));
             return None;
         }
-        return Some((known, "datasheet".to_owned()));
+        return Some((known, Cost::Datasheet));
     };
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
@@ -160,7 +161,7 @@ fn types(
             section.refuse(Code::OtherModel, at, what, "leave `engine.layer_times` out to use datasheets");
             return None;
         }
-        return Some((table.types.clone(), "published".to_owned()));
+        return Some((table.types.clone(), Cost::Published));
     }
     let text = match input::text_file::read(&folder.join(&name)) {
         Ok(text) => text,
@@ -173,7 +174,7 @@ fn types(
     };
     match tables::parse(&text) {
         Ok(found) => match found.into_iter().find(|table| table.model == model.name) {
-            Some(table) => Some((table.types, "measured".to_owned())),
+            Some(table) => Some((table.types, Cost::Measured)),
             None => {
                 let what = format!("`{name}` has no table of the model `{}`", model.name);
                 section.wrong(Code::OtherModel, at, what);

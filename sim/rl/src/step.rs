@@ -299,12 +299,20 @@ impl Step {
         let half = self.generated.half_s / self.generated.seconds * 100.0;
         let tail = format!("half of the answers are there after {half:.0} % of the time for all");
         match self.placement {
-            Placement::Colocated => format!(
-                "generation takes {} of {step_s:.1} s, log probabilities {}, training {}; {tail}",
-                share(parts.generation),
-                share(parts.log_probabilities),
-                share(parts.training)
-            ),
+            Placement::Colocated => {
+                let named = [
+                    ("rewards", parts.rewards),
+                    ("log probabilities", parts.log_probabilities),
+                    ("training", parts.training),
+                    ("weights and the switch", parts.weights + parts.switch),
+                ];
+                let others: String = named
+                    .iter()
+                    .filter(|(_, seconds)| *seconds > 0.0)
+                    .map(|(part, seconds)| format!(", {part} {}", share(*seconds)))
+                    .collect();
+                format!("generation takes {} of {step_s:.1} s{others}; {tail}", share(parts.generation))
+            }
             Placement::Split => {
                 let rewards =
                     if parts.rewards > 0.0 { format!(", rewards {:.1} s", parts.rewards) } else { String::new() };

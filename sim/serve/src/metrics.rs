@@ -56,7 +56,7 @@ pub fn interval(
 }
 
 /// Figures that have an interval over the ends of the costs.
-pub const WITH_INTERVAL: [&str; 20] = [
+pub const WITH_INTERVAL: [&str; 21] = [
     "ttft_s.mean",
     "ttft_s.p50",
     "ttft_s.p90",
@@ -70,6 +70,7 @@ pub const WITH_INTERVAL: [&str; 20] = [
     "e2e_s.p90",
     "e2e_s.p99",
     "requests_per_s",
+    "goodput_requests_per_s",
     "output_tokens_per_s",
     "output_tokens_per_s_per_gpu",
     "slo_attainment_ratio",

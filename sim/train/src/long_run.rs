@@ -356,6 +356,23 @@ impl LongRun {
 }
 
 impl Lasted {
+    /// Intervals of a run whose step takes from so many seconds to so many: of the share that is useful over all draws, and of what is kept, where the slowest
+    /// step meets the worst draw at one end.
+    pub fn intervals(&self, step_s: f64, [low_s, high_s]: [f64; 2]) -> BTreeMap<String, [f64; 2]> {
+        let useful = self.useful();
+        let of =
+            |key: &str, ends: [f64; 2]| self.values.get(key).map(|value| (key.to_owned(), ends.map(|end| value * end)));
+        let mut intervals = BTreeMap::from([("run_goodput_ratio".to_owned(), self.goodput)]);
+        if useful > 0.0 {
+            let [worst, best] = self.goodput.map(|share| share / useful);
+            let kept = [worst * step_s / high_s, best * step_s / low_s];
+            intervals.extend(["run_tokens_per_s", "run_steps"].iter().filter_map(|key| of(key, kept)));
+            let dollars = of("run_cost_usd_per_mtok", [1.0 / kept[1], 1.0 / kept[0]]);
+            intervals.extend(dollars.filter(|_| worst > 0.0));
+        }
+        intervals
+    }
+
     /// Share of the run that is useful.
     fn useful(&self) -> f64 {
         self.values["run_goodput_ratio"]

@@ -204,7 +204,7 @@ fn judged(
             Ok(lasted) => lasted,
             Err(why) => return Row::failed(result, why),
         };
-        result.interval.insert("run_goodput_ratio".to_owned(), lasted.goodput);
+        result.interval.extend(lasted.intervals(metrics.step_s(), interval));
         result.metrics.extend(lasted.values);
         result.why = format!("{}; {}", result.why, lasted.why);
     }

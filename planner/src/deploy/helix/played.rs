@@ -109,7 +109,47 @@ pub fn means(requests: &[Request]) -> (f64, f64) {
     (sum(|request| request.prompt), sum(|request| request.output))
 }
 
+/// Figures that times of layers change.
+const WITH_INTERVAL: [&str; 6] = [
+    DECODE_RATE,
+    "tokens_per_s",
+    "prompt_latency_s.mean",
+    "prompt_latency_s.p99",
+    "decode_latency_s.mean",
+    "decode_latency_s.p99",
+];
+
 impl Asked {
+    /// Intervals of a run's figures: the same layers on the same nodes, with times of layers that are so many times as long at both ends.
+    ///
+    /// # Errors
+    /// When the checker refuses the plan, which it did not as expected.
+    pub fn intervals(
+        &self,
+        way: &Way,
+        placed: &Decision<Placed>,
+        expected: &BTreeMap<String, f64>,
+        ends: [f64; 2],
+    ) -> Result<BTreeMap<String, [f64; 2]>, RentalError> {
+        let at = |by: f64| {
+            let slower = self.slower(by);
+            let parts = slower.parts(way, placed)?;
+            Ok(metrics(way, &parts.pools, &slower.play(way, &parts)))
+        };
+        let ends = [at(ends[0])?, at(ends[1])?];
+        let of = |key: &str| Some((key.to_owned(), serve::metrics::interval(key, expected, &ends, None)?));
+        Ok(WITH_INTERVAL.into_iter().filter_map(of).collect())
+    }
+
+    /// The same on nodes whose layers take so many times as long.
+    fn slower(&self, by: f64) -> Self {
+        let mut slower = self.clone();
+        for node in &mut slower.machines.types {
+            (node.prompt, node.decode) = (node.prompt.slower(by), node.decode.slower(by));
+        }
+        slower
+    }
+
     /// What no placement passes with these requests; all ways share it.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! A plan of renting as deployments: a deployment for each model, replicas of one GPU type each on the next GPUs of their offer, and the shares of its
 //! request types as routes. Larger replicas are laid first, so that tensor groups lie in nodes.
 
+use engine::play::Case;
 use hw::Seconds;
 use serve::assignment::Assignment;
 use serve::check::{Site, check};
@@ -120,10 +121,10 @@ fn routes(of: Rents<'_>, model: usize, used: &[usize]) -> Vec<Route> {
 ///
 /// # Errors
 /// When the checker refuses one.
-pub(super) fn fleet(question: &Question, of: Rents<'_>, rated: &Rated) -> Result<Fleet, RentalError> {
+pub(super) fn fleet(question: &Question, of: Rents<'_>, (rated, case): (&Rated, Case)) -> Result<Fleet, RentalError> {
     let (mut fleet, mut used) = (Fleet::default(), Vec::new());
     for laid in laid(question, of)? {
-        let tables = laid.configurations.iter().map(|&c| rated.engines[c].table.clone()).collect();
+        let tables = laid.configurations.iter().map(|&c| rated.table(c, case).clone()).collect();
         let played = serve::deployment::fleet(&laid.deployment, tables, 0.0);
         fleet.groups.extend(played.map_err(|why| RentalError::Refused(why.to_string()))?.groups);
         used.extend(laid.configurations);

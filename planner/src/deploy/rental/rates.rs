@@ -139,6 +139,8 @@ pub struct Rated {
     pub configurations: Vec<Configuration>,
     /// Engine of every configuration; empty where rates are not simulated.
     pub engines: Vec<Engine>,
+    /// Times of its iterations at the low and the high end of the costs.
+    pub ends: Vec<[StepTable; 2]>,
     /// Rate under the mix of all demands over the rate of types served alone, by configuration; 1 where rates are not simulated.
     pub mixing: Vec<f64>,
     /// Weakest source of the costs.
@@ -147,10 +149,22 @@ pub struct Rated {
     pub answers: Answers,
 }
 
+impl Rated {
+    /// Times of a configuration's iterations at an end of the costs.
+    pub(super) fn table(&self, configuration: usize, case: Case) -> &StepTable {
+        match case {
+            Case::Low => &self.ends[configuration][0],
+            Case::Expected => &self.engines[configuration].table,
+            Case::High => &self.ends[configuration][1],
+        }
+    }
+}
+
 /// One configuration that was served.
 pub struct Served {
     configuration: Configuration,
     engine: Engine,
+    ends: [StepTable; 2],
     mixing: f64,
 }
 
@@ -166,6 +180,7 @@ impl Question {
             mixing: vec![1.0; configurations.len()],
             configurations,
             engines: Vec::new(),
+            ends: Vec::new(),
             source,
             answers: Answers::default(),
         };
@@ -178,15 +193,17 @@ impl Question {
                 let mut rated = Rated {
                     configurations: Vec::new(),
                     engines: Vec::new(),
+                    ends: Vec::new(),
                     mixing: Vec::new(),
                     source: Source::Datasheet,
                     answers: Answers::default(),
                 };
                 let served = serve(all);
                 rated.source = served.iter().map(|of| of.engine.table.source).max().unwrap_or(Source::Datasheet);
-                for Served { configuration, engine, mixing } in served {
+                for Served { configuration, engine, ends, mixing } in served {
                     rated.configurations.push(configuration);
                     rated.engines.push(engine);
+                    rated.ends.push(ends);
                     rated.mixing.push(mixing);
                 }
                 rated
@@ -231,14 +248,14 @@ impl Question {
     pub fn served(&self, deployed: Deployed, cluster: &Cluster, cost: &dyn CostModel) -> Served {
         let config = self.replica.config(&self.models[deployed.model], cluster, deployed.parallel);
         let limits = self.replica.limits(&config).expect("what is enumerated fits");
-        let table = StepTable::new(&config, (limits.tokens_max, limits.sequences_max), cost, Case::Expected);
+        let table = |case| StepTable::new(&config, (limits.tokens_max, limits.sequences_max), cost, case);
         let batcher = batcher::named(BATCHER).expect("listed");
-        let engine = Engine { limits, table, batcher, spans: Spans::Closed };
+        let engine = Engine { limits, table: table(Case::Expected), batcher, spans: Spans::Closed };
         let configuration = self.configuration(deployed, |w, demand| {
             if demand.requests > 0.0 { simulated::requests_per_s(&engine, self.lengths[w]) } else { 0.0 }
         });
         let mixing = self.mixing(&configuration, &engine);
-        Served { configuration, engine, mixing }
+        Served { configuration, engine, ends: [Case::Low, Case::High].map(table), mixing }
     }
 
     /// How much faster one replica is when it serves its model's demands in their shares than type by type.

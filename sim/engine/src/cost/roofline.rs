@@ -15,9 +15,8 @@ pub const KERNEL_START_S: f64 = 4e-6;
 const REACHED: f64 = 0.75;
 /// Share of a link's bandwidth that a large collective reaches; NCCL's published bus bandwidths lie around it.
 const LINK_REACHED: f64 = 0.75;
-/// Interval of a datasheet estimate.
-const LOW: f64 = 0.7;
-const HIGH: f64 = 1.6;
+/// Ends of a datasheet estimate over what is expected.
+pub const ENDS: [f64; 2] = [0.7, 1.6];
 /// Attention backward over forward: 2.5 times the matrix work at the lower throughput that arXiv:2307.08691 and
 /// arXiv:2407.08608 print for backward (about 0.86 of forward).
 pub const ATTENTION_BACKWARD: f64 = 2.9;
@@ -85,10 +84,11 @@ impl Roofline {
 
 /// A datasheet estimate with its wide interval.
 pub fn datasheet(time: Seconds) -> Estimate {
+    let [low, high] = ENDS;
     Estimate {
         time,
-        low: time * LOW,
-        high: time * HIGH,
+        low: time * low,
+        high: time * high,
         source: Source::Datasheet,
         outside: Seconds::ZERO,
         dimension: None,

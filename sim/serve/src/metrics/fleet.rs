@@ -76,7 +76,7 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
             into.insert(key, value);
         }
     };
-    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / n_gpus);
+    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(f64::NAN) / n_gpus);
     insert("replica_hours".to_owned(), figures.iter().map(|group| group.paid_ns).sum::<f64>() / NS_PER_HOUR);
     if fleet.groups.len() > 1 {
         for (group, figures) in fleet.groups.iter().zip(&figures) {

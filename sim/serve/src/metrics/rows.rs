@@ -21,8 +21,10 @@ pub struct RequestRow {
     pub stream: u32,
     /// When it came.
     pub arrival_s: f64,
-    /// Prompt and output tokens.
-    pub tokens: [u32; 2],
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Tokens that its client got; `None` where it was refused, or its client gave up.
+    pub output_tokens: Option<u32>,
     /// Tokens of the prompt that were cached.
     pub cached_tokens: u32,
     /// Arrival to the moment at which its client gave up, or had enough.
@@ -62,8 +64,7 @@ impl RequestRow {
     /// Its cells.
     pub fn cells(&self) -> Vec<Option<f64>> {
         let mut cells = vec![count(self.request), count(self.stream), Some(self.arrival_s)];
-        cells.extend(self.tokens.map(count));
-        cells.push(count(self.cached_tokens));
+        cells.extend([count(self.prompt_tokens), self.output_tokens.and_then(count), count(self.cached_tokens)]);
         cells.extend(self.left_s);
         cells.extend(match self.served {
             None => [None; 7],
@@ -109,7 +110,7 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
     let both = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
     let gaps_of = |index: u32| served.token_gaps.get(index as usize).copied().flatten();
     (0_u32..).zip(both).map(move |(index, ((request, record), latencies))| {
-        let group = served.group_of.get(record.replica as usize).copied();
+        let (group, is_served) = (served.group_of.get(record.replica as usize).copied(), latencies.is_some());
         let served = latencies.zip(group).map(|(latencies, group)| ServedRow {
             replica: record.replica,
             group,
@@ -124,7 +125,8 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             request: index,
             stream: requests.streams.get(index as usize).copied().unwrap_or(0),
             arrival_s: (request.arrival - Time::ZERO).to_seconds().get(),
-            tokens: [request.prompt, request.output],
+            prompt_tokens: request.prompt,
+            output_tokens: (is_served || record.end() == End::Cancelled).then_some(request.output),
             cached_tokens: record.cached_tokens,
             left_s: [End::TimedOut, End::Cancelled].map(|end| {
                 let left = record.ended().filter(|_| record.end() == end)?;

@@ -44,7 +44,19 @@ impl Unexplained {
         if key == "slo_attainment_ratio" {
             return [low.min(self.met_ratio[0]), high.max(self.met_ratio[1])];
         }
+        if key == "goodput_requests_per_s" {
+            let ends = self.within_limits(expected);
+            return [low.min(ends[0]), high.max(ends[1])];
+        }
         around(key, expected, [low, high], self.rate_set_by)
+    }
+
+    /// Requests per second within the limits at both ends: those that meet them there, at the rate at which requests end there.
+    fn within_limits(&self, expected: &BTreeMap<String, f64>) -> [f64; 2] {
+        const RATE: &str = "requests_per_s";
+        let per_s = expected.get(RATE).copied().unwrap_or(0.0);
+        let rates = around(RATE, expected, [per_s; 2], self.rate_set_by);
+        [0, 1].map(|end| rates[end] * self.met_ratio[end])
     }
 }
 
@@ -132,6 +144,20 @@ mod tests {
         // A fleet that sets the rate gives 5 / 1.35 to 5 / 0.85 requests.
         let [low, high] = around("requests_per_s", &expected, [4.9, 5.1], RateSetBy::Fleet);
         assert!((low - 5.0 / 1.35).abs() < 1e-12 && (high - 5.0 / 0.85).abs() < 1e-12, "{low} {high}");
+    }
+
+    #[test]
+    fn requests_within_limits_are_those_that_may_meet_them() {
+        let expected =
+            BTreeMap::from([("requests_per_s", 10.0), ("goodput_requests_per_s", 8.0)].map(|(k, v)| (k.to_owned(), v)));
+        let of = |rate_set_by| {
+            let open = Unexplained { rate_set_by, met_ratio: [0.5, 1.0] };
+            open.around("goodput_requests_per_s", &expected, [7.0, 9.0])
+        };
+        assert_eq!(of(RateSetBy::Arrivals), [5.0, 10.0]);
+        // A fleet that sets the rate serves 10 / 1.35 to 10 / 0.85 requests.
+        let [low, high] = of(RateSetBy::Fleet);
+        assert!((low - 5.0 / 1.35).abs() < 1e-12 && (high - 10.0 / 0.85).abs() < 1e-12, "{low} {high}");
     }
 
     #[test]

@@ -138,28 +138,12 @@ pub fn of(
 fn room(fleet: &Fleet, tokens: f64) -> String {
     let least = if fleet.groups.len() > 1 { "at least " } else { "" };
     let each = if fleet.groups.iter().map(|group| group.n_replicas).sum::<u32>() > 1 { " in each" } else { "" };
-    format!("blocks for {least}{} tokens{each}", in_thousands(hw::whole(tokens)))
-}
-
-/// A count with a comma before every three digits.
-fn in_thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let commas = |(at, digit): (usize, char)| {
-        let is_third = at > 0 && (digits.len() - at).is_multiple_of(3);
-        is_third.then_some(',').into_iter().chain([digit])
-    };
-    digits.chars().enumerate().flat_map(commas).collect()
+    format!("blocks for {least}{} tokens{each}", hw::in_thousands(hw::whole(tokens)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_have_a_comma_before_every_three_digits() {
-        let written = [0, 999, 1000, 41_408, 1_234_567].map(in_thousands);
-        assert_eq!(written, ["0", "999", "1,000", "41,408", "1,234,567"]);
-    }
 
     #[test]
     fn a_link_that_works_nearly_all_the_time_is_named() {

@@ -52,6 +52,12 @@ impl Curve {
         (low.1 + (high.1 - low.1) * (tokens - low.0) / (high.0 - low.0)).max(0.0)
     }
 
+    /// The same with times that are so many times as long.
+    #[must_use]
+    pub fn slower(&self, by: f64) -> Self {
+        Self { points: self.points.iter().map(|&(tokens, seconds)| (tokens, seconds * by)).collect() }
+    }
+
     /// Least seconds per token of batches of up to so many tokens: on a straight line it is at an end.
     pub fn least_s_per_token(&self, tokens_max: u32) -> f64 {
         let most = f64::from(tokens_max.max(1));

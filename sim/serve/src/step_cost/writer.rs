@@ -231,10 +231,11 @@ impl<'a> Writer<'a> {
     /// The same where so many ranks of data-parallel attention have these tokens and the others none: fewer tokens come to the experts. Who has
     /// tokens sends as many as ever.
     pub(super) fn layers_beside(&self, m: u64, n_busy: u32) -> Seconds {
-        if self.deployment.overlaps_batches && m > 1 {
+        let mut sent = self.expert_exchange(m, n_busy);
+        // Without a way to experts there is nothing to hide, and engines refuse the option.
+        if self.deployment.overlaps_batches && m > 1 && !sent.is_empty() {
             return self.overlapped(m, n_busy);
         }
-        let mut sent = self.expert_exchange(m, n_busy);
         sent.extend(self.hand_offs(m));
         self.one_batch(m, n_busy, sent)
     }

@@ -163,3 +163,17 @@ fn a_checkpoint_holds_what_the_optimizer_keeps() {
     problem.execution.adapters = Some(Adapters::new(16, AdaptedProducts::ALL));
     close(checkpoint_bytes(&problem), 2.0 * all);
 }
+
+#[test]
+fn what_is_kept_lies_between_the_slowest_steps_of_the_worst_draw_and_the_fastest_of_the_best() {
+    let values = [("run_goodput_ratio", 0.8), ("run_tokens_per_s", 100.0), ("run_cost_usd_per_mtok", 2.0)];
+    let values = values.map(|(key, value)| (key.to_owned(), value)).into();
+    let lasted = Lasted { values, goodput: [0.6, 0.9], why: String::new() };
+    let intervals = lasted.intervals(1.0, [0.75, 1.5]);
+    // 0.6 / 0.8 of the work at two thirds of the speed, and 0.9 / 0.8 of it at four thirds.
+    let [low, high] = intervals["run_tokens_per_s"];
+    assert!((low - 50.0).abs() < 1e-9 && (high - 150.0).abs() < 1e-9, "{low} {high}");
+    let [least, most] = intervals["run_cost_usd_per_mtok"];
+    assert!((least - 2.0 / 1.5).abs() < 1e-9 && (most - 4.0).abs() < 1e-9, "{least} {most}");
+    assert_eq!(intervals["run_goodput_ratio"], [0.6, 0.9]);
+}

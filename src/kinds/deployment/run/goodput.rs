@@ -61,16 +61,19 @@ fn row(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
 }
 
 fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> Result<PolicyResult, RentalError> {
-    let decision: Decision<Plan> = goodput::plan(&choice.way, &scenario.load(), &mut || *begun = Instant::now())?;
+    let load = scenario.load();
+    let decision: Decision<Plan> = goodput::plan(&choice.way, &load, &mut || *begun = Instant::now())?;
     let playable = playable_of(&choice.way, &decision.plan, &scenario.requests)?;
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
     let (rate, played) = playable.goodput(&choice.way.task, &scenario.requests, scenario.attainment_ratio);
+    let interval = goodput::intervals(&choice.way, &decision.plan, &load, (rate, &played))?;
     Ok(PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
         why: decision.plan.why.clone(),
         metrics: goodput::metrics(&choice.way, &decision.plan, (rate, &played)),
+        interval,
         planner: Some(kinds::facts(&decision)),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()

@@ -2,6 +2,7 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
+use engine::cost::{Source, roofline};
 use engine::verdict::Refused;
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use planner::deploy::helix::{held, played};
 use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
+use serve::metrics::unexplained;
 
 use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
@@ -30,7 +32,7 @@ impl Kind for Throughput {
         let results =
             kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &pool), |row| row);
         Run::from(RunResult {
-            cost_model: kinds::costs("times of a layer by batch size", &self.times, &self.free_parameters),
+            cost_model: kinds::costs("times of a layer by batch size", self.times.name(), &self.free_parameters),
             columns: views::columns(&views::THROUGHPUT),
             speedup_ratio: reports::gains::of_metric(&results, &self.head.baseline, views::THROUGHPUT[0].0),
             results,
@@ -55,6 +57,15 @@ fn written(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Planned, 
     Ok(kinds::deployed(&scenario.head, &choice.name, &parts.placed, &decision, "").with(flow))
 }
 
+/// How long layers take at both ends over what is expected, by where their times come from. What was measured leaves open what a run of an engine does.
+fn ends(times: Source) -> [f64; 2] {
+    if times == Source::Datasheet {
+        return roofline::ENDS;
+    }
+    let [low, _, high] = unexplained::slowness([1.0; 3]);
+    [low, high]
+}
+
 fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> PolicyResult {
     let (begun, asked, way) = (Instant::now(), &scenario.asked, &choice.way);
     let placed = asked.placed(way);
@@ -69,11 +80,16 @@ fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> Polic
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut decision = asked.said(placed, &held::of_plan(pool.as_ref(), &parts.pools));
     let metrics = asked.measured(way, &parts, &outcomes, &mut decision);
+    let interval = match asked.intervals(way, &decision, &metrics, ends(scenario.times)) {
+        Ok(interval) => interval,
+        Err(why) => return PolicyResult { measured: measured(0.0), ..kinds::refused(&choice.name, why) },
+    };
     PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
         why: played::words(way, &parts.pools, &outcomes),
         metrics,
+        interval,
         planner: Some(kinds::facts(&decision)),
         measured: measured(simulate_wall_s),
         ..PolicyResult::default()

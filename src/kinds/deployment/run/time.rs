@@ -8,7 +8,7 @@ use engine::cost::profile::Profile;
 use engine::verdict::Refused;
 use planner::deploy::RentalError;
 use planner::deploy::objective::Objective;
-use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
+use planner::deploy::rental::{self, Configurations, Costs, Deployed, Figures, Rated};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, gains, views};
 use serde_json::json;
@@ -105,12 +105,13 @@ fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<Pol
     let decided = scenario.asked.decide(&choice.choice, rated)?;
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    let metrics = scenario.asked.measured(&decided, rated)?;
+    let Figures { values, interval } = scenario.asked.measured(&decided, rated)?;
     Ok(PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
         why: rental::rented(&decided),
-        metrics,
+        metrics: values,
+        interval,
         planner: Some(kinds::facts(&decided.decision)),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()

@@ -162,6 +162,10 @@ fn of_two_halves_one_travels_while_the_other_computes() {
     // Many tokens gain, and one token cannot be cut.
     assert!(seconds(&of(DeepEpMode::Normal, true), 16384) < seconds(&of(DeepEpMode::Normal, false), 16384));
     assert_eq!(seconds(&of(DeepEpMode::Normal, true), 1), seconds(&of(DeepEpMode::Normal, false), 1));
+    // Where nothing goes to experts no batch is cut.
+    let dense = engine::model::embedded("llama-3-8b").expect("listed");
+    let of_dense = |overlaps_batches| ReplicaConfig { overlaps_batches, ..ReplicaConfig::new(&dense, &cluster, 2) };
+    assert_eq!(seconds(&of_dense(true), 256), seconds(&of_dense(false), 256));
 }
 
 #[test]
