@@ -61,9 +61,9 @@ thread_local! {
 
 /// Runs something and keeps what this thread prints meanwhile.
 pub fn kept<T>(run: impl FnOnce() -> T) -> (T, Printed) {
-    KEPT.set(Some(Printed::default()));
+    let before = KEPT.replace(Some(Printed::default()));
     let found = run();
-    (found, KEPT.take().unwrap_or_default())
+    (found, KEPT.replace(before).unwrap_or_default())
 }
 
 /// Prints a result; a closed pipe is success, as for other filters.

@@ -169,6 +169,28 @@ struct Batches<'a> {
     set: BTreeMap<String, String>,
 }
 
+/// Name of the table in which scenarios stand side by side.
+const SIDE_BY_SIDE: &str = "side by side";
+
+/// Whether several scenarios of one kind, given with their label, kind and number of policies, have one policy each: then they are what is compared.
+pub fn is_side_by_side<'a>(scenarios: impl Iterator<Item = (&'a str, &'a str, usize)> + Clone) -> bool {
+    let labels: BTreeSet<&str> = scenarios.clone().map(|(label, ..)| label).collect();
+    let kinds: BTreeSet<&str> = scenarios.clone().map(|(_, kind, _)| kind).collect();
+    labels.len() > 1 && kinds.len() == 1 && scenarios.map(|(.., n_policies)| n_policies).all(|n| n == 1)
+}
+
+/// Runs of scenarios with one policy each as runs of one whose policies are the scenarios: the first is the baseline.
+pub fn side_by_side(mut runs: Vec<RunResult>) -> Vec<RunResult> {
+    let first = runs.first().map(|run| run.scenario.clone()).unwrap_or_default();
+    for run in &mut runs {
+        let label = std::mem::replace(&mut run.scenario, SIDE_BY_SIDE.to_owned());
+        run.results.iter_mut().for_each(|row| row.policy.clone_from(&label));
+        run.baseline.clone_from(&first);
+        run.speedup_ratio.clear();
+    }
+    runs
+}
+
 /// Policies of scenarios that were each run with several seeds, against a policy of the same scenario.
 pub fn within(runs: &[RunResult], baseline: Option<&str>) -> Comparison {
     let labelled: Vec<(&RunResult, String)> = runs.iter().map(|run| (run, String::new())).collect();
@@ -313,6 +335,25 @@ mod tests {
             (entry.is_baseline, entry.ratio["iteration_time_s"].mean)
         };
         assert_eq!(["a@1", "b@1", "a@2", "b@2"].map(ratio), [(true, 1.0), (false, 0.5), (true, 1.0), (false, 1.0)]);
+    }
+
+    #[test]
+    fn scenarios_of_one_policy_each_are_what_is_compared() {
+        let row = |label, kind, n| (label, kind, n);
+        let is = |rows: &[(&'static str, &'static str, usize)]| is_side_by_side(rows.iter().copied());
+        assert!(is(&[row("a", "training", 1), row("b", "training", 1), row("a", "training", 1)]));
+        assert!(!is(&[row("a", "training", 1), row("a", "training", 1)]), "nothing beside it");
+        assert!(!is(&[row("a", "training", 1), row("b", "training", 2)]), "policies of its own");
+        assert!(!is(&[row("a", "training", 1), row("b", "serving", 1)]), "another kind");
+        let of = |label: &str, seed, time| RunResult { scenario: label.to_owned(), ..run(seed, &[("a", time)]) };
+        let found =
+            within(&side_by_side(vec![of("x", 0, 4.0), of("x", 1, 8.0), of("y", 0, 2.0), of("y", 1, 4.0)]), None);
+        let rows: Vec<(&str, bool, f64)> = found
+            .entries
+            .iter()
+            .map(|entry| (entry.policy.as_str(), entry.is_baseline, entry.ratio["iteration_time_s"].mean))
+            .collect();
+        assert_eq!(rows, [("x", true, 1.0), ("y", false, 0.5)]);
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub const WIDTH_MAX: usize = 110;
 pub const WIDTH_MIN: usize = 80;
 
 const GAP: usize = 2;
-/// Narrowest policy column that still tells names apart.
-const POLICY_WIDTH_MIN: usize = 8;
+/// Names of so many characters are kept whole: a block of columns below reads better than a name without its middle.
+const POLICY_WIDTH_MIN: usize = 24;
 
 /// Headings, in the order of `cells`.
 pub(crate) fn headings(run: &RunResult) -> Vec<String> {

@@ -8,6 +8,7 @@ use reports::comparison::{self, Comparison};
 use reports::gate::Gate;
 
 use super::{Failure, begin, load, outputs, print, write};
+use crate::ask;
 use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
@@ -102,12 +103,19 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     out: None,
                     effort: Effort::default(),
                 };
-                batches.push((variation.label(name), load(&scenario)?));
+                // Every batch has the warnings of the first one.
+                let read = || load(&scenario);
+                let batch = if seed == first { read() } else { ask::kept(read).0 };
+                batches.push((variation.label(name), batch?));
             }
         }
     }
+    let rows = batches.iter().map(|(label, batch)| (label.as_str(), batch.head().kind.as_str(), batch.choices().len()));
+    let is_beside = comparison::is_side_by_side(rows);
     if let Some(baseline) = &args.baseline {
-        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
+        let labels = || batches.iter().map(|(label, _)| label.as_str()).collect();
+        let policies = || batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
+        let known: Vec<&str> = if is_beside { labels() } else { policies() };
         if !known.contains(&baseline.as_str()) {
             let what = format!("no scenario runs the baseline `{baseline}`{}", meant(baseline, known));
             return Err(Failure::input(Code::UnknownBaseline, what));
@@ -123,6 +131,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
         })
         .collect();
     bar.finish_and_clear();
+    let runs = if is_beside { comparison::side_by_side(runs) } else { runs };
     Ok(comparison::within(&runs, args.baseline.as_deref()))
 }
 

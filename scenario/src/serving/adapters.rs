@@ -181,8 +181,8 @@ fn misfit(
     if operation.pipeline_degree > 1 || operation.expert_degree > 1 {
         return wrong("beside several batches at once", "`pp = 1` and `ep = 1`");
     }
-    if group.role != Role::Both {
-        return wrong("where prompts are computed elsewhere", "replicas of `role = \"both\"`");
+    if group.role == Role::Outputs {
+        return wrong("where some prompts are computed elsewhere", "replicas of `role = \"both\"`, or of two roles");
     }
     if choice.kv.borrow != Borrow::Never {
         return wrong("beside memory that is lent", "`borrow = \"never\"`: lenders know no slots");

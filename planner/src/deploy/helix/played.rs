@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use engine::cost::{Source, roofline};
 use engine::model::Model;
 use hw::{Span, Time};
 use serve::arrivals::{self, Arrivals};
 use serve::check::{Site, check};
 use serve::deployment::Deployment;
 use serve::fleet::{Changing, serve_stations};
+use serve::metrics::unexplained;
 use serve::pool::path::flow::Expected;
 use serve::pool::path::{Flow, Paths, Random, Swarm};
 use serve::pool::{self, Node, Outcome, Pool, Run};
@@ -119,8 +121,17 @@ const WITH_INTERVAL: [&str; 6] = [
     "decode_latency_s.p99",
 ];
 
+/// How long layers take at both ends over what is expected, by where their times come from. What was measured leaves open what a run of an engine does.
+fn ends_of(times: Source) -> [f64; 2] {
+    if times == Source::Datasheet {
+        return roofline::ENDS;
+    }
+    let [low, _, high] = unexplained::slowness([1.0; 3]);
+    [low, high]
+}
+
 impl Asked {
-    /// Intervals of a run's figures: the same layers on the same nodes, with times of layers that are so many times as long at both ends.
+    /// Intervals of a run's figures: the same layers on the same nodes, with times of layers that are as long as they may be by where they come from.
     ///
     /// # Errors
     /// When the checker refuses the plan, which it did not as expected.
@@ -129,14 +140,15 @@ impl Asked {
         way: &Way,
         placed: &Decision<Placed>,
         expected: &BTreeMap<String, f64>,
-        ends: [f64; 2],
+        times: Source,
     ) -> Result<BTreeMap<String, [f64; 2]>, RentalError> {
         let at = |by: f64| {
             let slower = self.slower(by);
             let parts = slower.parts(way, placed)?;
             Ok(metrics(way, &parts.pools, &slower.play(way, &parts)))
         };
-        let ends = [at(ends[0])?, at(ends[1])?];
+        let [low, high] = ends_of(times);
+        let ends = [at(low)?, at(high)?];
         let of = |key: &str| Some((key.to_owned(), serve::metrics::interval(key, expected, &ends, None)?));
         Ok(WITH_INTERVAL.into_iter().filter_map(of).collect())
     }

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Phase, Ranks, Replica, Slot, Waiting};
+use super::{Composed, Phase, Ranks, Replica, Slot, Waiting};
 use crate::records::Records;
 use hw::Tick;
 
@@ -140,6 +140,7 @@ impl Replica<'_> {
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
         self.leave_rank(id);
+        self.let_adapter_go(id);
         self.count_out(request);
     }
 
@@ -213,11 +214,14 @@ impl Replica<'_> {
         self.interrupt(now, records)
     }
 
-    /// Between iterations: what is here joins the batch, and who waits gets the blocks that came free. Whether somebody has joined.
-    pub(super) fn receive(&mut self, now: Tick, records: &mut Records) -> bool {
+    /// Between iterations: what is here joins the batch, but for those whose adapter finds no slot, and who waits gets the blocks that came free.
+    pub(super) fn receive(&mut self, composed: &mut Composed, now: Tick, records: &mut Records) {
         let n_before = self.n_running();
         while self.n_running() < self.sequences_max() {
-            let Some(id) = self.handover.ready.pop_front() else { break };
+            let admits = |id: &u32| self.admits_adapter(self.slots[*id as usize].request);
+            let Some(at) = self.handover.ready.iter().position(admits) else { break };
+            let id = self.handover.ready.remove(at).expect("a place in the queue");
+            composed.transfer_ticks += self.take_adapter(id);
             let Slot { request, target: tokens, .. } = self.slots[id as usize];
             // Where the prefill replica gave it, this says nothing new.
             let told = match self.handover.first_token {
@@ -229,7 +233,7 @@ impl Replica<'_> {
             self.remember(id);
         }
         self.reserve();
-        self.n_running() > n_before
+        composed.joins = self.n_running() > n_before;
     }
 
     /// Gives blocks to who waits for them, in order. During a span those count as taken that its iterations take up to the one under way.

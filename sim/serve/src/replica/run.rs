@@ -136,7 +136,7 @@ impl Replica<'_> {
         composed.clear();
         self.pool.begin(now);
         match self.role() {
-            Role::Decode => composed.joins = self.receive(now, records),
+            Role::Decode => self.receive(composed, now, records),
             Role::Outputs => self.join_computed(now, records),
             Role::Both | Role::Prefill => {}
         }
@@ -152,7 +152,8 @@ impl Replica<'_> {
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
         let adapters = self.adapter_load(composed);
         if composed.chunks.is_empty() {
-            let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
+            let is_alike = composed.returning.is_empty() && composed.transfer_ticks == Tick::ZERO;
+            let is_same = composed.decodes && composed.n_preempted == 0 && is_alike;
             // What others are owed is computed once.
             let has_news = self.n_unseen > 0 || self.handover.has_news();
             let is_looked_for = has_news || !self.leaving.is_empty() || composed.gathers;

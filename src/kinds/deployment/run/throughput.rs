@@ -2,7 +2,6 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
-use engine::cost::{Source, roofline};
 use engine::verdict::Refused;
 use std::time::Instant;
 
@@ -12,7 +11,6 @@ use planner::deploy::helix::{held, played};
 use reports::views;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
-use serve::metrics::unexplained;
 
 use crate::kinds::{self, Kind, Planned, Run};
 use scenario::Head;
@@ -57,15 +55,6 @@ fn written(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Planned, 
     Ok(kinds::deployed(&scenario.head, &choice.name, &parts.placed, &decision, "").with(flow))
 }
 
-/// How long layers take at both ends over what is expected, by where their times come from. What was measured leaves open what a run of an engine does.
-fn ends(times: Source) -> [f64; 2] {
-    if times == Source::Datasheet {
-        return roofline::ENDS;
-    }
-    let [low, _, high] = unexplained::slowness([1.0; 3]);
-    [low, high]
-}
-
 fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> PolicyResult {
     let (begun, asked, way) = (Instant::now(), &scenario.asked, &choice.way);
     let placed = asked.placed(way);
@@ -80,7 +69,7 @@ fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> Polic
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut decision = asked.said(placed, &held::of_plan(pool.as_ref(), &parts.pools));
     let metrics = asked.measured(way, &parts, &outcomes, &mut decision);
-    let interval = match asked.intervals(way, &decision, &metrics, ends(scenario.times)) {
+    let interval = match asked.intervals(way, &decision, &metrics, scenario.times) {
         Ok(interval) => interval,
         Err(why) => return PolicyResult { measured: measured(0.0), ..kinds::refused(&choice.name, why) },
     };

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use hw::{Seconds, Time};
+use hw::{Seconds, Tick, Time};
 
 use super::{engine, named};
+use crate::adapters::{AdapterLimits, Popularity};
 use crate::fleet::{Fleet, Group, Link, Served};
 use crate::metrics::latencies;
 use crate::replica::{Engine, FirstToken, Role, Spans};
@@ -276,4 +277,46 @@ fn prompts_do_not_stall_decodes_on_a_split_fleet() {
     let colocated = Fleet::of(Group::new("both", slow.clone(), 2));
     let (split, colocated) = (tail(&fleet(&slow, 1, 1, FREE)), tail(&colocated));
     assert!(split < 0.75 * colocated, "p99 of token times: split {split} s, colocated {colocated} s");
+}
+
+/// Requests of four adapters, as many of each as of the others.
+fn adapted(n: u32, per_s: f64, seed: u64) -> Requests {
+    let popularity = Popularity { count: 4, rank: 8, skew: 0.0, none_ratio: 0.0 };
+    popularity.lay(super::requests(n as usize, &[2, 5, 20], per_s, seed), seed)
+}
+
+#[test]
+fn outputs_wait_for_a_slot_of_their_adapter_where_they_are_decoded() {
+    let room = AdapterLimits { slots: 1, host_slots: 4, host_ticks: Tick::new(50_000), disk_ticks: Tick::ZERO };
+    let play = |requests: &Requests, slots: u32, spans| {
+        let mut fleet = fleet(&linear(1000, spans), 2, 1, FREE);
+        fleet.first_token = FirstToken::Decode;
+        for group in &mut fleet.groups {
+            group.engine.limits.adapters = Some(AdapterLimits { slots, ..room });
+            group.engine.table = group.engine.table.clone().adapted(Tick::ZERO, Tick::ZERO, [0, slots]);
+        }
+        fleet.serve(requests, named("round-robin").as_mut())
+    };
+    for seed in 0..6 {
+        let requests = adapted(200, [50.0, 200.0][seed as usize % 2], seed);
+        for slots in 1..=4 {
+            let [closed, single] = [Spans::Closed, Spans::Stepwise].map(|spans| play(&requests, slots, spans));
+            assert_eq!(stays(&requests, &closed), stays(&requests, &single), "{slots} slots, seed {seed}");
+            let loads: Vec<u64> = closed.counts.iter().map(|counts| counts.n_adapter_loads).collect();
+            assert_eq!(slots < 4, loads.iter().all(|n| *n > 0), "{slots} slots, seed {seed}: {loads:?}");
+            if slots > 1 {
+                continue;
+            }
+            // With one slot nobody decodes beside a request of another adapter.
+            let spans: Vec<(Time, Time, u32)> = (0..requests.len())
+                .map(|at| {
+                    let record = &closed.records.list[at];
+                    let moments = record.first_token().zip(record.finished()).expect("served");
+                    (moments.0, moments.1, requests.adapters[at])
+                })
+                .collect();
+            let beside = |a: &(Time, Time, u32), b: &(Time, Time, u32)| a.2 != b.2 && a.0 < b.1 && b.0 < a.1;
+            assert!(!spans.iter().any(|a| spans.iter().any(|b| beside(a, b))), "seed {seed}");
+        }
+    }
 }
