@@ -182,7 +182,8 @@ fn misfit(
         return wrong("beside several batches at once", "`pp = 1` and `ep = 1`");
     }
     if group.role == Role::Outputs {
-        return wrong("where some prompts are computed elsewhere", "replicas of `role = \"both\"`, or of two roles");
+        let help = "replicas of `role = \"both\"`, or of `\"prefill\"` and `\"decode\"`";
+        return wrong("where prompts are computed outside of the fleet", help);
     }
     if choice.kv.borrow != Borrow::Never {
         return wrong("beside memory that is lent", "`borrow = \"never\"`: lenders know no slots");
