@@ -211,8 +211,17 @@ pub(crate) fn number(finding: Finding, text: &str) -> Finding {
     };
     match figures.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
         Some(number) => finding.label(format!("write it as a number, without quotes: {number}")),
+        None if with_unit(&plain).is_some() => {
+            finding.label("write the number alone, without quotes: its unit is that of the key's name")
+        }
         None => finding,
     }
+}
+
+/// The number of a text that goes on with a unit: `50 GB/s`.
+fn with_unit(text: &str) -> Option<f64> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
+    text[..end].parse().ok()
 }
 
 /// The keys that `word` of another tool means: of `section` where it has one in `asked`, else of other sections. Empty where no tool is

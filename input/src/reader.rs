@@ -20,6 +20,9 @@ use laid::{forget_places, insert, json};
 pub use said::unknown;
 use seen::Seen;
 
+/// What a key of words expects.
+const A_STRING: &str = "a string";
+
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
 
@@ -321,7 +324,16 @@ impl Section<'_> {
     fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {
         let what = format!("`{}` is {}, expected {expected}", self.full(key), described(found));
         let finding = Finding::error(Code::WrongType, at, what);
-        self.find(found.as_str().map_or(finding.clone(), |text| borrowed::number(finding, text)));
+        self.find(match found {
+            ValueInner::String(text) => borrowed::number(finding, text),
+            ValueInner::Integer(number) if expected == A_STRING => {
+                finding.label(format!("write it in quotes: \"{number}\""))
+            }
+            ValueInner::Float(number) if expected == A_STRING => {
+                finding.label(format!("write it in quotes: \"{number}\""))
+            }
+            _ => finding,
+        });
     }
 
     /// A whole number within a range.
@@ -354,6 +366,16 @@ impl Section<'_> {
     /// A number within a range.
     pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
         let shown = || if default.is_finite() { default.to_string() } else { String::new() };
+        self.number_or(key, (default, shown), range)
+    }
+
+    /// The same with the words that stand for its default where keys are listed.
+    fn number_or(
+        &mut self,
+        key: &'static str,
+        (default, shown): (f64, impl FnOnce() -> String),
+        range: std::ops::RangeInclusive<f64>,
+    ) -> f64 {
         self.note(key, "number", shown, || format!("{} to {}", range.start(), range.end()));
         let Some((value, at)) = self.take(key) else { return default };
         let number = match value {
@@ -380,7 +402,7 @@ impl Section<'_> {
         match value {
             ValueInner::String(text) => Some((text.into_owned(), at)),
             other => {
-                self.wrong_type(key, &other, "a string", at);
+                self.wrong_type(key, &other, A_STRING, at);
                 None
             }
         }

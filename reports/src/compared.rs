@@ -7,6 +7,9 @@ use crate::comparison::{Comparison, Entry, Shown, Spread};
 use crate::quantity::{ABSENT, plain, ratio};
 use crate::shown::figure;
 
+/// Width of an interval that is rounding, of its end.
+const ROUNDING: f64 = 1e-9;
+
 /// Headings of a scenario, the scenario's own first.
 fn headings(shown: &Shown) -> Vec<String> {
     let heading = |column: &Column| plain(&column.heading);
@@ -39,6 +42,8 @@ fn with_interval(key: &str, spread: &Spread) -> String {
     let interval = spread.low.zip(spread.high);
     let shown = figure(key, spread.mean, interval.map(|(low, high)| [low, high]));
     match interval {
+        // Nothing was drawn.
+        Some((low, high)) if high - low <= ROUNDING * high.abs() => shown,
         // Durations have it already.
         Some((low, high)) if !shown.contains(['±', '(']) => {
             format!("{shown} ± {}", figure(key, (high - low) / 2.0, None))
@@ -50,8 +55,10 @@ fn with_interval(key: &str, spread: &Spread) -> String {
 /// `0.61 (0.58 to 0.64)`.
 fn interval(spread: &Spread) -> String {
     match spread.low.zip(spread.high) {
-        Some((low, high)) => format!("{} ({} to {})", ratio(spread.mean), ratio(low), ratio(high)),
-        None => ratio(spread.mean),
+        Some((low, high)) if ratio(low) != ratio(high) => {
+            format!("{} ({} to {})", ratio(spread.mean), ratio(low), ratio(high))
+        }
+        _ => ratio(spread.mean),
     }
 }
 

@@ -75,10 +75,19 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
             };
             match found {
                 Some(found) if (*low..=*high).contains(&found) => None,
-                Some(found) => Some(format!("`{key}`: expected {low} to {high}, found {found}")),
-                None => Some(format!("`{key}`: expected {low} to {high}, found no such figure")),
+                Some(found) => Some(format!("`{key}`: expected {}, found {found}", within(*low, *high))),
+                None => Some(format!("`{key}`: expected {}, found no such figure", within(*low, *high))),
             }
         }
+    }
+}
+
+/// Two ends in words, of which one may be open.
+fn within(low: f64, high: f64) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (false, true) => format!("at most {high}"),
+        (true, false) => format!("at least {low}"),
+        _ => format!("{low} to {high}"),
     }
 }
 

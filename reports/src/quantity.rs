@@ -43,6 +43,9 @@ fn time_unit(seconds: f64) -> (f64, &'static str) {
 /// Part of the larger deviation by which the smaller one may be less, where one figure stands for both.
 const UNEVEN: f64 = 0.2;
 
+/// An end of so many units is written in its own.
+const FAR: f64 = 1e4;
+
 /// A duration, with its deviation where an interval reaches about as far to both sides: `1.842 ± 0.092 s`. Else its ends say more, and one
 /// deviation would name an end that nobody expects: `24.29 ms (16.77 to 68.12)`.
 pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
@@ -61,6 +64,10 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
             }
             let is_uneven = deviation - above.min(below) > UNEVEN * deviation;
             if 0.0 <= low && below >= 0.0 && above >= 0.0 && (is_uneven || deviation > seconds) {
+                if high * factor >= FAR {
+                    let [low, high] = [low, high].map(|end| duration(end, None));
+                    return format!("{value} {unit} ({low} to {high})");
+                }
                 let [low, high] = ends;
                 return format!("{value} {unit} ({low} to {high})");
             }
@@ -291,6 +298,7 @@ mod tests {
         assert_eq!(duration(58.38, Some([48.03, 72.62])), "58.38 s (48.03 to 72.62)");
         // ± 43.8 would reach below zero.
         assert_eq!(duration(24.29e-3, Some([16.77e-3, 68.12e-3])), "24.29 ms (16.77 to 68.12)");
+        assert_eq!(duration(0.2681, Some([0.1609, 61.3])), "268.1 ms (160.9 ms to 61.30 s)");
         // Ends that cannot be told from the figure say nothing.
         assert_eq!(duration(1.457, Some([1.457, 1.457_01])), "1.457 s");
     }

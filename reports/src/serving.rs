@@ -55,7 +55,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; 9] {
         mean("tpot_s.mean"),
         metric("tpot_s.p99", &|seconds| duration(seconds, None)),
         worth(result).map_or_else(|| ABSENT.to_owned(), rate),
-        metric("slo_attainment_ratio", &percent),
+        metric("slo_attainment_ratio", &|share| percent(share) + &crate::shown::ends(result, "slo_attainment_ratio")),
         run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value)),
     ]
 }

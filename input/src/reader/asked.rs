@@ -31,7 +31,7 @@ impl Section<'_> {
 
     /// A number that has to be there; the least one allowed where it is not.
     pub fn needed(&mut self, key: &'static str, range: RangeInclusive<f64>, help: &str) -> f64 {
-        let number = self.number(key, *range.start(), range);
+        let number = self.number_or(key, (*range.start(), || "needed".to_owned()), range);
         self.missing(key, help);
         number
     }
