@@ -30,7 +30,7 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));
     let played = played(args, &sweep, &folder, &dir)?;
     let rows: Vec<row::Row> = played.lines.iter().flat_map(|line| row::rows(line)).collect();
-    let counted = played.counted();
+    let counted = played.counted() + &report::wrong(&rows);
     // A part has no front of its own, and parts side by side would write over each other's report.
     let said = match args.shard {
         Some(shard) => format!("{counted}rows: {}\n", dir.join(Shard::file_name(Some(shard))).display()),
@@ -39,7 +39,11 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     if !args.quiet {
         print(&said)?;
     }
-    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(Failure::Gate(why)))
+    match report::nothing_ran(&rows, &played, args.shard.is_some()) {
+        None => Ok(()),
+        Some(why) if report::is_all_wrong(&rows) => Err(Failure::input(Code::WrongAxis, why)),
+        Some(why) => Err(Failure::Gate(why)),
+    }
 }
 
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.

@@ -75,12 +75,28 @@ pub fn nothing_ran(rows: &[Row], played: &Played, is_part: bool) -> Option<Strin
     if rows.is_empty() {
         return Some("no point keeps every condition of `where`".to_owned());
     }
-    let why = |row: &Row| {
-        let point: Vec<String> = row.point.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-        Some(format!(": with {}: {}", point.join(", "), row.why.as_ref()?))
-    };
     let is_idle = rows.iter().all(|row| row.status != "ok");
     is_idle.then(|| format!("no point has a result{}", rows.iter().find_map(why).unwrap_or_default()))
+}
+
+/// Points of which the scenario is wrong, and what is wrong with the first of them, in a line; nothing where all can be asked.
+pub fn wrong(rows: &[Row]) -> String {
+    let wrong = || rows.iter().filter(|row| row.status == "wrong");
+    match wrong().find_map(why) {
+        Some(why) => format!("{} points make the scenario wrong{why}\n", wrong().count()),
+        None => String::new(),
+    }
+}
+
+/// Whether no point can be asked at all.
+pub fn is_all_wrong(rows: &[Row]) -> bool {
+    !rows.is_empty() && rows.iter().all(|row| row.status == "wrong")
+}
+
+/// The point of a row without a result, and the reason.
+fn why(row: &Row) -> Option<String> {
+    let point: Vec<String> = row.point.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    Some(format!(": with {}: {}", point.join(", "), row.why.as_ref()?))
 }
 
 /// The key of a serving scenario's rate.
@@ -184,6 +200,24 @@ mod tests {
             let looked_up: Vec<Option<&Value>> = rows.iter().map(|row| row.metrics.get(key)).collect();
             assert_eq!(cells, looked_up, "{key}");
         }
+    }
+
+    #[test]
+    fn the_first_point_that_makes_a_scenario_wrong_says_why() {
+        let row = |status: &str, tp: u64, why: Option<&str>| Row {
+            key: String::new(),
+            point: Map::from_iter([("engine.tp".to_owned(), json!(tp))]),
+            seed: None,
+            policy: String::new(),
+            status: status.to_owned(),
+            why: why.map(str::to_owned),
+            metrics: Map::new(),
+        };
+        let mut rows = vec![row("ok", 1, None), row("oom", 2, Some("full")), row("wrong", 3, Some("[S040] 3 of 8"))];
+        rows.push(row("wrong", 5, Some("[S040] 5 of 8")));
+        assert_eq!(wrong(&rows), "2 points make the scenario wrong: with engine.tp = 3: [S040] 3 of 8\n");
+        assert!(!is_all_wrong(&rows) && is_all_wrong(&rows[2..]) && !is_all_wrong(&[]));
+        assert_eq!(wrong(&rows[..2]), "");
     }
 
     #[test]
