@@ -10,6 +10,7 @@
 
 pub mod single;
 pub mod torch;
+mod transformers;
 
 use hw::Format;
 
