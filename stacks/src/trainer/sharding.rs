@@ -219,6 +219,10 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
 /// How AdamW runs, where the job says it: PyTorch's own goes over lists of tensors unless it is asked for its fused kernel.
 fn kernels(flags: &mut Flags<'_>, job: &mut Job) {
     let named = word_of(flags, "optimizer.first_moment").and_then(|name| flags.text(&name));
+    if is_on(flags, "optimizer_in_bwd") {
+        job.word(("optimizer", "kernels"), "in-backward", "optimizer_in_bwd");
+        return;
+    }
     let is_listed = named.is_some_and(|word| ["adamw_torch", "torch.optim.AdamW"].contains(&word.as_str()));
     if is_listed && !is_on(flags, "optimizer.fused") {
         job.word(("optimizer", "kernels"), "foreach", "AdamW without `fused` goes over lists of tensors");
@@ -305,6 +309,14 @@ fn frameworks(job: &mut Job, trained: Trained) {
     }
     if job.zero().unwrap_or(0) < 3 {
         job.key(("parallel", "zero"), 0, "frozen weights are shared by stage 3 alone");
+    } else {
+        // PEFT's modules run in another order than the one that stage 3 recorded, so it drops what it recorded in every step ("Invalidate trace cache @ step 10: expected
+        // module 11, but got module 19", deepspeedai/DeepSpeed issue 6870, hiyouga/LLaMA-Factory issue 6760). Without it nothing is gathered ahead.
+        for direction in ["forward_prefetch", "backward_prefetch"] {
+            if !job.keys.iter().any(|(section, name, ..)| (*section, *name) == ("overlap", direction)) {
+                job.key(("overlap", direction), false, "stage 3 gathers nothing ahead beside adapters");
+            }
+        }
     }
     job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
 }

@@ -175,7 +175,7 @@ mod tests {
         };
         // Seven adapters: two products, a scaling and a sum; in backward four products, a scaling and a sum.
         assert_eq!(more(false, plain), [7 * 4, 7 * 6]);
-        assert_eq!(more(false, Adapters { is_wide: true, drops: true, ..plain }), [7 * 9, 7 * 11]);
+        assert_eq!(more(false, Adapters { drops: true, ..plain }), [7 * 5, 7 * 7]);
         assert_eq!(more(true, plain), [7 * 3, 7 * 6]);
         // A kernel for each matrix, and two for scales that are packed themselves.
         assert_eq!(more(false, Adapters { frozen: Frozen::Nf4, ..plain }), [7 * 5, 7 * 7]);
