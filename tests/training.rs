@@ -143,8 +143,7 @@ fn graphs_and_dispatchers_are_asked_as_measured_steps_ask_them() {
     use score::training::constants::{Constants, Graphs};
     for (word, graphs) in Graphs::WORDS {
         let execution = experts(&format!("graphs = \"{word}\""), "").problem.execution;
-        let framework = experts(&format!("graphs = \"{word}\""), "").problem.execution.framework;
-        let (waits, launches) = Constants::of("h100-sxm").host(graphs, framework);
+        let (waits, launches) = Constants::of("h100-sxm").host(graphs);
         assert_eq!((execution.host_overhead_per_layer, execution.launches), (waits, launches), "{word}");
     }
     let step = |training: &str, dispatch: &str| {

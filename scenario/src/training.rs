@@ -129,7 +129,7 @@ impl Asked {
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        Constants::of(gpu).host(training.graphs, execution.framework)
+        Constants::of(gpu).host(training.graphs)
     }
 }
 

@@ -204,7 +204,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         text => super::setting::stage_layers(text, degrees, &model)?,
     };
     let mut problem = machine.problem(model, degrees, execution)?;
-    let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells), problem.execution.framework);
+    let (waits, launches) = Constants::of(&problem.cluster.gpu.name).host(graphs(cells));
     (problem.execution.host_overhead_per_layer, problem.execution.launches) = (waits, launches);
     if cells.flag("moe_a2a_overlap") {
         problem.execution.launches = launches.interleaved();

@@ -11,7 +11,7 @@ use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
 use hw::{Cluster, Seconds};
 pub use train::megatron_core::Graphs;
-use train::problem::{Captured, Framework, Launches};
+use train::problem::{Captured, Launches};
 
 /// Constants of a type of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,10 +145,6 @@ pub static CONSTANTS: [Constants; 9] = [
 /// Launches per layer and pass that the device waits for where nothing replays them, though the host is ahead: the first ones behind an exchange.
 /// Fitted on SimuMax B200, rows 2 to 4 and 18 to 20, while exchanges there reached half of a link whatever their size.
 const EXPOSED_LAUNCHES: f64 = 7.4;
-/// Time of an operation of PyTorch's own modules over a launch of Megatron-Core. Transformer Engine has Python of its own around its kernels, forward and backward;
-/// PyTorch's autograd runs without any. Fitted on two steps that wait for their host, Yi-6B and Zephyr-7B with adapters and sequences of up to 512 tokens on an
-/// A100 (modelscope/ms-swift @ 46922151e06c, docs/source_en/LLM/Benchmark.md).
-const DISPATCHED: f64 = 0.85;
 
 impl std::fmt::Display for Constants {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -175,9 +171,8 @@ impl Constants {
 
     /// Time per layer that the host takes of the device, and its lane of launches, with what graphs replay. A graph of a part of every layer runs
     /// its first kernels while the host launches the rest.
-    pub fn host(&self, graphs: Graphs, framework: Framework) -> (Seconds, Launches) {
-        let share = if framework.torch().is_some() { DISPATCHED } else { 1.0 };
-        let launches = |captured| Launches { each: self.launch() * share, captured };
+    pub fn host(&self, graphs: Graphs) -> (Seconds, Launches) {
+        let launches = |captured| Launches { each: self.launch(), captured };
         match graphs {
             Graphs::Off => (self.host_per_layer(), launches(Captured::default())),
             Graphs::Modules(captured) => (Seconds::ZERO, launches(captured)),

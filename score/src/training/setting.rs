@@ -212,8 +212,7 @@ impl Machine {
             return Err(Reason::Layers { what: not_timed });
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
-        let (host_overhead_per_layer, launches) =
-            Constants::of(&self.cluster.gpu.name).host(Graphs::Off, execution.framework);
+        let (host_overhead_per_layer, launches) = Constants::of(&self.cluster.gpu.name).host(Graphs::Off);
         let execution = Execution { host_overhead_per_layer, launches, ..execution };
         let layout = Layout {
             tp: degrees.tp,

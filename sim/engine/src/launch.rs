@@ -12,6 +12,8 @@ pub mod single;
 pub mod torch;
 mod transformers;
 
+pub use transformers::share;
+
 use hw::Format;
 
 use crate::model::Experts;

@@ -108,7 +108,7 @@ fn of_adapters(shard: &Shard<'_>, modules: TorchModules, beside: AdaptedProducts
 }
 
 /// Whether a layer is one of transformers, which a compiler fuses as it does others.
-fn is_of_transformers(shard: &Shard<'_>, modules: TorchModules) -> bool {
+pub(super) fn is_of_transformers(shard: &Shard<'_>, modules: TorchModules) -> bool {
     !modules.compiled && shard.runs_transformers()
 }
 
