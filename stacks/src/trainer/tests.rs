@@ -209,6 +209,9 @@ fn torchtune_updates_parameters_in_sixteen_bits() {
     );
     let found = check(&small, &[], &["kernels = \"in-backward\"", "loss = \"chunked\""]);
     assert_eq!(errors(&found), [""; 0]);
+    // Its recipe raises where gradients of several micro-batches are added up (`full_finetune_single_device.py`).
+    let several = found(&format!("{small}gradient_accumulation_steps: 4\n"), &machine(&[]));
+    assert!(errors(&several).iter().any(|what| what.contains("`optimizer_in_bwd`")), "{:?}", errors(&several));
     // Configurations that generate or evaluate train nothing.
     assert_eq!(recognise("model:\n  _component_: torchtune.models.llama3.llama3_8b\ntemperature: 0.6\n"), None);
 }
