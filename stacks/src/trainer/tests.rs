@@ -199,16 +199,16 @@ fn torchtune_updates_parameters_in_sixteen_bits() {
         "batch_size = 8",
         "bucket_tokens = 8192",
     ];
-    let found = check(TORCHTUNE, &["cluster.nodes=1", "cluster.gpus_per_node=4"], &lines);
-    assert_eq!(errors(&found), [""; 0]);
+    let several_gpus = check(TORCHTUNE, &["cluster.nodes=1", "cluster.gpus_per_node=4"], &lines);
+    assert_eq!(errors(&several_gpus), [""; 0]);
     let single = TORCHTUNE.replace("full_finetune_distributed", "full_finetune_single_device");
     check(&single, &[], &["zero = 0", "gpus_per_node = 1"]);
     // Its recipes for one card update each parameter in backward and make logits by chunks.
     let small = format!(
         "{single}optimizer_in_bwd: True\nloss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n"
     );
-    let found = check(&small, &[], &["kernels = \"in-backward\"", "loss = \"chunked\""]);
-    assert_eq!(errors(&found), [""; 0]);
+    let alone = check(&small, &[], &["kernels = \"in-backward\"", "loss = \"chunked\""]);
+    assert_eq!(errors(&alone), [""; 0]);
     // Its recipe raises where gradients of several micro-batches are added up (`full_finetune_single_device.py`).
     let several = found(&format!("{small}gradient_accumulation_steps: 4\n"), &machine(&[]));
     assert!(errors(&several).iter().any(|what| what.contains("`optimizer_in_bwd`")), "{:?}", errors(&several));
