@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+/// It is drawn at once and again and again, so that the time goes on while the first part is being done.
 fn styled(bar: ProgressBar, is_hidden: bool, template: &str) -> ProgressBar {
     if is_hidden || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    bar.with_style(ProgressStyle::with_template(template).expect("a fixed template"))
+    let bar = bar.with_style(ProgressStyle::with_template(template).expect("a fixed template"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 /// A bar of so many parts, with the time that they took so far and an estimate of the end.
@@ -20,10 +23,5 @@ pub fn bar(is_hidden: bool, n: usize, parts: &str) -> ProgressBar {
 
 /// A line of what is being done and for how long.
 pub fn line(is_hidden: bool, what: &str) -> ProgressBar {
-    let bar =
-        styled(ProgressBar::new_spinner(), is_hidden, "{spinner} {elapsed} {wide_msg}").with_message(what.to_owned());
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(Duration::from_millis(200));
-    }
-    bar
+    styled(ProgressBar::new_spinner(), is_hidden, "{spinner} {elapsed} {wide_msg}").with_message(what.to_owned())
 }

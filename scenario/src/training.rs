@@ -176,6 +176,12 @@ fn of_host(asked: &Asked, problem: &Problem, is_searched: bool) -> Vec<String> {
             execution.overlap.expert
         ));
     }
+    let share = engine::launch::share(&problem.shard());
+    if share < 1.0 && !asked.host {
+        words.push(format!(
+            "an operation of Hugging Face's modules takes {share} of a launch: fitted on two steps of ms-swift, docs/accuracy-training.md"
+        ));
+    }
     words
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::Model;
 use hw::{Capability, Dtype, Format, Gpu};
-use train::problem::{AttentionKernel, Framework, Loss, Overlap, TorchModules};
+use train::problem::{AttentionKernel, Execution, Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
@@ -35,8 +35,10 @@ pub fn in_pieces(framework: Framework, overlap: &Overlap) -> Framework {
 }
 
 /// Refuses a loss with the head's product on cards that its kernel is not for (`fused_linear_cross_entropy.py`: compute capability 10).
-fn loss_of_card(reader: &mut Reader<'_>, loss: Loss, gpu: &Gpu) {
-    if loss != Loss::WithHead || gpu.capability() == Capability::Ten {
+fn loss_of_card(reader: &mut Reader<'_>, execution: &Execution, gpu: &Gpu) {
+    let loss = execution.loss;
+    let is_of_megatron = execution.framework.torch().is_none();
+    if loss != Loss::WithHead || !is_of_megatron || gpu.capability() == Capability::Ten {
         return;
     }
     let what = format!("`{}` has no kernel for `training.loss = \"{}\"`", gpu.name, loss.word());
@@ -51,7 +53,7 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &G
     attention_of_card(reader, training, gpu);
     sixteen_bits_of_card(reader, training, gpu);
     formats_of_card(reader, training, gpu);
-    loss_of_card(reader, training.execution.loss, gpu);
+    loss_of_card(reader, &training.execution, gpu);
 }
 
 /// FlashAttention 2 has curves of its own on Hopper. PyTorch's modules run it there, and formulas have no kernels.

@@ -283,9 +283,10 @@ fn no_fused(problem: &Problem) -> bool {
 fn no_loss(problem: &Problem) -> bool {
     let loss = problem.execution.loss;
     match problem.execution.framework {
-        Framework::MegatronCore => false,
+        Framework::MegatronCore => loss == Loss::Chunked,
         Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
-            !matches!(loss, Loss::Unfused | Loss::Compiled) || loss == Loss::Compiled && problem.layout.tp > 1
+            let has_kernels = matches!(loss, Loss::Unfused | Loss::Compiled | Loss::Chunked | Loss::WithHead);
+            !has_kernels || loss != Loss::Unfused && problem.layout.tp > 1
         }
         Framework::Formulas => loss != Loss::Unfused,
     }

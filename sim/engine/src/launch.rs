@@ -10,6 +10,9 @@
 
 pub mod single;
 pub mod torch;
+mod transformers;
+
+pub use transformers::share;
 
 use hw::Format;
 

@@ -29,7 +29,7 @@ pub use torch::{Accumulation, ShardedCopies, read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
 use crate::recompute::{Module, Recompute};
-use crate::shard::{ExpertLoad, Framework, Shard};
+use crate::shard::{AdaptedProducts, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Op, Ops, PassKind};
 
@@ -221,8 +221,12 @@ impl<'a> Writer<'a> {
 
     /// Products of one input by several matrices, cut by columns: one product where the framework joins the matrices.
     fn columns(&mut self, widths: &[u64], k: u64) {
+        let parts = if widths.len() > 2 { AdaptedProducts::QUERY_KEY_VALUE } else { AdaptedProducts::FACTORS };
         if self.shard.framework.torch().is_none() {
             return self.column(widths.iter().sum(), k);
+        }
+        if widths.len() > 1 && self.shard.joins(parts) {
+            return torch::columns(self, &[widths.iter().sum()], k);
         }
         torch::columns(self, widths, k);
     }

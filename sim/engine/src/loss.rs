@@ -21,8 +21,11 @@ hw::words! {
         InPlace = "te",
         /// The same from release 2.18 on: the gradient is a 32-bit tensor of its own.
         Widened = "te-2.18",
-        /// The head's product and the loss in one kernel (`linear`): logits are made piece by piece, and once more in backward.
+        /// The head's product and the loss in one kernel (`linear`): logits are made piece by piece, and once more in backward. Beside PyTorch's modules it is Liger's
+        /// loss, which makes the gradients of each piece at once.
         WithHead = "linear",
+        /// torchtune's loss over chunks of tokens: logits of one chunk are there in 16 bits, and what backward reads of all of them.
+        Chunked = "chunked",
     }
 }
 
@@ -42,7 +45,7 @@ impl Loss {
             Self::Compiled => 14,
             Self::CompiledReused => 10,
             Self::InPlace => 2,
-            Self::WithHead => 0,
+            Self::WithHead | Self::Chunked => 0,
         }
     }
 
@@ -51,7 +54,7 @@ impl Loss {
         match self {
             Self::Unfused | Self::Compiled | Self::CompiledReused | Self::Widened => 4,
             Self::InPlace => 2,
-            Self::WithHead => 0,
+            Self::WithHead | Self::Chunked => 0,
         }
     }
 
@@ -66,7 +69,7 @@ impl Loss {
             Self::Compiled | Self::CompiledReused => [22, 18],
             Self::InPlace => [6, 4],
             Self::Widened => [8, 14],
-            Self::WithHead => [0, 0],
+            Self::WithHead | Self::Chunked => [0, 0],
         };
         match kind {
             PassKind::Forward => forward,

@@ -177,6 +177,26 @@ pub enum Norms {
     Shared,
 }
 
+/// Matrices of one input that a checkpoint holds as one, and that the model's own code multiplies by at once (huggingface/transformers, `modeling_<type>.py`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Queries, keys and values (`qkv_proj`, `query_key_value`, `c_attn`, `Wqkv`).
+    pub queries: bool,
+    /// Gate and up-projection (`gate_up_proj`).
+    pub factors: bool,
+}
+
+impl Joined {
+    /// Each matrix by itself.
+    pub const NONE: Self = Self { queries: false, factors: false };
+    /// Queries, keys and values alone.
+    pub const QUERIES: Self = Self { queries: true, factors: false };
+    /// Gate and up-projection alone.
+    pub const FACTORS: Self = Self { queries: false, factors: true };
+    /// Both.
+    pub const BOTH: Self = Self { queries: true, factors: true };
+}
+
 /// A decoder-only transformer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
@@ -198,6 +218,8 @@ pub struct Model {
     pub intermediate: u64,
     /// Whether the feed-forward is gated (three matrices instead of two).
     pub gated: bool,
+    /// Matrices of one input that its checkpoints hold as one.
+    pub joined: Joined,
     /// Rows of the embedding table.
     pub vocab: u64,
     /// Whether the output head shares the embedding table.
@@ -278,6 +300,7 @@ impl Model {
             head_dim,
             intermediate,
             gated: true,
+            joined: Joined::NONE,
             vocab: 1,
             tied: true,
             qkv_bias: false,

@@ -162,6 +162,11 @@ impl AdaptedProducts {
         self.0 & others.0 == others.0
     }
 
+    /// How many these are.
+    pub const fn n(self) -> u32 {
+        self.0.count_ones()
+    }
+
     /// How many of these have an adapter.
     pub const fn count(self, others: Self) -> u32 {
         (self.0 & others.0).count_ones()
@@ -316,6 +321,32 @@ impl<'a> Shard<'a> {
             gathers_logits: false,
             routed_permille: 1000,
         }
+    }
+
+    /// Whether its modules are those of huggingface/transformers: DeepSpeed runs them, and adapters in 32 bits beside them are PEFT's. torchtitan and torchtune have
+    /// modules of their own.
+    pub fn runs_transformers(&self) -> bool {
+        let is_peft = self.framework.torch().is_some() && self.adapters.is_some_and(|adapters| adapters.is_wide);
+        is_peft || matches!(self.framework, Framework::DeepSpeed(_))
+    }
+
+    /// Whether matrices of one input, queries with keys and values or both factors of a feed-forward, are one product. Megatron-Core and the formulas join all of
+    /// them, transformers those of the model's checkpoint. An adapter of a part leaves it a product of its own.
+    pub fn joins(&self, parts: AdaptedProducts) -> bool {
+        let of_model =
+            if parts.has(AdaptedProducts::QUERY) { self.model.joined.queries } else { self.model.joined.factors };
+        let is_joined = self.framework.torch().is_none() || self.runs_transformers() && of_model;
+        is_joined && self.adapters.is_none_or(|adapters| [0, parts.n()].contains(&adapters.beside.count(parts)))
+    }
+
+    /// Adapters beside these products: one beside those that are one product.
+    pub fn n_adapters(&self, products: AdaptedProducts) -> u32 {
+        let Some(Adapters { beside, .. }) = self.adapters else { return 0 };
+        let saved = |parts: AdaptedProducts| {
+            let is_one = products.has(parts) && beside.has(parts) && self.joins(parts);
+            if is_one { parts.n() - 1 } else { 0 }
+        };
+        beside.count(products) - saved(AdaptedProducts::QUERY_KEY_VALUE) - saved(AdaptedProducts::FACTORS)
     }
 
     /// How frozen weights of its layers lie in memory.

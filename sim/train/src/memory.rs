@@ -16,7 +16,7 @@ use engine::verdict::Refused;
 
 use crate::activation::Activation;
 use crate::exchange_buffers;
-use crate::optimizer::Rule;
+use crate::optimizer::{Rule, UpdateKernels};
 use crate::pipeline_states::{self, Batches};
 use crate::problem::{Execution, Framework, Problem};
 use crate::schedule::{Pipeline, play};
@@ -98,6 +98,19 @@ pub(crate) fn gradients_come_late(problem: &Problem) -> bool {
     execution.framework.torch().is_some() && problem.layout.pp == 1 && execution.unit_times.is_none()
 }
 
+/// Share of the gradients of so many parameters that is there at once: all, or that of the largest matrix where each is freed behind its update.
+fn held_at_once(problem: &Problem, stages: &[Stage], n_parameters: f64) -> f64 {
+    let is_each = problem.execution.optimizer.kernels == UpdateKernels::InBackward && gradients_come_late(problem);
+    if !is_each {
+        return 1.0;
+    }
+    let model = &problem.model;
+    let has_table = stages.iter().any(|stage| stage.first || stage.last);
+    let table = if has_table { model.vocab * model.hidden } else { 0 };
+    let largest = table.max(model.intermediate * model.hidden).div_ceil(u64::from(problem.layout.tp));
+    (hw::real(largest) / n_parameters.max(1.0)).min(1.0)
+}
+
 /// Model states of a rank that holds `stages`.
 pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     if problem.execution.unit_times.is_some() {
@@ -142,7 +155,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     };
     let of_adapters = of_adapters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()));
     let gradients = if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient;
-    let gradients = gradients * problem.gradients_on_device();
+    let gradients = gradients * problem.gradients_on_device() * held_at_once(problem, stages, shared + experts);
     let optimizer = optimizer * trained * execution.optimizer.on_device();
     States {
         parameters: Bytes::from_f64(parameters + of_adapters[0]),

@@ -43,6 +43,9 @@ hw::words! {
         Fused = "fused",
         /// A kernel for each operation, over lists of tensors (`foreach`).
         Foreach = "foreach",
+        /// One kernel for a parameter as soon as backward has its gradient, which is then freed (pytorch/torchtune, `optimizer_in_bwd`:
+        /// `register_post_accumulate_grad_hook`).
+        InBackward = "in-backward",
     }
 }
 

@@ -438,7 +438,7 @@ fn unfused(problem: &Problem) -> Given {
 /// Flags of fused kernels of the loss.
 fn loss(loss: Loss) -> Given {
     let kind = match loss {
-        Loss::Unfused => return Given::new(),
+        Loss::Unfused | Loss::Chunked => return Given::new(),
         Loss::Compiled | Loss::CompiledReused => "native",
         Loss::InPlace | Loss::Widened => "te",
         Loss::WithHead => "linear",

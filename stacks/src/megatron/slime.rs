@@ -124,6 +124,16 @@ ray job submit --address=\"http://127.0.0.1:8265\" --runtime-env-json=\"${RUNTIM
         assert!(matches!(&named[..], [one] if one.starts_with("slime is reinforcement learning")), "{named:?}");
     }
 
+    /// PPO has a critic, which slime trains with Megatron on GPUs of its own.
+    #[test]
+    fn a_critic_is_named() {
+        let ppo = SCRIPT.replace("--advantage-estimator grpo", "--advantage-estimator ppo --critic-num-nodes 1");
+        let found = found(&ppo, &["model.name=qwen3-4b", "workload.tokens=4096"]);
+        for what in ["`--advantage-estimator ppo` is not modelled", "`--critic-num-nodes 1` is not modelled"] {
+            assert!(found.findings.iter().any(|one| one.what == what), "{what}: {:?}", found.findings);
+        }
+    }
+
     #[test]
     fn what_a_script_leaves_to_another_file_is_asked_for_by_the_keys_that_say_it() {
         let found = found(SCRIPT, &[]);

@@ -219,6 +219,15 @@ fn of_modules(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (stage, ha
 /// How AdamW runs, where the job says it: PyTorch's own goes over lists of tensors unless it is asked for its fused kernel.
 fn kernels(flags: &mut Flags<'_>, job: &mut Job) {
     let named = word_of(flags, "optimizer.first_moment").and_then(|name| flags.text(&name));
+    if is_on(flags, "optimizer_in_bwd") {
+        if step::accumulates(job) {
+            let what = "`optimizer_in_bwd` updates in every micro-batch, and the job has several of them for a step";
+            let help = "torchtune refuses both together: leave `gradient_accumulation_steps` out";
+            flags.refuse(Code::WrongFlag, flags.at("optimizer_in_bwd"), what, help);
+        }
+        job.word(("optimizer", "kernels"), "in-backward", "optimizer_in_bwd");
+        return;
+    }
     let is_listed = named.is_some_and(|word| ["adamw_torch", "torch.optim.AdamW"].contains(&word.as_str()));
     if is_listed && !is_on(flags, "optimizer.fused") {
         job.word(("optimizer", "kernels"), "foreach", "AdamW without `fused` goes over lists of tensors");
@@ -295,16 +304,24 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
         let what = "the optimizer on the host is not modelled beside adapters";
         flags.warn(Code::NotModelled, flags.at(name), what, "states of adapters are counted on the GPU");
     }
-    frameworks(job, asked.trained);
+    frameworks(job, asked);
 }
 
 /// Whose modules hold the states. With frozen weights ranks of the engine hold what PyTorch's modules do.
-fn frameworks(job: &mut Job, trained: Trained) {
-    if trained == Trained::All {
+fn frameworks(job: &mut Job, asked: Asked<'_>) {
+    if asked.trained == Trained::All {
         return engine::of_engine(job);
     }
     if job.zero().unwrap_or(0) < 3 {
         job.key(("parallel", "zero"), 0, "frozen weights are shared by stage 3 alone");
+    } else if job.n_gpus(asked.machine).is_none_or(|n| n > 1) {
+        // PEFT's modules run in another order than the one that stage 3 recorded, so it drops what it recorded in every step ("Invalidate trace cache @ step 10: expected
+        // module 11, but got module 19", deepspeedai/DeepSpeed issue 6870, hiyouga/LLaMA-Factory issue 6760). Without it nothing is gathered ahead.
+        for direction in ["forward_prefetch", "backward_prefetch"] {
+            if !job.keys.iter().any(|(section, name, ..)| (*section, *name) == ("overlap", direction)) {
+                job.key(("overlap", direction), false, "stage 3 gathers nothing ahead beside adapters");
+            }
+        }
     }
     job.word(("training", "framework"), "pytorch", "modules of Hugging Face, one by one");
 }

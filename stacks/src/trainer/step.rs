@@ -144,6 +144,20 @@ pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
     if compiled.is_some_and(|value| is_true(&value) || value.eq_ignore_ascii_case("inductor")) {
         job.key(("training", "compile"), true, "torch_compile, compile, dynamo_backend");
     }
+    loss(flags, job);
+}
+
+/// Losses that do not hold all logits: torchtune's over chunks, and Liger's with the head's product.
+fn loss(flags: &mut Flags<'_>, job: &mut Job) {
+    const CHUNKED: [&str; 2] = ["LinearCrossEntropyLoss", "CEWithChunkedOutputLoss"];
+    const LIGER: [&str; 4] =
+        ["liger_fused_linear_cross_entropy", "use_liger_kernel", "use_liger", "enable_liger_kernel"];
+    let component = flags.text("loss._component_").unwrap_or_default();
+    if CHUNKED.iter().any(|name| component.ends_with(name)) {
+        job.word(("training", "loss"), "chunked", "loss._component_");
+    } else if LIGER.iter().any(|name| is_on(flags, name)) {
+        job.word(("training", "loss"), "linear", "Liger's loss makes logits piece by piece");
+    }
 }
 
 /// Whether layers are computed again. Another switch of the same meaning may turn it on (`fsdp_config.activation_checkpointing`).

@@ -134,6 +134,7 @@ fn words_of_the_trainer_give_keys() {
         ("--optim adamw_torch", "kernels = \"foreach\""),
         ("--use_peft --lora_dropout 0.1", "adapter_dropout = true"),
         ("--use_peft", "adapter_dtype = \"fp32\""),
+        ("--use_liger_kernel", "loss = \"linear\""),
     ] {
         let found = check(&format!("{SCRIPT}{options}\n"), &[], &[line, "batch_size = 32", "bucket_tokens = 8192"]);
         assert_eq!(errors(&found), [""; 0], "{options}");
@@ -198,10 +199,19 @@ fn torchtune_updates_parameters_in_sixteen_bits() {
         "batch_size = 8",
         "bucket_tokens = 8192",
     ];
-    let found = check(TORCHTUNE, &["cluster.nodes=1", "cluster.gpus_per_node=4"], &lines);
-    assert_eq!(errors(&found), [""; 0]);
+    let several_gpus = check(TORCHTUNE, &["cluster.nodes=1", "cluster.gpus_per_node=4"], &lines);
+    assert_eq!(errors(&several_gpus), [""; 0]);
     let single = TORCHTUNE.replace("full_finetune_distributed", "full_finetune_single_device");
     check(&single, &[], &["zero = 0", "gpus_per_node = 1"]);
+    // Its recipes for one card update each parameter in backward and make logits by chunks.
+    let small = format!(
+        "{single}optimizer_in_bwd: True\nloss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n"
+    );
+    let alone = check(&small, &[], &["kernels = \"in-backward\"", "loss = \"chunked\""]);
+    assert_eq!(errors(&alone), [""; 0]);
+    // Its recipe raises where gradients of several micro-batches are added up (`full_finetune_single_device.py`).
+    let several = found(&format!("{small}gradient_accumulation_steps: 4\n"), &machine(&[]));
+    assert!(errors(&several).iter().any(|what| what.contains("`optimizer_in_bwd`")), "{:?}", errors(&several));
     // Configurations that generate or evaluate train nothing.
     assert_eq!(recognise("model:\n  _component_: torchtune.models.llama3.llama3_8b\ntemperature: 0.6\n"), None);
 }
@@ -248,6 +258,19 @@ fn programs_pack_frozen_weights_as_they_do_by_themselves() {
         let found = check(&format!("{llama_factory}{more}"), &[], &[]);
         assert!(said(&found).contains(&what), "{more}: {:?}", said(&found));
     }
+}
+
+/// With PEFT's modules stage 3 drops the order that it recorded in every step (deepspeedai/DeepSpeed issue 6870), so nothing is gathered ahead.
+#[test]
+fn stage_three_gathers_nothing_ahead_beside_adapters() {
+    let prefetches = |text: &str| {
+        let found = found(text, &machine(&["cluster.nodes=1", "cluster.gpus_per_node=4"]));
+        ["forward_prefetch = false", "backward_prefetch = false"].map(|line| found.scenario.contains(line))
+    };
+    let adapters = LLAMA_FACTORY.replace("finetuning_type full", "finetuning_type lora");
+    assert_eq!(prefetches(&adapters), [true; 2], "{adapters}");
+    assert_eq!(prefetches(LLAMA_FACTORY), [false; 2]);
+    assert_eq!(prefetches(&adapters.replace("ds_z3.json", "ds_z2.json")), [false; 2]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Counted in recorded steps of a Llama layer with grouped queries in PyTorch 2.11: `profiles/measured/h100-sxm/trace-eager.json.gz` and, compiled,
 //! `profiles/measured/h200-sxm/trace-compiled.json.gz`. Fills of a product's workspace and copies are launches as well.
 
-use super::{of, of_product};
+use super::{of, of_product, transformers};
 use crate::model::QueryKeyNorm;
 use crate::shard::{AdaptedProducts, Shard, TorchModules};
 use crate::task::PassKind;
@@ -59,6 +59,10 @@ const ATTENTION_PARAMETERS: u32 = 6;
 
 /// Launches of attention, of both residuals of a layer and of all its norms.
 pub(super) fn of_attention(shard: &Shard<'_>, modules: TorchModules, kind: PassKind) -> u32 {
+    if is_of_transformers(shard, modules) {
+        let adapted = of_adapters(shard, modules, AdaptedProducts::ATTENTION, kind);
+        return transformers::of_attention(shard, kind) + adapted;
+    }
     let model = shard.model;
     let n_norms = if model.qk_norm == QueryKeyNorm::Off { 2 } else { 4 };
     let beside = if modules.compiled {
@@ -80,11 +84,14 @@ pub(super) fn of_attention(shard: &Shard<'_>, modules: TorchModules, kind: PassK
 
 /// Launches of a dense feed-forward, or of shared experts, without norm and residual.
 pub(super) fn of_feed_forward(shard: &Shard<'_>, modules: TorchModules, kind: PassKind) -> u32 {
-    let gate = if modules.compiled { of(COMPILED_GATE, kind) } else { of(GATE, kind) + of(FEED_FORWARD_SUMS, kind) };
-    let products = FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind);
     let [up, down] = [AdaptedProducts::UP, AdaptedProducts::DOWN];
     let beside = if shard.model.gated { AdaptedProducts::FEED_FORWARD } else { up.with(down) };
     let adapted = of_adapters(shard, modules, beside, kind);
+    if is_of_transformers(shard, modules) {
+        return transformers::of_feed_forward(shard, kind) + adapted;
+    }
+    let gate = if modules.compiled { of(COMPILED_GATE, kind) } else { of(GATE, kind) + of(FEED_FORWARD_SUMS, kind) };
+    let products = FEED_FORWARD_PRODUCTS * of_product(shard, shard.formats.dense, kind);
     gate + products + of(FEED_FORWARD_FILLS, kind) + adapted + widened(shard, FEED_FORWARD_PRODUCTS, kind)
 }
 
@@ -97,11 +104,16 @@ fn of_adapters(shard: &Shard<'_>, modules: TorchModules, beside: AdaptedProducts
         (false, false) => of(ADAPTER, kind),
         (false, true) => of(ADAPTER, kind) + of(WIDE_ADAPTER, kind),
     };
-    adapters.beside.count(beside) * (each + drops)
+    shard.n_adapters(beside) * (each + drops)
+}
+
+/// Whether a layer is one of transformers, which a compiler fuses as it does others.
+pub(super) fn is_of_transformers(shard: &Shard<'_>, modules: TorchModules) -> bool {
+    !modules.compiled && shard.runs_transformers()
 }
 
 /// Launches that widen the packed matrices of so many products.
-fn widened(shard: &Shard<'_>, n_products: u32, kind: PassKind) -> u32 {
+pub(super) fn widened(shard: &Shard<'_>, n_products: u32, kind: PassKind) -> u32 {
     n_products * of([shard.frozen().kernels(); 2], kind)
 }
 
@@ -163,7 +175,7 @@ mod tests {
         };
         // Seven adapters: two products, a scaling and a sum; in backward four products, a scaling and a sum.
         assert_eq!(more(false, plain), [7 * 4, 7 * 6]);
-        assert_eq!(more(false, Adapters { is_wide: true, drops: true, ..plain }), [7 * 9, 7 * 11]);
+        assert_eq!(more(false, Adapters { drops: true, ..plain }), [7 * 5, 7 * 7]);
         assert_eq!(more(true, plain), [7 * 3, 7 * 6]);
         // A kernel for each matrix, and two for scales that are packed themselves.
         assert_eq!(more(false, Adapters { frozen: Frozen::Nf4, ..plain }), [7 * 5, 7 * 7]);

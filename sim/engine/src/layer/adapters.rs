@@ -21,8 +21,8 @@ const MASK: u64 = 1;
 fn of_input(writer: &mut Writer<'_>, products: &[(AdaptedProducts, u64)]) {
     let Some(Adapters { beside: adapted, .. }) = writer.shard.adapters else { return };
     let (cut, hidden) = (writer.cut, writer.shard.model.hidden);
-    let are_joined = writer.shard.framework.torch().is_none();
-    if are_joined && products.iter().all(|(product, _)| adapted.has(*product)) {
+    let parts = products.iter().fold(AdaptedProducts::NONE, |parts, (product, _)| parts.with(*product));
+    if writer.shard.joins(parts) && adapted.has(parts) {
         let width = products.iter().map(|(_, width)| width).sum::<u64>();
         return beside(writer, AdaptedProducts::NONE, width.div_ceil(cut), hidden);
     }

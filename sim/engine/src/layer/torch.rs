@@ -27,6 +27,9 @@ const TURNED_BYTES: u64 = 2;
 const LOSS_BYTES: [u64; 2] = [22, 26];
 /// The same of a compiled loss: two readings; a reading and a writing.
 const COMPILED_LOSS_BYTES: [u64; 2] = [4, 4];
+/// The same of Liger's kernel behind the head's product: it reads logits twice and writes their gradient in their place, all in forward (linkedin/Liger-Kernel,
+/// `liger_cross_entropy_kernel`).
+const FUSED_LOSS_BYTES: [u64; 2] = [6, 0];
 /// The same where the vocabulary is cut: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, difference 8; zeros 4, exponentials 8,
 /// sum 12, product 8, copy 6.
 const CUT_LOSS_BYTES: [u64; 2] = [38, 38];
@@ -273,11 +276,14 @@ fn reads_last_product(shard: &Shard<'_>) -> bool {
     is_single && shard.adapters.is_some_and(|adapters| adapters.beside.has(AdaptedProducts::DOWN))
 }
 
-/// Bytes per logit that the kernels of the loss move.
+/// Bytes per logit that the kernels of the loss move. A loss over chunks runs the same kernels on fewer tokens at a time, compiled with its modules.
 pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
+    let is_compiled = shard.framework.torch().is_some_and(|modules| modules.compiled);
     let bytes = match (shard.cuts_loss(), shard.loss) {
         (true, _) => CUT_LOSS_BYTES,
+        (false, Loss::WithHead) => FUSED_LOSS_BYTES,
         (false, Loss::Compiled) => COMPILED_LOSS_BYTES,
+        (false, Loss::Chunked) if is_compiled => COMPILED_LOSS_BYTES,
         (false, _) => LOSS_BYTES,
     };
     of_pass(bytes, kind)

@@ -24,16 +24,24 @@ fn products(shard: &Shard<'_>, layer: Layer) -> Vec<Product> {
     if layer.mixer.attends() && model.latent.is_none() && model.compressed.is_none() {
         let widths = [model.query_columns(layer.mixer), key, of.projected_width() - key];
         let names = [AdaptedProducts::QUERY, AdaptedProducts::KEY, AdaptedProducts::VALUE];
-        all.extend(names.into_iter().zip(widths).map(|(name, width)| (name, cut(shard, width), hidden)));
+        if shard.joins(AdaptedProducts::QUERY_KEY_VALUE) {
+            all.push((AdaptedProducts::QUERY_KEY_VALUE, cut(shard, widths.iter().sum()), hidden));
+        } else {
+            all.extend(names.into_iter().zip(widths).map(|(name, width)| (name, cut(shard, width), hidden)));
+        }
     }
     if layer.mixer.attends() && model.compressed.is_none() {
         all.push((AdaptedProducts::OUTPUT, hidden, cut(shard, model.mixed_width(layer.mixer))));
     }
     if layer.feed_forward == crate::model::FeedForward::Dense {
         let wide = cut(shard, model.dense_intermediate(layer.mixer));
-        all.push((AdaptedProducts::UP, wide, hidden));
-        if model.gated {
-            all.push((AdaptedProducts::GATE, wide, hidden));
+        if model.gated && shard.joins(AdaptedProducts::FACTORS) {
+            all.push((AdaptedProducts::FACTORS, 2 * wide, hidden));
+        } else {
+            all.push((AdaptedProducts::UP, wide, hidden));
+            if model.gated {
+                all.push((AdaptedProducts::GATE, wide, hidden));
+            }
         }
         all.push((AdaptedProducts::DOWN, hidden, wide));
     }
@@ -101,7 +109,7 @@ pub(super) fn inputs(shard: &Shard<'_>) -> Option<Inputs> {
     let (hidden, model) = (shard.model.hidden, shard.model);
     let of = |beside: AdaptedProducts, width: u64, is_kept: bool| kept_of(shard, adapters, beside, width, is_kept);
     let factors = if model.gated { AdaptedProducts::FACTORS } else { AdaptedProducts::UP };
-    let n = adapters.beside.count(AdaptedProducts::ALL);
+    let n = shard.n_adapters(AdaptedProducts::ALL);
     Some(Inputs {
         norms: of(AdaptedProducts::QUERY_KEY_VALUE, hidden, false) + of(factors, hidden, false),
         attention: of(AdaptedProducts::OUTPUT, cut(shard, model.n_heads * model.head_dim), true)
@@ -113,7 +121,7 @@ pub(super) fn inputs(shard: &Shard<'_>) -> Option<Inputs> {
 /// What adapters of one input keep of it, so many elements wide: the input itself, once and where nobody else keeps it, or a copy for each of them. Single kernels
 /// of dropout keep a mask as well.
 fn kept_of(shard: &Shard<'_>, adapters: Adapters, beside: AdaptedProducts, width: u64, is_kept: bool) -> u64 {
-    let n = u64::from(adapters.beside.count(beside));
+    let n = u64::from(shard.n_adapters(beside));
     let is_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
     let copies = if is_single { adapters.copies_input() } else { adapters.drops };
     let n_inputs = match (copies, is_kept) {

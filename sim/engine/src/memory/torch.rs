@@ -28,6 +28,14 @@ use crate::stage::Stage;
 const LOSS_BYTES_PER_LOGIT: u64 = 12;
 /// The same of a compiled one: logits and their gradient in 16 bits.
 const COMPILED_LOSS_BYTES_PER_LOGIT: u64 = 4;
+/// Chunks of tokens whose logits torchtune makes one after another (pytorch/torchtune, `LinearCrossEntropyLoss`: `num_output_chunks`).
+const CHUNKS: u64 = 8;
+/// Bytes per logit that such a loss keeps of all chunks until backward: logarithms in 32 bits; compiled, the logits themselves.
+const KEPT_OF_CHUNKS: u64 = 4;
+const COMPILED_KEPT_OF_CHUNKS: u64 = 2;
+/// Bytes per logit of the chunk in work: two gradients in 32 bits; compiled, one in 16.
+const CHUNK_BYTES: u64 = 8;
+const COMPILED_CHUNK_BYTES: u64 = 2;
 /// The same where the vocabulary is cut over the tensor group (`torch/distributed/tensor/parallel/loss.py`): kept logarithms behind 16-bit logits,
 /// their 32-bit copy and the shifted one, 14; then zeros and exponentials fit into what is free, their sum does not.
 const CUT_LOSS_BYTES_PER_LOGIT: u64 = 18;
@@ -60,8 +68,41 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let norm = 2 * serial(shard, hidden) + if shard.tp > 1 { 2 * hidden } else { 0 };
     let weight_gradient = if shard.adapters.is_some() { 0 } else { HALF * vocab * model.hidden };
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
-    let backward = HALF * logits + weight_gradient + input_gradient;
-    tokens * norm + (logits * loss_bytes_per_logit(shard)).max(backward)
+    let (of_loss, at_once) = match shard.loss {
+        Loss::WithHead if !shard.cuts_loss() => {
+            // A piece with its gradient in its place; its part of the weight's gradient is added to the whole one.
+            let piece = HALF * tokens.min(piece_of_head(tokens, vocab, model.hidden)) * vocab;
+            return tokens * norm + piece + 2 * weight_gradient + input_gradient;
+        }
+        Loss::Chunked if !shard.cuts_loss() => {
+            (logits * kept_of_chunks(shard) + of_chunk(shard, logits), logits / CHUNKS)
+        }
+        _ => (logits * loss_bytes_per_logit(shard), logits),
+    };
+    let backward = HALF * at_once + weight_gradient + input_gradient;
+    tokens * norm + of_loss.max(backward)
+}
+
+/// Tokens of a piece of Liger's loss: as many as make its logits as large as the input of the head (linkedin/Liger-Kernel, `fused_linear_cross_entropy_forward`:
+/// `inc_factor`, `chunk_size`).
+fn piece_of_head(tokens: u64, vocab: u64, hidden: u64) -> u64 {
+    let n_pieces = vocab.div_ceil(hidden.max(1));
+    tokens.div_ceil(n_pieces.max(1)).next_power_of_two()
+}
+
+/// Bytes per logit that a loss over chunks keeps of those that are done.
+fn kept_of_chunks(shard: &Shard<'_>) -> u64 {
+    if shard.framework.torch().is_some_and(|modules| modules.compiled) {
+        COMPILED_KEPT_OF_CHUNKS
+    } else {
+        KEPT_OF_CHUNKS
+    }
+}
+
+/// Bytes of the chunk in work.
+fn of_chunk(shard: &Shard<'_>, logits: u64) -> u64 {
+    let is_compiled = shard.framework.torch().is_some_and(|modules| modules.compiled);
+    logits.div_ceil(CHUNKS) * if is_compiled { COMPILED_CHUNK_BYTES } else { CHUNK_BYTES }
 }
 
 /// Logits of a token that the loss of a rank works on.
@@ -88,7 +129,12 @@ pub(super) fn reserved(shard: &Shard<'_>, modules: TorchModules, tokens: u64) ->
         return 0;
     }
     let logits = tokens * of_loss(shard);
-    let hole = if !shard.cuts_loss() && shard.loss != Loss::Compiled { HALF * logits } else { 0 };
+    let hole = match shard.loss {
+        Loss::Compiled | Loss::WithHead => 0,
+        Loss::Chunked => HALF * logits.div_ceil(CHUNKS),
+        _ => HALF * logits,
+    };
+    let hole = if shard.cuts_loss() { 0 } else { hole };
     // Gathered logits lie in the order of ranks before they are copied into that of the vocabulary.
     let gathered = if shard.tp > 1 && shard.gathers_logits { HALF * logits } else { 0 };
     hole + gathered + tokens * passing(shard, modules)
@@ -183,6 +229,24 @@ mod tests {
         let Some(modules) = cut.framework.torch() else { unreachable!("PyTorch's") };
         let free = reserved(&gathered, modules, tokens) - reserved(&cut, modules, tokens);
         assert_eq!(free, tokens * 2 * 2 * vocab);
+    }
+
+    #[test]
+    fn a_loss_by_pieces_holds_one_of_them() {
+        let model = crate::model::embedded("llama-3.2-3b").expect("embedded");
+        let (tokens, vocab, hidden) = (8192, 128_256, 3072);
+        let of = |compiled, loss| Shard { loss, ..shard(&model, compiled, 1, Recompute::Off) };
+        let saved = |shard| head(&of(false, Loss::Unfused), tokens) - head(&shard, tokens);
+        // Logarithms of all logits are kept in 32 bits, and two gradients of an eighth of them are made. Twelve bytes of each without chunks.
+        assert_eq!(saved(of(false, Loss::Chunked)), tokens * vocab * (12 - 4 - 8 / 8));
+        // pytorch/torchtune @ README, "Optimization flags": two sequences of 4,096 tokens take 51.0 GiB, and 42.9 with this loss. Another moment is the highest then.
+        let gib = saved(of(true, Loss::Chunked)) as f64 / 1_073_741_824.0;
+        assert!((8.1..10.0).contains(&gib), "{gib}");
+        // Liger's pieces have as many tokens as make their logits as large as the head's input: 42 of them, so 196 tokens, or 256 as a power of two. The gradient of the
+        // head's weight is there with its next summand.
+        let norm_and_gradient = tokens * 2 * (2 * hidden + hidden);
+        let expected = norm_and_gradient + 256 * vocab * 2 + 2 * 2 * vocab * hidden;
+        assert_eq!(head(&of(false, Loss::WithHead), tokens), expected);
     }
 
     #[test]

@@ -179,6 +179,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         head_dim: whole.key_dim,
         intermediate,
         gated: if is_stated { reader.flag("gated", false) } else { of.gated && reader.flag("block_use_swiglu", true) },
+        joined: of.joined,
         vocab,
         tied: tied(of, reader),
         qkv_bias,
@@ -257,7 +258,7 @@ fn n_heads(of: Type, reader: &mut Reader<'_>) -> u64 {
 
 /// Width of a head: what a file states, or what its class takes, or a part of the hidden width.
 fn head_dim(of: Type, part: u64, reader: &mut Reader<'_>) -> u64 {
-    let keys = ["head_dim", "attention_head_dim"];
+    let keys = ["head_dim", "attention_head_dim", "kv_channels"];
     // A class takes its own where the key is left out, and a part of the hidden width where it is null.
     let is_null = keys.into_iter().any(|key| reader.is_null(key));
     let usual = of.defaults.head_dim.filter(|_| !is_null);
@@ -318,6 +319,10 @@ fn norms(of: Type, reader: &mut Reader<'_>) -> Norms {
 fn biases(of: Type, reader: &mut Reader<'_>) -> (bool, bool) {
     if of.family == Family::Mpt {
         return [!reader.flag("no_bias", true); 2].into();
+    }
+    // Queries, keys and values always have them (Qwen/Qwen-7B, `modeling_qwen.py`).
+    if of.family == Family::FirstQwen {
+        return (true, !reader.flag("no_bias", true));
     }
     let keys = ["attention_bias", "use_qkv_bias", "use_bias", "enable_bias", "bias"];
     let stated = keys.into_iter().find(|key| reader.has(key));

@@ -27,6 +27,8 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         Family::Longcat => reader.required(&["ffn_hidden_size", "intermediate_size"]),
         Family::Gemma3n => reader.uniform(&["intermediate_size"]).unwrap_or(8 * hidden),
         Family::Lfm2 => lfm2_width(n_routed.is_some(), reader),
+        // Both factors together (Qwen/Qwen-7B, `modeling_qwen.py`: `ff_dim_in = config.intermediate_size // 2`).
+        Family::FirstQwen => reader.required(&["intermediate_size"]) / 2,
         // Models whose layers all have experts may leave it out.
         _ if n_routed.is_some() && width.is_some() => reader.optional(&["intermediate_size"]).or(width).unwrap_or(1),
         _ => reader.required(&["intermediate_size"]),

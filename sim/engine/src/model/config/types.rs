@@ -3,7 +3,7 @@
 //! Source: huggingface/transformers, `configuration_<type>.py` and `modeling_<type>.py` of every type below; the tests hold the parameters that its
 //! modules have. Biases of feed-forwards and norms are counted for GPT alone: elsewhere they are below a tenth of a percent of a layer.
 
-use crate::model::{Norms, QueryKeyNorm};
+use crate::model::{Joined, Norms, QueryKeyNorm};
 
 /// Which rules say what the layers are and which keys name their widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub(super) enum Family {
     Mistral,
     Phi3,
     Qwen,
+    /// The first Qwen of 2023, whose files say the width of both factors of a feed-forward together.
+    FirstQwen,
     Qwen3Next,
     KimiLinear,
     Gemma2,
@@ -107,6 +109,8 @@ pub(super) struct Type {
     pub(super) defaults: Defaults,
     /// Layers behind the last one that predict a token more each, where a file does not say so.
     pub(super) n_predicting: u64,
+    /// Matrices that its code has as one.
+    pub(super) joined: Joined,
 }
 
 /// A type like Llama: gated, with a head of its own, biases where a file says so.
@@ -123,6 +127,7 @@ pub(super) const LLAMA: Type = Type {
     balanced: false,
     defaults: Defaults::NONE,
     n_predicting: 0,
+    joined: Joined::NONE,
 };
 const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
@@ -130,7 +135,8 @@ const INSIDE: Biases = Biases { default: true, of_output: false };
 const EVERYWHERE: Biases = Biases { default: true, of_output: true };
 /// Plain feed-forwards under one table for embedding and head.
 const UNGATED: Type = Type { gated: false, ..TIED };
-const GPT: Type = Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, ..LLAMA };
+const GPT: Type =
+    Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, joined: Joined::QUERIES, ..LLAMA };
 /// `configuration_mistral.py` and `configuration_mixtral.py`: the width of a head follows from the file.
 const OF_MISTRAL: Defaults = Defaults { heads: Some([32, 8]), head_dim: None, positions: Some(131_072) };
 const MISTRAL: Type = Type { family: Family::Mistral, defaults: OF_MISTRAL, ..LLAMA };
@@ -173,7 +179,7 @@ const BAILING: Type = Type { biases: Biases { default: false, of_output: false }
 const SPARSE_LATENT: Type = Type { family: Family::SparseLatent, ..LATENT };
 
 /// Supported values of `model_type`.
-pub(super) const TYPES: [(&str, Type); 120] = [
+pub(super) const TYPES: [(&str, Type); 121] = [
     (
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
@@ -188,7 +194,7 @@ pub(super) const TYPES: [(&str, Type); 120] = [
     ("bailing_moe_v2", Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, n_dense: 1, balanced: true, ..BAILING }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
     // Positions as biases of attention (ALiBi) cost what rotary ones do.
-    ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, ..UNGATED }),
+    ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, joined: Joined::QUERIES, ..UNGATED }),
     ("cohere", COHERE),
     ("cohere2", Type { family: Family::Cohere2, ..COHERE }),
     ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
@@ -204,7 +210,7 @@ pub(super) const TYPES: [(&str, Type); 120] = [
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
     ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
     // One norm in front of attention and feed-forward, which run beside each other.
-    ("falcon", Type { family: Family::Falcon, norms: Norms::Shared, ..UNGATED }),
+    ("falcon", Type { family: Family::Falcon, norms: Norms::Shared, joined: Joined::QUERIES, ..UNGATED }),
     ("falcon_h1", Type { family: Family::FalconH1, ..LLAMA }),
     ("gemma", Type { defaults: Defaults::of([16, 16], 256, 8192), ..TIED }),
     (
@@ -219,15 +225,15 @@ pub(super) const TYPES: [(&str, Type); 120] = [
     ("gemma4_text", GEMMA4),
     ("gemma4_unified", GEMMA4_UNIFIED),
     ("gemma4_unified_text", GEMMA4_UNIFIED),
-    ("glm", Type { biases: INSIDE, ..LLAMA }),
-    ("glm4", Type { biases: INSIDE, norms: Norms::Around, ..LLAMA }),
+    ("glm", Type { biases: INSIDE, joined: Joined::FACTORS, ..LLAMA }),
+    ("glm4", Type { biases: INSIDE, norms: Norms::Around, joined: Joined::FACTORS, ..LLAMA }),
     ("glm4_moe", GLM4_MOE),
     ("glm4_moe_lite", LATENT),
     ("glm5_next", GLM5_NEXT),
     ("glm5_next_text", GLM5_NEXT),
     ("glm_moe_dsa", SPARSE_LATENT),
     ("gpt2", GPT),
-    ("gpt_neox", Type { gated: false, biases: EVERYWHERE, ..LLAMA }),
+    ("gpt_neox", Type { gated: false, biases: EVERYWHERE, joined: Joined::QUERIES, ..LLAMA }),
     ("gpt_oss", Type { family: Family::GptOss, biases: EVERYWHERE, ..LLAMA }),
     ("granite", LLAMA),
     ("granitemoe", LLAMA),
@@ -287,7 +293,17 @@ pub(super) const TYPES: [(&str, Type); 120] = [
     ("mistral4", Type { balanced: false, ..LATENT }),
     ("mixtral", MISTRAL),
     // Positions as biases of attention (ALiBi) cost what rotary ones do.
-    ("mpt", Type { family: Family::Mpt, tied: true, gated: false, qk_norm: QueryKeyNorm::Whole, ..LLAMA }),
+    (
+        "mpt",
+        Type {
+            family: Family::Mpt,
+            tied: true,
+            gated: false,
+            qk_norm: QueryKeyNorm::Whole,
+            joined: Joined::QUERIES,
+            ..LLAMA
+        },
+    ),
     ("nemotron", Type { gated: false, ..LLAMA }),
     ("nemotron-nas", Type { family: Family::Searched, ..LLAMA }),
     ("nemotron_h", Type { family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
@@ -295,10 +311,11 @@ pub(super) const TYPES: [(&str, Type); 120] = [
     ("olmo2", OLMO2),
     ("olmo3", Type { family: Family::Olmo3, ..OLMO2 }),
     ("olmoe", OLMO2),
-    ("opt", GPT),
+    ("opt", Type { joined: Joined::NONE, ..GPT }),
     ("phi", Type { gated: false, biases: EVERYWHERE, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
-    ("phi3", Type { family: Family::Phi3, ..LLAMA }),
+    ("phi3", Type { family: Family::Phi3, joined: Joined::BOTH, ..LLAMA }),
     ("phimoe", Type { family: Family::Phi3, ..LLAMA }),
+    ("qwen", Type { family: Family::FirstQwen, joined: Joined::QUERIES, ..QWEN2 }),
     ("qwen2", QWEN2),
     ("qwen2_5_vl", QWEN2),
     ("qwen2_5_vl_text", QWEN2),

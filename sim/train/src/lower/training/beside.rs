@@ -42,7 +42,7 @@ impl Builder<'_> {
 
     /// Operations beside so many launches. In so many layers the host waits for counts of tokens, and the device then for the launches behind them.
     fn launched_as(&self, problem: &Problem, mut ops: Ops, n_launches: u32, n_counted: u32) -> Ops {
-        let each = problem.execution.launches.each;
+        let each = problem.execution.launches.each * engine::launch::share(&problem.shard());
         if each == hw::Seconds::ZERO || n_launches == 0 || ops.is_empty() {
             return ops;
         }

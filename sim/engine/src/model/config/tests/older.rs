@@ -75,3 +75,25 @@ fn arctic_has_a_feed_forward_beside_its_experts() {
     let every_second = of(&config.replace("\"moe_layer_frequency\": 1", "\"moe_layer_frequency\": 2"));
     assert_eq!(every_second.count(35, |layer| layer.feed_forward == FeedForward::Experts), 17);
 }
+
+/// Keys of Qwen/Qwen-1_8B and Qwen-7B, whose `intermediate_size` is that of both factors together. Their model cards and ms-swift's pages give 1,836,828,672 and
+/// 7,721,324,544 parameters.
+#[test]
+fn the_first_qwen_has_the_parameters_of_its_checkpoints() {
+    for (hidden, layers, heads, both, published) in
+        [(2048, 24, 16, 11_008, 1_836_828_672), (4096, 32, 32, 22_016, 7_721_324_544)]
+    {
+        let config = format!(
+            r#"{{ "model_type": "qwen", "attn_dropout_prob": 0.0, "bf16": false, "emb_dropout_prob": 0.0, "fp16": false, "fp32": false,
+            "hidden_size": {hidden}, "initializer_range": 0.02, "intermediate_size": {both}, "kv_channels": 128, "layer_norm_epsilon": 1e-06,
+            "max_position_embeddings": 8192, "no_bias": true, "num_attention_heads": {heads}, "num_hidden_layers": {layers}, "onnx_safe": null,
+            "rotary_emb_base": 10000, "rotary_pct": 1.0, "scale_attn_weights": true, "seq_length": 8192, "tie_word_embeddings": false,
+            "tokenizer_class": "QWenTokenizer", "use_cache": true, "use_dynamic_ntk": true, "use_flash_attn": "auto", "use_logn_attn": true,
+            "vocab_size": 151936 }}"#
+        );
+        let model = of(&config);
+        holds(&model, published);
+        assert_eq!((model.qkv_bias, model.output_bias, model.joined), (true, false, crate::model::Joined::QUERIES));
+        assert_eq!(model.not_priced(), [], "{config}");
+    }
+}
