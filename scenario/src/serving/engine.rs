@@ -20,10 +20,11 @@ use serve::memory_rule::MemoryRule;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::sampler::Sampler;
 
+use super::activations::{self, OfProcess};
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, activations, silent, whole_prompts};
+use super::{Serving, ServingChoice, ServingGroup, silent, whole_prompts};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -442,16 +443,17 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let kept = kept_of(serving, group);
     let sampler = engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
     let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
+    let exchanges = engine.preset.map_or(Bytes(0), |preset| preset.exchange_bytes(deployment.n_gpus()));
     let of_process = |(chunk, sequences): (u32, u32)| {
         let reserve = |sizes: Sizes| {
             let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
-        let activations = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
-        [Bytes(activations.0.max(kept.0)) + graphs, own.map_or(Bytes(0), reserve), kept]
+        let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
+        OfProcess { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }
     };
     let sizes = (chunk, sequences);
-    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes))
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes).by_rule())
         .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, sizes))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
