@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Tick;
+use hw::{Seconds, Tick};
 
 use super::saturation::{BUSY, Queue, Saturation};
 use crate::fleet::{Fleet, Group};
@@ -71,6 +71,35 @@ fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
+/// Share of its time from which on an API server that works so much is named.
+const BUSY_SERVER: f64 = 0.75;
+
+/// What API servers that requests and streamed tokens keep busy say of the figures. Time on tokens is a range, and not counted.
+fn of_api_servers(fleet: &Fleet, values: &BTreeMap<String, f64>) -> Option<String> {
+    let start = &fleet.start;
+    let each = |key: &str| values.get(key).copied().unwrap_or(0.0) / f64::from(start.servers.max(1));
+    // A frontend that takes time has its own words.
+    let counts_tokens = fleet.groups.iter().any(|group| group.engine.limits.frontend.takes_time());
+    let tokens = if counts_tokens || start.servers == 0 { 0.0 } else { each("output_tokens_per_s") };
+    let requests = if start.mean > Seconds::ZERO && start.servers > 0 { each("requests_per_s") } else { 0.0 };
+    let [from, to] = start.server.busy(requests, tokens).map(|busy| busy * 100.0);
+    if to < BUSY_SERVER * 100.0 {
+        return None;
+    }
+    let [of_requests, _] = start.server.busy(requests, 0.0).map(|busy| busy * 100.0);
+    let (own, [least, most]) = (start.servers, start.server.us_per_token);
+    let share = if tokens > 0.0 { format!("{from:.0} to {to:.0} %") } else { format!("{of_requests:.0} %") };
+    let left_out = if tokens > 0.0 {
+        format!("; {least} to {most} us of each streamed token are not counted (`engine.stream_us_per_token`)")
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "requests and tokens keep {own} API server(s) busy for {share} of the time, so they may wait there and not for GPUs{left_out}: \
+         `engine.api_servers` shares them"
+    ))
+}
+
 /// What a link that is busy nearly all the time says of the figures.
 fn of_links(values: &BTreeMap<String, f64>) -> Option<String> {
     let busy = values.get("link_busy_ratio").filter(|busy| **busy >= BUSY)? * 100.0;
@@ -124,6 +153,7 @@ pub fn of(
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     limits.extend(of_links(values));
     limits.extend(of_frontend(values));
+    limits.extend(of_api_servers(fleet, values));
     limits.extend(of_launches(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
