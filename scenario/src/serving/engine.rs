@@ -104,6 +104,12 @@ impl EngineSection {
         all
     }
 
+    /// Whether requests wait for API servers of the named engine.
+    pub(super) fn has_door(&self) -> bool {
+        let works = |preset: &EnginePreset| preset.api_server.us_per_request > 0.0;
+        self.start.mean > Seconds::ZERO && self.preset.is_some_and(works)
+    }
+
     /// Whether layers with experts have a time of their own.
     fn has_expert_launches(&self) -> bool {
         self.host_us_per_expert_layer > 0.0 && self.host_us_per_expert_layer.total_cmp(&self.host_us_per_layer).is_ne()
@@ -267,11 +273,11 @@ fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
 }
 
 /// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients. A way of serving is told of servers that nothing takes time in;
-/// for `[engine]` all ways have to be known (`silent.rs`).
-pub fn frontend(section: &mut Section<'_>, usual: Frontend, is_way: bool) -> Frontend {
+/// for `[engine]` all ways have to be known (`silent.rs`). `idle` are the keys that change nothing then.
+pub fn frontend(section: &mut Section<'_>, usual: Frontend, idle: &[&'static str]) -> Frontend {
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
-    if is_way && us_per_token <= 0.0 {
-        section.idle(&["stream_interval", "api_servers"], "`stream_us_per_token` above 0");
+    if us_per_token <= 0.0 && !idle.is_empty() {
+        section.idle(idle, "`stream_us_per_token` above 0");
     }
     let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
     let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
@@ -369,7 +375,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
     let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
-    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), false);
+    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
     enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
     section.finish();

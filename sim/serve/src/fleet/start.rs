@@ -109,11 +109,14 @@ impl OnTheWay {
     pub(super) fn send(&mut self, request: u32, prompt: u32, now: Tick) {
         let [work, besides] = self.start.parts();
         let varies = besides * self.draws.exponential();
-        let own = work + self.start.tokenize * f64::from(prompt);
+        let tokenizer = self.start.tokenize * f64::from(prompt);
         if self.doors.is_empty() {
-            return self.coming.push(Reverse((now + Tick::from_seconds(varies + own), request)));
+            return self.coming.push(Reverse((now + Tick::from_seconds(varies + work + tokenizer), request)));
         }
-        let [own, besides] = [own, varies].map(Tick::from_seconds);
+        // A tokenizer that handlers wait for has a thread of its own.
+        let (own, besides) =
+            if self.start.server.gathers { (work, varies + tokenizer) } else { (work + tokenizer, varies) };
+        let [own, besides] = [own, besides].map(Tick::from_seconds);
         let turn = self.n_sent % self.doors.len();
         self.n_sent += 1;
         let door = &mut self.doors[turn];

@@ -86,17 +86,16 @@ fn of_api_servers(fleet: &Fleet, values: &BTreeMap<String, f64>) -> Option<Strin
     if to < BUSY_SERVER * 100.0 {
         return None;
     }
-    let [of_requests, _] = start.server.busy(requests, 0.0).map(|busy| busy * 100.0);
-    let (own, [least, most]) = (start.servers, start.server.us_per_token);
-    let share = if tokens > 0.0 { format!("{from:.0} to {to:.0} %") } else { format!("{of_requests:.0} %") };
-    let left_out = if tokens > 0.0 {
-        format!("; {least} to {most} us of each streamed token are not counted (`engine.stream_us_per_token`)")
-    } else {
-        String::new()
-    };
+    let (n, [least, most]) = (start.servers, start.server.us_per_token);
+    let mut share = format!("{to:.0} %");
+    let mut left_out = String::new();
+    if tokens > 0.0 {
+        share = format!("{from:.0} to {to:.0} %");
+        left_out = format!("; {least} to {most} us of a streamed token are not counted (`engine.stream_us_per_token`)");
+    }
     Some(format!(
-        "requests and tokens keep {own} API server(s) busy for {share} of the time, so they may wait there and not for GPUs{left_out}: \
-         `engine.api_servers` shares them"
+        "API servers ({n}) are busy {share} of the time, so requests and tokens may wait for them and not for GPUs{left_out}: \
+         `engine.api_servers` takes work off them"
     ))
 }
 
@@ -184,11 +183,28 @@ fn in_thousands(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_server::ApiServer;
+    use crate::fleet::start::Start;
 
     #[test]
     fn counts_have_a_comma_before_every_three_digits() {
         let written = [0, 999, 1000, 41_408, 1_234_567].map(in_thousands);
         assert_eq!(written, ["0", "999", "1,000", "41,408", "1,234,567"]);
+    }
+
+    #[test]
+    fn api_servers_that_requests_and_tokens_fill_are_named() {
+        let server = ApiServer { us_per_request: 2000.0, us_per_token: [40.0, 60.0], ..ApiServer::NONE };
+        let start = Start { mean: Seconds::new(0.015), server, servers: 1, ..Start::default() };
+        let fleet = Fleet { start, ..Fleet::default() };
+        let of = |requests: f64, tokens: f64| {
+            let values = [("requests_per_s", requests), ("output_tokens_per_s", tokens)];
+            of_api_servers(&fleet, &values.map(|(key, value)| (key.to_owned(), value)).into())
+        };
+        assert_eq!(of(100.0, 100.0), None);
+        // 100 × 2 ms, and 10,000 × 40 to 60 us.
+        assert!(of(100.0, 10_000.0).is_some_and(|words| words.contains("busy 60 to 80 %")));
+        assert!(of(400.0, 0.0).is_some_and(|words| words.contains("busy 80 %")));
     }
 
     #[test]
