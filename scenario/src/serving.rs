@@ -420,7 +420,10 @@ impl Serving {
             sequences_max,
             tokens_max: tokens_max.max(decode_tokens),
             recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
-            image_tokens_max: group.model.vision.as_deref().map_or(0, |encoder| small(encoder.tokens_max())),
+            image_tokens_max: self
+                .deployment_of(choice, group)
+                .encoding()
+                .map_or(0, |encoding| small(encoding.encoder.tokens_max())),
             ..choice.limits
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {

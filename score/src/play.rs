@@ -126,7 +126,9 @@ fn fleet_of(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> Fleet {
 /// Figures of a setup whose parts take so long.
 fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
     let mean = setup.constants.start * f64::from(setup.n_starts);
-    let start = Start { mean, tokenize: setup.client.tokenize(setup.constants.tokenize), seed: 0 };
+    let tokenize = setup.client.tokenize(setup.constants.tokenize);
+    let (server, servers) = setup.api_servers;
+    let start = Start { mean, server, servers, tokenize, seed: 0 };
     let fleet = Fleet { start, ..fleet_of(setup, tables) };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
     let warm_up = setup.client.warm_up(setup.in_flight);

@@ -12,6 +12,7 @@ use engine::cost::experts::{Routing, Tactic};
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype, Format};
+use serve::api_server::ApiServer;
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -55,6 +56,8 @@ pub struct Setup {
     pub first_token: FirstToken,
     /// Frontends that each deal out their requests in turn.
     pub n_frontends: u32,
+    /// What an API server works on each request, and how many there are; none where routers of other makers take the requests.
+    pub api_servers: (ApiServer, u32),
 }
 
 /// Equal workers.
@@ -242,7 +245,13 @@ fn started(
         n_starts: if run.is_split() { preset.split.n_starts } else { 1 },
         first_token: preset.split.first_token,
         n_frontends: recipe::frontends::of(run, client, hw::catalog::gpus_per_node(&asked.gpu.name)),
+        api_servers: (ApiServer::NONE, 0),
     };
+    if let ([only], false) = (&setup.parts[..], run.is_split()) {
+        let [tensor, _, expert] = only.degrees;
+        let servers = only.n * preset.frontend([tensor, expert]).processes.get();
+        setup.api_servers = (preset.api_server, servers);
+    }
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
         let limits = &mut setup.parts[index].limits;
@@ -383,7 +392,9 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let beside = match asked.preset.sampler {
         Sampler::Uncounted => kept + capacity::activations(&config, iteration.0),
         // What an engine measures of itself has all in it.
-        counted => kept.max(capacity::profiled(&config, iteration, counted)),
+        counted => {
+            kept.max(capacity::profiled(&config, iteration, counted)) + asked.preset.exchange_bytes(config.n_gpus())
+        }
     };
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
     let found = capacity::by_rule(&config, rule, [beside, reserve, kept])

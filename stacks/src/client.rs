@@ -33,6 +33,8 @@ pub(crate) use offline::{OF_SGLANG, OF_TRTLLM, OF_VLLM, leave_one, of_sglang, of
 pub(crate) struct Asked {
     /// In the order of the scenario.
     pub(crate) keys: Vec<(&'static str, String, String)>,
+    /// Whether requests are chats, whose text the server renders.
+    pub(crate) is_chat: bool,
 }
 
 impl Asked {
@@ -182,14 +184,28 @@ pub(crate) fn is_one(words: &[String]) -> bool {
     CLIENTS.iter().any(|client| !client.is_offline && (client.begins)(words).is_some())
 }
 
+/// What begins each client.
+pub(crate) fn begins() -> &'static [Begins] {
+    &BEGINS
+}
+
 /// What the client of a script asks of its server, and what is wrong with it; `None` where no client is started. Where a server is started beside it, an
 /// offline benchmark measures an engine of its own.
 pub(crate) fn of(text: &str, machine: &Machine, has_server: bool) -> Option<(Asked, Vec<Finding>)> {
     let matters = |index: usize, flag: &str| TABLES[index].effect(flag, "") != Some(Effect::Silent);
     let all = launch::begun(text, &BEGINS, &matters).ok()?;
+    of_begun(&all, (text, machine), has_server)
+}
+
+/// The same of the clients that a file starts, by their positions in `begins`.
+pub(crate) fn of_begun(
+    all: &[Begun],
+    (text, machine): (&str, &Machine),
+    has_server: bool,
+) -> Option<(Asked, Vec<Finding>)> {
     let position = all.iter().position(|one| CLIENTS[one.which].is_offline != has_server)?;
     let client = &CLIENTS[all[position].which];
-    let others = others(text, &all, position);
+    let others = others(text, all, position);
     let Launch { flags, mut findings, .. } = all[position].launch.clone();
     if client.is_offline {
         // What is wrong with the words of the command is said with the engine's.

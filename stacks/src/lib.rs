@@ -20,6 +20,7 @@ pub mod document;
 mod drafts;
 pub mod dynamo;
 pub mod elsewhere;
+mod encoder;
 pub mod environment;
 #[cfg(test)]
 mod example;

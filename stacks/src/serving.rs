@@ -3,6 +3,8 @@
 //! A command of a server says nothing of requests. Those of the script's client are taken; without one a shipped table of lengths at one request a second
 //! stands in the scenario, and a warning says so (`load.rs`).
 
+pub(crate) mod templates;
+
 use engine::Model;
 use engine::model::{embedded, of_checkpoint, of_name};
 use input::diagnostic::Code;

@@ -79,7 +79,7 @@ const ROWS: [(&str, Row); 62] = [
     ("engine.costs", Row::Remark),
     ("engine.detokenize_us_per_sequence", Row::Remark),
     ("engine.dispatcher", Row::Told([By(dispatcher_vllm), By(dispatcher_sglang), Only("auto")])),
-    ("engine.encoder_tp", Row::Told([Flag("--mm-encoder-tp-mode"), By(encoder_sglang), Nothing])),
+    ("engine.encoder_tp", Row::Told([By(encoder_vllm), By(encoder_sglang), Nothing])),
     ("engine.ep", Row::Held),
     ("engine.eviction", Row::Told([Only("lru"), Flag("--radix-eviction-policy"), Only("lru")])),
     ("engine.expert_counts", Row::Remark),
@@ -343,8 +343,19 @@ fn loop_trtllm(value: &Value) -> Option<Vec<String>> {
     Some(if value == "async" { Vec::new() } else { one("disable_overlap_scheduler: true".to_owned()) })
 }
 
+fn encoder_vllm(value: &Value) -> Option<Vec<String>> {
+    Some(one(match value.as_str()? {
+        "none" => "--language-model-only".to_owned(),
+        split => format!("--mm-encoder-tp-mode {split}"),
+    }))
+}
+
 fn encoder_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(if value == "data" { one("--mm-enable-dp-encoder".to_owned()) } else { Vec::new() })
+    Some(match value.as_str()? {
+        "data" => one("--mm-enable-dp-encoder".to_owned()),
+        "none" => one("--language-model-only".to_owned()),
+        _ => Vec::new(),
+    })
 }
 
 fn order_sglang(value: &Value) -> Option<Vec<String>> {

@@ -9,6 +9,7 @@ use crate::Machine;
 use crate::adapters;
 use crate::client;
 use crate::drafts::{Drafter, Drafts};
+use crate::encoder;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::launch::Launch;
 use crate::serving::{Server, format};
@@ -86,9 +87,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("enable-priority-scheduling") {
         server.key("scheduling", "\"priority\"", "--enable-priority-scheduling");
     }
-    if flags.is("mm-enable-dp-encoder") {
-        server.key("encoder_tp", "\"data\"", "--mm-enable-dp-encoder");
-    }
+    encoder::of_sglang(&mut server, &flags);
     if flags.is("disable-overlap-schedule") {
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }

@@ -12,6 +12,7 @@ use crate::cards;
 use crate::client;
 use crate::connectors;
 use crate::drafts::{Drafter, Drafts};
+use crate::encoder;
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
 use crate::kv_memory;
@@ -194,9 +195,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     // Engines that are replicas share the API servers of the command.
     let engines = if server.ep.is_some() { 1 } else { server.dp };
     server.share_of_count(&mut flags, "api_servers", "api-server-count", engines);
-    if let Some(split) = flags.text("mm-encoder-tp-mode") {
-        server.key("encoder_tp", format!("{split:?}"), "--mm-encoder-tp-mode");
-    }
+    encoder::of_vllm(&mut server, &mut flags);
     if let Some(order) = flags.text("scheduling-policy") {
         server.key("scheduling", format!("{order:?}"), "--scheduling-policy");
     }

@@ -9,8 +9,8 @@ use input::diagnostic::{Code, Finding};
 use crate::client::{self, Asked};
 use crate::document::Document;
 use crate::flags::{Flags, Table};
-use crate::launch::{self, Begins, Launch};
-use crate::serving::Server;
+use crate::launch::{self, Begins, Begun, Launch};
+use crate::serving::{Server, templates};
 use crate::{Imported, Machine, fleet, sglang, trtllm, vllm};
 
 mod charts;
@@ -146,13 +146,29 @@ pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     }
 }
 
-/// What the client of a script asks for, where it starts one.
+/// What the client of a file asks for, where it starts one: a command of a script, or a container beside those of servers.
 fn client(text: &str, machine: &Machine, (has_server, findings): (bool, &mut Vec<Finding>)) -> Option<Asked> {
     let is_script = started::is_script(text) && (!is_split(text) || trtllm::is_script(text));
-    let found = if is_script { client::of(text, machine, has_server) } else { None };
-    let (asked, said) = found?;
+    let (asked, said) = if is_script {
+        client::of(text, machine, has_server)?
+    } else if started::is_of_containers(text) {
+        client::of_begun(&in_containers(text, machine), (text, machine), has_server)?
+    } else {
+        return None;
+    };
     findings.extend(said);
     Some(asked)
+}
+
+/// Clients that containers of a file start. What their pods say of servers is nothing here.
+fn in_containers(text: &str, machine: &Machine) -> Vec<Begun> {
+    let found = started::of(text, client::begins(), machine).unwrap_or_default();
+    found.into_iter().map(of_container).collect()
+}
+
+fn of_container(one: Started) -> Begun {
+    let at = one.launch.flags.first().map_or(0..0, |flag| flag.at.clone());
+    Begun { which: one.engine, at, launch: Launch { findings: Vec::new(), ..one.launch } }
 }
 
 /// One server as it stands.
@@ -167,6 +183,7 @@ fn alone(
     let machine = Machine { gpu: gpu.unwrap_or(None), ..machine.clone() };
     let (mut server, mut flags) = ENGINES[one.engine].1(one.launch, &machine);
     server.load.client = client;
+    findings.extend(templates::told(&server));
     server.copies = one.replicas.told(&mut findings);
     server.nodes = nodes(&server, one.n_pods, one.gpus_of_pod);
     // Where there is one, nobody chooses.
@@ -204,6 +221,7 @@ fn together(
         server.nodes = nodes(&server, n_pods, gpus_of_pod);
         server.router.clone_from(&router);
         server.load.client.clone_from(&client);
+        findings.extend(templates::told(&server));
         workers.push(Worker { name, role, replicas: replicas.told(&mut findings), label, server });
     }
     fleet(workers, findings, machine)

@@ -20,10 +20,11 @@ use serve::memory_rule::MemoryRule;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::sampler::Sampler;
 
+use super::activations::{self, OfProcess};
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, activations, silent, whole_prompts};
+use super::{Serving, ServingChoice, ServingGroup, silent, whole_prompts};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -101,6 +102,12 @@ impl EngineSection {
             }
         }
         all
+    }
+
+    /// Whether requests wait for API servers of the named engine.
+    pub(super) fn has_door(&self) -> bool {
+        let works = |preset: &EnginePreset| preset.api_server.us_per_request > 0.0;
+        self.start.mean > Seconds::ZERO && self.preset.is_some_and(works)
     }
 
     /// Whether layers with experts have a time of their own.
@@ -266,11 +273,11 @@ fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
 }
 
 /// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients. A way of serving is told of servers that nothing takes time in;
-/// for `[engine]` all ways have to be known (`silent.rs`).
-pub fn frontend(section: &mut Section<'_>, usual: Frontend, is_way: bool) -> Frontend {
+/// for `[engine]` all ways have to be known (`silent.rs`). `idle` are the keys that change nothing then.
+pub fn frontend(section: &mut Section<'_>, usual: Frontend, idle: &[&'static str]) -> Frontend {
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
-    if is_way && us_per_token <= 0.0 {
-        section.idle(&["stream_interval", "api_servers"], "`stream_us_per_token` above 0");
+    if us_per_token <= 0.0 && !idle.is_empty() {
+        section.idle(idle, "`stream_us_per_token` above 0");
     }
     let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
     let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
@@ -368,7 +375,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
     let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
-    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), false);
+    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
     enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
     section.finish();
@@ -442,16 +449,17 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let kept = kept_of(serving, group);
     let sampler = engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
     let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
+    let exchanges = engine.preset.map_or(Bytes(0), |preset| preset.exchange_bytes(deployment.n_gpus()));
     let of_process = |(chunk, sequences): (u32, u32)| {
         let reserve = |sizes: Sizes| {
             let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
-        let activations = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
-        [Bytes(activations.0.max(kept.0)) + graphs, own.map_or(Bytes(0), reserve), kept]
+        let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
+        OfProcess { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }
     };
     let sizes = (chunk, sequences);
-    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes))
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes).by_rule())
         .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, sizes))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);

@@ -1,5 +1,6 @@
 //! `images = { per_request = 1, width = 1024, height = 1024 }` of `[trace]` or a stream: images in prompts, and whether the model sees them.
 
+use engine::encoder::Split;
 use engine::model::{SIDE_MAX, VisionEncoder, embedded, embedded_names};
 use serve::images::Images;
 use serve::request::Requests;
@@ -91,17 +92,22 @@ pub fn encoder_of(stream: Option<&str>, model: Option<&engine::Model>) -> Option
 
 /// Whoever serves images has the encoder that made their tokens, and costs that know it.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
-    let is_split = |group: &ServingGroup| group.model.vision.is_some() && group.tensor_degree > 1;
+    let is_left_out = serving.engine.encoder_split == Split::Nothing;
+    let is_split = |group: &ServingGroup| group.model.vision.is_some() && (is_left_out || group.tensor_degree > 1);
     let has_degrees = serving.choices.iter().any(|choice| choice.operation.tensor_degree.is_some());
     if let Some(at) = &serving.engine.encoder_at
         && !has_degrees
         && !serving.groups.iter().any(is_split)
     {
-        let help = "it needs a model with an encoder of images and `tp` above 1";
+        let help = "it needs a model with an encoder of images and, but for \"none\", `tp` above 1";
         reader.warn(Code::NoEffect, at.clone(), "`engine.encoder_tp` changes nothing", help);
     }
     if serving.requests.images.is_empty() {
         return;
+    }
+    if is_left_out {
+        let (at, what) = (serving.engine.encoder_at.clone().flatten(), "images for an engine that loads no encoder");
+        return reader.refuse(Code::WrongImages, at, what, "leave `encoder_tp = \"none\"` out");
     }
     if !matches!(serving.law, CostLaw::Operations) {
         let what = "images beside a law of costs that knows no encoder";

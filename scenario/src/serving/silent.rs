@@ -323,12 +323,13 @@ fn idle_rank(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`prompt_rank` changes nothing").help(help))
 }
 
-/// Servers share what handing tokens on takes, and clients get several tokens at once to save it, in any way of serving.
+/// Servers share what handing tokens on takes, and work on requests; clients get several tokens at once to save it, in any way of serving.
 fn idle_servers(serving: &Serving, places: &Places) -> Vec<Finding> {
     if serving.choices.iter().any(|choice| choice.limits.frontend.takes_time()) {
         return Vec::new();
     }
-    let written = [("api_servers", &places.api_servers), ("stream_interval", &places.stream_interval)];
+    let servers = places.api_servers.clone().filter(|_| !serving.engine.has_door());
+    let written = [("api_servers", &servers), ("stream_interval", &places.stream_interval)];
     let idle = |(key, place): (&str, &Option<Place>)| {
         let finding = Finding::warning(Code::NoEffect, place.clone()?, format!("`engine.{key}` changes nothing"));
         Some(finding.help("it needs `stream_us_per_token` above 0"))

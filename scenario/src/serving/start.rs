@@ -1,6 +1,7 @@
 //! How long a request is on the way from its client to an engine's queue: what is written, what a calibrated profile says, what is known of a named engine.
 
 use hw::Seconds;
+use serve::api_server::ApiServer;
 use serve::engine_constants::EngineConstants;
 use serve::fleet::start::Start;
 use serve::replica::Role;
@@ -41,11 +42,16 @@ impl Serving {
     }
 
     /// How long requests of a choice are on the way. Where prompts are computed apart, a request waits for the starts of as many engines as the named
-    /// engine's router asks one after another.
+    /// engine's router asks one after another, and API servers of those that compute prompts are counted.
     pub fn start_of(&self, choice: &ServingChoice) -> Start {
-        let is_split = self.groups_of(choice).iter().any(|group| group.role == Role::Prefill);
+        let groups = self.groups_of(choice);
+        let is_split = groups.iter().any(|group| group.role == Role::Prefill);
         let n_starts = self.engine.preset.filter(|_| is_split).map_or(1, |preset| preset.split.n_starts);
         let mean = self.start_of_engine() * f64::from(n_starts);
-        Start { mean, tokenize: self.engine.start.tokenize, seed: self.head.seed }
+        let at_door = groups.iter().filter(|group| group.role != Role::Decode);
+        let n_replicas: u32 = at_door.map(|group| group.n_replicas).sum();
+        let servers = self.engine.preset.map_or(0, |_| n_replicas * choice.limits.frontend.processes.get());
+        let server = self.engine.preset.map_or(ApiServer::NONE, |preset| preset.api_server);
+        Start { mean, server, servers, tokenize: self.engine.start.tokenize, seed: self.head.seed }
     }
 }

@@ -41,7 +41,8 @@ pub fn way(
     limits.eviction = engine::eviction(section, limits.eviction);
     limits.order = section.one_of("scheduling", limits.order, &Order::WORDS);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
-    limits.frontend = engine::frontend(section, limits.frontend, true);
+    let idle: &[&str] = if engine.has_door() { &["stream_interval"] } else { &["stream_interval", "api_servers"] };
+    limits.frontend = engine::frontend(section, limits.frontend, idle);
     limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);
     let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);

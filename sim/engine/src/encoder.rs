@@ -18,6 +18,8 @@ hw::words! {
         Weights = "weights",
         /// Each GPU has the whole encoder and encodes some of the images.
         Images = "data",
+        /// No GPU has an encoder: the engine serves text alone.
+        Nothing = "none",
     }
 }
 
@@ -25,7 +27,7 @@ impl Split {
     /// GPUs that cut the layers of an encoder on a tensor group.
     pub const fn group(self, tensor: GroupShape) -> GroupShape {
         match self {
-            Self::Weights => tensor,
+            Self::Weights | Self::Nothing => tensor,
             Self::Images => GroupShape { n_ranks: 1, n_nodes: 1 },
         }
     }

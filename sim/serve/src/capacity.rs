@@ -338,6 +338,9 @@ mod tests {
                 "{name} on {tensor_degree}: {found} GiB, measured {measured}"
             );
         }
+        // Without a sort `FlashInfer` keeps 24 bytes of every logit less: flashinfer-ai/flashinfer#1180 has 1.51 GiB more room with it.
+        let less = Sampler::Sorting.bytes(1024, 201_088, 132) - Sampler::Rejecting.bytes(1024, 201_088, 132);
+        assert_eq!(less, 1024 * 201_088 * 24);
         // vllm-project/vllm#33538: the sort of 256 rows of 131,072 takes 1.25 GiB with a copy of 32 bits in place of one of 16.
         let sorted = Sampler::Sorting.bytes(256, 131_072, 132) + 2 * 256 * 131_072;
         assert_eq!(sorted, 5 << 28);
@@ -352,6 +355,21 @@ mod tests {
         // Two copies of logits, probabilities and draws: 14 bytes for each.
         let more = (of(4096) - of(2048)) * hw::GIB;
         assert!((more / (2048.0 * 128_256.0 * 14.0) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn exchanges_of_older_releases_are_taken_off() {
+        // vllm-project/vllm#21348 (July 2025): Qwen3-235B in 8 bits on four H100 has room for 178,880 tokens. What is left over, a tenth, has no source.
+        let model = engine::model::of_checkpoint("Qwen/Qwen3-235B-A22B-FP8").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 4);
+        let deployment = ReplicaConfig { formats: model.formats, ..ReplicaConfig::new(&model, &cluster, 4) };
+        let sampler = profiled(&deployment, (8192, 1024), Sampler::Sorting);
+        let version = crate::engine_preset::Version::parse("0.10.0");
+        let exchanges = crate::engine_preset::named("vllm", version).expect("listed").exchange_bytes(4);
+        let tokens = |beside| of(&deployment, 0.9, beside).expect("fits").blocks(16) * 16;
+        let (with, without) = [sampler + exchanges, sampler].map(tokens).into();
+        assert!(with < without && f64::from(with) / 178_880.0 < 1.13, "{with} and {without}");
+        assert!(f64::from(without) / 178_880.0 > 1.3, "{without}");
     }
 
     #[test]
@@ -508,6 +526,10 @@ mod tests {
         assert_eq!(more(1, Split::Weights), 2 * n);
         assert_eq!(more(4, Split::Images), 2 * n);
         assert!(more(4, Split::Weights) < 2 * n / 3);
+        // An engine that is told to leave it out has neither its weights nor what its images take.
+        assert_eq!(more(4, Split::Nothing), 0);
+        let told = ReplicaConfig { encoder_split: Split::Nothing, ..ReplicaConfig::new(&seeing, &cluster, 1) };
+        assert_eq!(activations(&told, 8192), activations(&ReplicaConfig::new(&blind, &cluster, 1), 8192));
         assert_eq!(of(&seeing, 1, Split::Weights).kv.0 + 2 * n, of(&blind, 1, Split::Weights).kv.0);
         // Behind the first stage there is none, and the first has the least room.
         let staged = ReplicaConfig { pipeline_degree: 2, ..ReplicaConfig::new(&seeing, &cluster, 1) };

@@ -15,6 +15,7 @@ use engine::cost::experts::{Routing, Tactic};
 use engine::formats::Formats;
 use hw::{Bytes, Capability, Format, Gpu};
 
+use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
 use crate::memory_rule::MemoryRule;
@@ -82,6 +83,8 @@ pub struct EnginePreset {
     /// MiB that it takes off for each graph before keys and values; 0 where their memory lies outside of its share. Logs of vLLM have 0.64 and 0.78 GiB for 86
     /// graphs and 0.37 GiB for 54; models with states took 0.4 to 1.2 GiB for a few.
     pub graph_mib: u64,
+    /// MiB that it takes off for exchanges with other GPUs.
+    pub exchange_mib: u64,
     /// The sampler that it counts before it takes memory for keys and values.
     pub sampler: Sampler,
     /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
@@ -94,6 +97,8 @@ pub struct EnginePreset {
     pub weight_only: WeightOnly,
     /// Where tokens become text.
     pub detokenizer: Detokenizer,
+    /// What the process at its door works.
+    pub api_server: ApiServer,
     /// How replicas that compute prompts and replicas that decode share a request.
     pub split: SplitServing,
     /// Where this stands.
@@ -274,6 +279,11 @@ impl EnginePreset {
     pub fn graph_bytes(&self, captured: &[u32], sequences_max: u32) -> Bytes {
         let whole = captured.iter().filter(|size| **size <= sequences_max).count();
         Bytes((self.graph_mib * (captured.len() + whole) as u64) << 20)
+    }
+
+    /// Memory that it takes off for exchanges of so many GPUs.
+    pub const fn exchange_bytes(&self, n_gpus: u32) -> Bytes {
+        Bytes(if n_gpus > 1 { self.exchange_mib << 20 } else { 0 })
     }
 
     /// Tokens of an iteration on each rank of data-parallel attention, of those that the engine takes by itself. SGLang shares them out

@@ -5,6 +5,7 @@
 //! `router/`, one file each; rules that somebody brings along are asked through `own.rs`. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
 pub mod adapters;
+pub mod api_server;
 pub mod arrivals;
 pub mod assignment;
 pub mod batcher;

@@ -9,6 +9,10 @@
 pub enum Sampler {
     /// None: what samples lies in a reserve, or is not counted.
     Uncounted,
+    /// `FlashInfer` draws and rejects, without a sort. vLLM takes it up to 0.11.0 where it is installed, as in the published images, and from 0.11.1 on only
+    /// where `VLLM_USE_FLASHINFER_SAMPLER` asks for it (`TopKTopPSampler` of vllm/v1/sample/ops/topk_topp_sampler.py, 0.10.2 to 0.11.1). Without
+    /// `FlashInfer` these releases sort: vllm-project/vllm#23278 and #27508 are such installations, and lack the room that the images have.
+    Rejecting,
     /// PyTorch sorts every row (`apply_top_k_top_p` of vllm/v1/sample/ops/topk_topp_sampler.py).
     Sorting,
     /// A kernel finds the threshold of every row and masks it in place (vllm-project/vllm#33538).
@@ -20,6 +24,8 @@ const COPIES: u64 = 2 + 4;
 /// Bytes per logit while PyTorch sorts: values and indices sorted, indices before, and what the radix sort of both alternates with (ATen/native/cuda/SortStable.cu,
 /// `segmented_sort_pairs`; `cub::DeviceSegmentedRadixSort`). Softmax and sums behind it take less.
 const SORT: u64 = (4 + 8) + 8 + (4 + 8);
+/// Bytes per logit that `FlashInfer` makes: masked logits, and their probabilities (`top_k_top_p_sampling_from_logits` of flashinfer/sampling.py: top-k first).
+const MASKED: u64 = 4 + 4;
 /// Bytes per logit of the draw: probabilities, and as many random numbers (`random_sample`).
 const DRAW: u64 = 4 + 4;
 /// Bytes per logit of a row that a block of threads collects candidates in.
@@ -30,6 +36,7 @@ impl Sampler {
     pub const fn bytes(self, rows: u64, vocab: u64, multiprocessors: u64) -> u64 {
         match self {
             Self::Uncounted => 0,
+            Self::Rejecting => rows * vocab * (COPIES + MASKED),
             Self::Sorting => rows * vocab * (COPIES + SORT),
             Self::Masking => rows * vocab * (COPIES + DRAW) + multiprocessors * vocab * CANDIDATE,
         }

@@ -2,6 +2,8 @@
 //!
 //! Sources: packages aiperf 0.13.0 (`aiperf/config/flags/cli_config.py`) and genai-perf 0.0.16 (`genai_perf/parser.py`, `config/input/config_defaults.py`).
 
+use serde_json::Value;
+
 use super::arrivals::{self, EVEN, Load, OF_A_TIME, REQUESTS_MAX, Said};
 use super::lengths::{self, Rule, TOKENS_MAX};
 use super::reader::Reader;
@@ -54,8 +56,48 @@ fn data_set(read: &mut Reader<'_>) -> bool {
         return false;
     }
     tokens(read, "prompt_tokens", PROMPT, Some(PROMPT_TOKENS));
-    tokens(read, "output_tokens", ANSWER, None);
+    if !answers_of_requests(read) {
+        tokens(read, "output_tokens", ANSWER, None);
+    }
     !beginnings(read)
+}
+
+/// Options of requests beside the client's own.
+const EXTRA: &str = "extra-inputs";
+/// What requests call the length of their answers; where both are said the first counts.
+const OF_REQUESTS: [&str; 3] = ["max_completion_tokens", "max_tokens", "min_tokens"];
+
+/// The length of answers that `--extra-inputs` asks for: it stands over the client's own in every request.
+fn answers_of_requests(read: &mut Reader<'_>) -> bool {
+    let Some((name, text)) = OF_REQUESTS.into_iter().find_map(|name| Some((name, extra(read, name)?))) else {
+        return false;
+    };
+    if !read.wants_tokens("output_tokens") {
+        return false;
+    }
+    match text.parse::<u64>().ok().filter(|tokens| (1..=TOKENS_MAX).contains(tokens)) {
+        Some(tokens) => read.set("output_tokens", tokens, format!("--{EXTRA} {name}")),
+        None => {
+            let what = format!("`--{EXTRA} {name}:{text}` is no length of answers");
+            read.flags.wrong(EXTRA, what, format!("allowed are whole numbers from 1 to {TOKENS_MAX}"));
+        }
+    }
+    true
+}
+
+/// What `--extra-inputs` says last of a name: pairs as `max_tokens:128`, or objects.
+fn extra(read: &Reader<'_>, name: &str) -> Option<String> {
+    let given = read.flags.given.iter().filter(|flag| flag.name == EXTRA).flat_map(|flag| &flag.values);
+    given.filter_map(|word| of_word(word, name)).next_back()
+}
+
+/// The value of a name in one word.
+fn of_word(word: &str, name: &str) -> Option<String> {
+    if let Ok(object) = serde_json::from_str::<Value>(word) {
+        return object.get(name).map(Value::to_string);
+    }
+    let (own, value) = word.split_once(':')?;
+    (own == name).then(|| value.to_owned())
 }
 
 /// Writes one of both lengths; without a mean the model ends the answer.

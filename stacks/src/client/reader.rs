@@ -26,6 +26,9 @@ impl<'m> Reader<'m> {
     /// What was asked, and what is said of the options.
     pub(super) fn done(mut self) -> (Asked, Vec<Finding>) {
         self.flags.judge();
+        let names = ["backend", "endpoint", "endpoint-type"];
+        self.asked.is_chat =
+            names.iter().filter_map(|name| self.flags.find(name)).any(|flag| flag.value().contains("chat"));
         (self.asked, self.flags.findings)
     }
 

@@ -345,3 +345,63 @@ fn a_client_without_a_server_stays_unread() {
     let text = format!("echo vllm bench serve --max-concurrency 3\n{SERVER}vllm bench serve --max-concurrency 2");
     assert!(trace(&found(&text, &[])).contains("concurrency = 2;"));
 }
+
+/// A server of vLLM in a manifest of Kubernetes, with a document behind it.
+fn in_cluster(more: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: llm\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers:\n      - name: engine\n        \
+         image: vllm/vllm-openai:v0.11.0\n        args: [--model, meta-llama/Llama-3.1-8B-Instruct]\n---\napiVersion: batch/v1\nkind: Job\nmetadata:\n  \
+         name: bench\nspec:\n  template:\n    spec:\n      containers:\n      - name: bench\n{more}"
+    )
+}
+
+#[test]
+fn a_client_in_a_container_beside_the_server_asks_as_one_in_a_script_does() {
+    let asked = "prompt_tokens = 777; output_tokens = 33; concurrency = 17; requests = 170";
+    let own = "        image: vllm/vllm-openai:v0.11.0\n        command: [vllm, bench, serve]\n        args:\n        - --dataset-name=random\n        \
+               - --random-input-len\n        - \"777\"\n        - --random-output-len=33\n        - --max-concurrency=17\n        - --num-prompts=170\n";
+    check(&in_cluster(own), &[], asked, &[]);
+    let shell = "        image: python:3.12\n        command: [/bin/bash, -c]\n        args:\n        - |\n          pip install aiperf\n          \
+                 aiperf profile -m m --isl 777 --osl 33 --concurrency 17 --request-count 170 --num-dataset-entries 170\n";
+    check(&in_cluster(shell), &[], asked, &[]);
+    // A service of Compose, also one that starts where its profile is asked for.
+    for profile in ["", "    profiles: [bench]\n"] {
+        let compose = format!(
+            "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    command: --model meta-llama/Llama-3.1-8B-Instruct\n  bench:\n{profile}    \
+             image: nvcr.io/nvidia/tritonserver:25.01-py3-sdk\n    command: genai-perf profile -m m --synthetic-input-tokens-mean 777 \
+             --output-tokens-mean 33 --concurrency 17 --request-count 170 --num-dataset-entries 170\n"
+        );
+        check(&compose, &[], asked, &[]);
+    }
+}
+
+/// AIPerf with such options asks for answers of such a length.
+fn answers(options: &str, tokens: u64) {
+    let command = format!("aiperf profile -m m --isl 100 --concurrency 2 --request-count 20 {options}");
+    let asked = format!("prompt_tokens = 100; output_tokens = {tokens}; concurrency = 2; requests = 20");
+    client(&command, &asked, &[]);
+}
+
+#[test]
+fn what_requests_are_told_of_their_answers_stands_over_the_options_of_the_client() {
+    answers("--osl 64", 64);
+    answers("--extra-inputs max_tokens:150 --extra-inputs min_tokens:100 --extra-inputs ignore_eos:true", 150);
+    answers("--osl 64 --extra-inputs ignore_eos:true min_tokens:32", 32);
+    answers("--extra-inputs '{\"max_completion_tokens\": 32, \"temperature\": 0}'", 32);
+    answers("--osl 64 --extra-inputs temperature:0.0", 64);
+}
+
+#[test]
+fn chats_of_the_release_that_parses_their_template_for_each_are_named() {
+    for (tag, backend, said) in [
+        ("v0.11.0", "openai-chat", &[Code::NotModelled][..]),
+        ("v0.11.0", "openai", &[]),
+        ("v0.11.1", "openai-chat", &[]),
+    ] {
+        let script = format!(
+            "docker run -d vllm/vllm-openai:{tag} --model meta-llama/Llama-3.1-8B-Instruct\nvllm bench serve --backend {backend} --dataset-name random \
+             --random-input-len 128 --random-output-len 4 --num-prompts 1000\n"
+        );
+        assert_eq!(codes(&found(&script, &[])), said, "{script}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::split::{AT_ONCE, IN_TURN};
 use super::{Count, Detokenizer, EnginePreset, GraphRule, PromptGraphs, Sizes, Version, WeightOnly};
+use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
 use crate::memory_rule::MemoryRule;
 use crate::replica::{CapacityPolicy, PromptRank};
@@ -26,6 +27,28 @@ const SGLANG_SIZES: [Sizes; 4] = [
 const TRTLLM_SIZES: [Sizes; 1] =
     [Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 2048, graph_max: [128, 128] }];
 
+const VLLM_API: ApiServer = ApiServer {
+    us_per_request: 2000.0,
+    us_per_token: [40.0, 60.0],
+    gathers: true,
+    source: "processor time of the API server of vLLM 0.19 on one core of an EPYC that is slower than hosts of GPUs: 1.6 ms a completion and 2.2 a chat without their \
+             tokens, 88 us a streamed token, 2.2 us a token of a prompt; published runs stream 17,000 tokens a second through one (MiniMax-M2.5, B300, 512 in \
+             flight), which is 59 us at most",
+};
+
+const SGLANG_API: ApiServer = ApiServer {
+    us_per_token: [48.0, 58.0],
+    gathers: false,
+    source: "requests as vLLM's, an assumption: both are FastAPI; tokens by the fullest runs of Llama-3.1-8B on H200 (docs/accuracy.md); generate_request of \
+             python/sglang/srt/managers/tokenizer_manager.py sends a request as soon as it is tokenized",
+    ..VLLM_API
+};
+
+/// What NCCL takes of a GPU where it exchanges with others. Two H100 have 3.58 GiB outside of PyTorch's allocator, and one has 1.79 (youkaichao in
+/// vllm-project/vllm#10511). Up to 0.11.0 vLLM takes it off: it looks at the free memory first, and starts NCCL then (`init_device` of
+/// vllm/v1/worker/gpu_worker.py, 0.10.2 to 0.11.1).
+const EXCHANGE_MIB: u64 = 1833;
+
 const VLLM: EnginePreset = EnginePreset {
     name: "vllm",
     since: Version(0, 9, 0),
@@ -44,7 +67,8 @@ const VLLM: EnginePreset = EnginePreset {
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
     graph_mib: 0,
-    sampler: Sampler::Sorting,
+    exchange_mib: EXCHANGE_MIB,
+    sampler: Sampler::Rejecting,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -56,6 +80,7 @@ const VLLM: EnginePreset = EnginePreset {
         source: "vllm-project/vllm, vllm/v1/engine/output_processor.py and detokenizer.py, run by AsyncLLM; EngineCore is a process of its own; \
                  vllm/entrypoints/cli/serve.py: as many API servers as --data-parallel-size says",
     },
+    api_server: VLLM_API,
     split: IN_TURN,
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
@@ -79,6 +104,7 @@ const SGLANG: EnginePreset = EnginePreset {
     shared_beside: 0,
     memory: MemoryRule::Reserve,
     graph_mib: 0,
+    exchange_mib: 0,
     sampler: Sampler::Uncounted,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
@@ -90,6 +116,7 @@ const SGLANG: EnginePreset = EnginePreset {
         count: Count::One,
         source: "sgl-project/sglang @ 000935bdda57, python/sglang/srt/managers/detokenizer_manager.py: a process that the scheduler sends tokens to",
     },
+    api_server: SGLANG_API,
     split: AT_ONCE,
     source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
              the overlap scheduler is on by default; FlashInfer does not find what it has tuned of trtllm_fp8_block_scale_moe \
@@ -115,6 +142,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
     graph_mib: 0,
+    exchange_mib: 0,
     sampler: Sampler::Uncounted,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
@@ -126,6 +154,7 @@ const TRTLLM: EnginePreset = EnginePreset {
         count: Count::One,
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/executor/result.py in the process of GenerationExecutorProxy, or postproc_worker.py beside it",
     },
+    api_server: ApiServer::NONE,
     split: IN_TURN,
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
              overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
@@ -135,7 +164,9 @@ const VLLM_ASYNC: EnginePreset = EnginePreset {
     since: Version(0, 14, 0),
     engine_loop: EngineLoop::Asynchronous,
     shared_beside: 256,
-    source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts as in 0.11.1",
+    sampler: Sampler::Sorting,
+    exchange_mib: 0,
+    source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default; shared experts and sampler as in 0.11.1",
     ..VLLM
 };
 
@@ -170,9 +201,11 @@ pub static PRESETS: [EnginePreset; 11] = [
         since: Version(0, 11, 1),
         expert_rows: Some((128, 8)),
         shared_beside: 256,
+        sampler: Sampler::Sorting,
+        exchange_mib: 0,
         source: "as 0.9, and #26197 (DeepGEMM with scales of powers of two on Hopper too, so at every batch), #29346 (not on eight GPUs); \
                  deep_gemm_moe.py: room for top_k rows of every token and 127 of every expert. From 0.14 on other kernels come first (#34260). \
-                 Shared experts on a stream of their own up to 256 tokens (#26440, #28406)",
+                 Shared experts on a stream of their own up to 256 tokens (#26440, #28406). FlashInfer samples only where it is asked to",
         ..VLLM
     },
     VLLM,

@@ -1,8 +1,11 @@
-//! What lies between a client's sending and the engine's queue: connection and checks, which vary, and a tokenizer at a steady rate.
+//! What lies between a client's sending and the engine's queue: an API server, which takes requests one after another, and what varies beside it.
 //!
 //! Every arrival passes it: of users who wait for their answers, and of requests that come by themselves. A client counts from the moment at which it sends, so a
-//! start counts for its first token. Starts are exponential draws, one for each request in order of sending. The spread parts requests that were sent
-//! together. Whoever is on the way waits for nobody else. Units: ticks inside.
+//! start counts for its first token. An API server is one thread of Python (`api_server.rs`): it takes one request after another, or all that wait together.
+//! Several share the requests in turn. What is left of the mean start is an exponential draw, one for each request in order of sending. The spread parts
+//! requests that were sent together, and nobody waits for it. Units: ticks inside.
+//!
+//! Approximation: tokens of answers that pass the same thread (`frontend.rs`) delay no request, and the other way round.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,13 +14,18 @@ use engine::random::{self, Stream};
 use hw::{Seconds, Tick};
 
 use super::ends::IDLE;
+use crate::api_server::ApiServer;
 use crate::request::Requests;
 
 /// How long requests are on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Start {
-    /// Mean time from the client's sending to the engine's queue, without the tokenizer.
+    /// Mean time from the client's sending to the engine's queue, without the tokenizer and without waiting.
     pub mean: Seconds,
+    /// What an API server works on each request of that. Without a mean there is none.
+    pub server: ApiServer,
+    /// API servers that share the requests in turn; with zero nobody waits for another.
+    pub servers: u32,
     /// Time of the tokenizer for each token of a prompt.
     pub tokenize: Seconds,
     /// Seed of its draws.
@@ -30,19 +38,52 @@ impl Start {
         self.mean == Seconds::ZERO && self.tokenize == Seconds::ZERO
     }
 
-    /// How long each of some requests is on the way, where they are sent in this order.
-    pub fn drawn<'r>(&self, requests: &'r Requests) -> impl Iterator<Item = Tick> + 'r {
-        let (start, mut draws) = (*self, self.draws());
-        requests.list.iter().map(move |request| start.draw(&mut draws, request.prompt))
+    /// How long each of some requests is on the way, where they come by themselves.
+    pub fn drawn(&self, requests: &Requests) -> Vec<Tick> {
+        let mut on_the_way = OnTheWay::new(*self);
+        for (index, request) in (0_u32..).zip(&requests.list) {
+            on_the_way.send(index, request.prompt, Tick::from(request.arrival));
+        }
+        let mut takes = vec![Tick::ZERO; requests.list.len()];
+        while let Some((tick, request)) = on_the_way.take(IDLE) {
+            takes[request as usize] = tick - Tick::from(requests.list[request as usize].arrival);
+        }
+        takes
     }
 
-    fn draws(&self) -> Stream {
-        random::stream(self.seed, "starts of requests")
+    /// What a request takes of an API server, and what it takes besides on average.
+    fn parts(&self) -> [Seconds; 2] {
+        let work = if self.mean > Seconds::ZERO { self.server.per_request() } else { Seconds::ZERO };
+        [work, (self.mean - work).max(Seconds::ZERO)]
+    }
+}
+
+/// An API server with requests behind the ones that it works on.
+#[derive(Default)]
+struct Door {
+    /// When it is done with those that it works on.
+    free: Tick,
+    /// Requests that go on together after that, with what each takes besides.
+    gathered: Vec<(Tick, u32)>,
+    /// Work on all of these.
+    work: Tick,
+}
+
+impl Door {
+    /// When the first of those that wait would be there, were nobody to join them.
+    fn first(&self) -> Option<Tick> {
+        let besides = self.gathered.iter().map(|(besides, _)| *besides).min()?;
+        Some(self.free + self.work + besides)
     }
 
-    fn draw(&self, draws: &mut Stream, prompt: u32) -> Tick {
-        let varies = Seconds::new(self.mean.get() * draws.exponential());
-        Tick::from_seconds(varies + self.tokenize * f64::from(prompt))
+    /// Begins with those that wait, where it is free by a tick.
+    fn begin(&mut self, by: Tick, coming: &mut BinaryHeap<Reverse<(Tick, u32)>>) {
+        if self.gathered.is_empty() || self.free > by {
+            return;
+        }
+        self.free += std::mem::take(&mut self.work);
+        let done = self.free;
+        coming.extend(self.gathered.drain(..).map(|(besides, request)| Reverse((done + besides, request))));
     }
 }
 
@@ -50,28 +91,56 @@ impl Start {
 pub(super) struct OnTheWay {
     start: Start,
     draws: Stream,
+    doors: Vec<Door>,
+    /// Requests that were sent.
+    n_sent: usize,
     /// By the tick at which the engine sees them.
     coming: BinaryHeap<Reverse<(Tick, u32)>>,
 }
 
 impl OnTheWay {
     pub(super) fn new(start: Start) -> Self {
-        Self { start, draws: start.draws(), coming: BinaryHeap::new() }
+        let doors = (0..start.servers).map(|_| Door::default()).collect();
+        let draws = random::stream(start.seed, "starts of requests");
+        Self { start, draws, doors, n_sent: 0, coming: BinaryHeap::new() }
     }
 
     /// A request with so many tokens of a prompt is sent.
     pub(super) fn send(&mut self, request: u32, prompt: u32, now: Tick) {
-        let takes = self.start.draw(&mut self.draws, prompt);
-        self.coming.push(Reverse((now + takes, request)));
+        let [work, besides] = self.start.parts();
+        let varies = besides * self.draws.exponential();
+        let tokenizer = self.start.tokenize * f64::from(prompt);
+        if self.doors.is_empty() {
+            return self.coming.push(Reverse((now + Tick::from_seconds(varies + work + tokenizer), request)));
+        }
+        // A tokenizer that handlers wait for has a thread of its own.
+        let (own, besides) =
+            if self.start.server.gathers { (work, varies + tokenizer) } else { (work + tokenizer, varies) };
+        let [own, besides] = [own, besides].map(Tick::from_seconds);
+        let turn = self.n_sent % self.doors.len();
+        self.n_sent += 1;
+        let door = &mut self.doors[turn];
+        door.begin(now, &mut self.coming);
+        if self.start.server.gathers && door.free > now {
+            door.gathered.push((besides, request));
+            door.work += own;
+        } else {
+            door.free = door.free.max(now) + own;
+            self.coming.push(Reverse((door.free + besides, request)));
+        }
     }
 
-    /// Tick at which the engine sees the next one; `IDLE` where nobody is on the way.
+    /// Tick at which the engine sees the next one, were nobody sent before that; `IDLE` where nobody is on the way.
     pub(super) fn next(&self) -> Tick {
-        self.coming.peek().map_or(IDLE, |Reverse((tick, _))| *tick)
+        let first = self.coming.peek().map_or(IDLE, |Reverse((tick, _))| *tick);
+        self.doors.iter().filter_map(Door::first).fold(first, Tick::min)
     }
 
-    /// Who is there by a tick, one after another, with the tick at which.
+    /// Who is there by a tick, one after another, with the tick at which. Whoever is sent before it was sent.
     pub(super) fn take(&mut self, by: Tick) -> Option<(Tick, u32)> {
+        for door in &mut self.doors {
+            door.begin(by, &mut self.coming);
+        }
         let Reverse((tick, _)) = self.coming.peek()?;
         if *tick > by {
             return None;
@@ -80,7 +149,7 @@ impl OnTheWay {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.coming.is_empty()
+        self.coming.is_empty() && self.doors.iter().all(|door| door.gathered.is_empty())
     }
 }
 
@@ -140,6 +209,86 @@ mod tests {
         for (found, expected) in found.iter().zip([0.11, 1.01, 0.02]) {
             assert!((found - expected).abs() < 1e-9, "{found} and {expected}");
         }
+    }
+
+    /// API servers that work so long on each request, and nothing else on the way.
+    fn doors(work_s: f64, servers: u32, gathers: bool) -> Start {
+        let server = ApiServer { us_per_request: work_s * 1e6, gathers, ..ApiServer::NONE };
+        Start { mean: Seconds::new(work_s), server, servers, ..Start::default() }
+    }
+
+    /// Seconds that each request is on the way.
+    fn takes_s(start: Start, requests: &Requests) -> Vec<f64> {
+        start.drawn(requests).into_iter().map(Tick::to_seconds).collect()
+    }
+
+    #[test]
+    fn a_crowd_comes_to_the_engine_one_by_one_or_all_but_the_first_together() {
+        for servers in [1, 4] {
+            let crowd = apart(0.0, [100; 1000]);
+            for (k, found) in (0_u32..).zip(takes_s(doors(0.003, servers, false), &crowd)) {
+                assert!((found - 0.003 * f64::from(k / servers + 1)).abs() < 1e-8, "{servers}: {k} after {found} s");
+            }
+            // Who finds a server free is served alone; all others of that server wait for the last of them.
+            for (k, found) in (0_u32..).zip(takes_s(doors(0.003, servers, true), &crowd)) {
+                let n = if k < servers { 1 } else { 1000 / servers };
+                assert!((found - 0.003 * f64::from(n)).abs() < 1e-8, "{servers}: {k} after {found} s");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_of_a_rate_wait_for_an_api_server_as_in_a_queue_of_fixed_times() {
+        // Pollaczek and Khinchine: W = ρ·D / (2·(1 − ρ)) for Poisson arrivals, 2 ms at 80 %.
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 100, 1); 200_000]);
+        crate::arrivals::lay(&mut requests, crate::arrivals::Arrivals::Poisson { per_s: 800.0 }, 5);
+        let mean = |gathers| takes_s(doors(0.001, 1, gathers), &requests).iter().sum::<f64>() / 200_000.0;
+        let (one_by_one, together) = (mean(false), mean(true));
+        assert!((one_by_one / 0.003 - 1.0).abs() < 0.07, "{one_by_one} s");
+        // Whoever goes on with others waits for them too, and for no more than all that were there.
+        assert!((1.0..2.0).contains(&(together / one_by_one)), "{together} s beside {one_by_one} s");
+    }
+
+    #[test]
+    fn requests_that_wait_go_on_when_the_server_has_ended_all_of_them() {
+        // Brute force: the server takes all who wait as it becomes free, and they leave together.
+        let requests = apart(0.0007, [100; 500]);
+        let sent: Vec<f64> = (0..500).map(|k| 0.0007 * f64::from(k)).collect();
+        let (mut free, mut next, mut expected) = (0.0, 0, Vec::new());
+        while next < sent.len() {
+            let begins = f64::max(free, sent[next]);
+            let n = sent[next..].iter().take_while(|at| **at <= begins + 1e-12).count();
+            free = begins + 0.001 * f64::from(u32::try_from(n).expect("few"));
+            expected.extend(sent[next..next + n].iter().map(|at| free - at));
+            next += n;
+        }
+        let found = takes_s(doors(0.001, 1, true), &requests);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-6, "{found} and {expected}");
+        }
+    }
+
+    #[test]
+    fn the_work_on_a_request_is_a_part_of_its_start() {
+        // Alone, a request takes the mean whatever the part is; a start without time has no part.
+        let apart = apart(10.0, [100; 4000]);
+        for work_s in [0.0, 0.003, 0.015] {
+            let mean = takes_s(Start { mean: Seconds::new(0.015), seed: 3, ..doors(work_s, 1, true) }, &apart);
+            let mean = mean.iter().sum::<f64>() / 4000.0;
+            assert!((mean / 0.015 - 1.0).abs() < 4.0 * 0.016, "{work_s}: {mean}");
+        }
+        let none = Start { mean: Seconds::ZERO, ..doors(0.003, 1, true) };
+        assert!(none.is_instant() && none.drawn(&apart).iter().all(|takes| *takes == Tick::ZERO));
+    }
+
+    #[test]
+    fn users_and_requests_by_themselves_meet_the_same_api_server() {
+        let requests = apart(0.004, [100; 300]);
+        let fleet = fleet(Start { mean: Seconds::new(0.015), seed: 3, ..doors(0.006, 1, true) }, Spans::Closed);
+        let mut router = (router::ROUTERS[0].make)(0);
+        let (sent, of_users) = fleet.serve_held(&requests, Rules::of(router.as_mut()), Users::OfSessions);
+        assert_eq!(sent.list, requests.list);
+        assert_eq!(of_users.records, serve(&fleet, &requests).records);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Queue {
         if middle == first {
             return None;
         }
-        let starts: Vec<Tick> = start.drawn(requests).collect();
+        let starts: Vec<Tick> = start.drawn(requests);
         let wait = |(found, start): (Option<Latencies>, &Tick)| Some(found?.queue_s - start.to_seconds());
         let waits: Vec<f64> = super::latencies(requests, served).zip(&starts).filter_map(wait).collect();
         let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();

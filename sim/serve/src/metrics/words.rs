@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Tick;
+use hw::{Seconds, Tick};
 
 use super::saturation::{BUSY, Queue, Saturation};
 use crate::fleet::{Fleet, Group};
@@ -71,6 +71,34 @@ fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
+/// Share of its time from which on an API server that works so much is named.
+const BUSY_SERVER: f64 = 0.75;
+
+/// What API servers that requests and streamed tokens keep busy say of the figures. Time on tokens is a range, and not counted.
+fn of_api_servers(fleet: &Fleet, values: &BTreeMap<String, f64>) -> Option<String> {
+    let start = &fleet.start;
+    let each = |key: &str| values.get(key).copied().unwrap_or(0.0) / f64::from(start.servers.max(1));
+    // A frontend that takes time has its own words.
+    let counts_tokens = fleet.groups.iter().any(|group| group.engine.limits.frontend.takes_time());
+    let tokens = if counts_tokens || start.servers == 0 { 0.0 } else { each("output_tokens_per_s") };
+    let requests = if start.mean > Seconds::ZERO && start.servers > 0 { each("requests_per_s") } else { 0.0 };
+    let [from, to] = start.server.busy(requests, tokens).map(|busy| busy * 100.0);
+    if to < BUSY_SERVER * 100.0 {
+        return None;
+    }
+    let (n, [least, most]) = (start.servers, start.server.us_per_token);
+    let mut share = format!("{to:.0} %");
+    let mut left_out = String::new();
+    if tokens > 0.0 {
+        share = format!("{from:.0} to {to:.0} %");
+        left_out = format!("; {least} to {most} us of a streamed token are not counted (`engine.stream_us_per_token`)");
+    }
+    Some(format!(
+        "API servers ({n}) are busy {share} of the time, so requests and tokens may wait for them and not for GPUs{left_out}: \
+         `engine.api_servers` takes work off them"
+    ))
+}
+
 /// What a link that is busy nearly all the time says of the figures.
 fn of_links(values: &BTreeMap<String, f64>) -> Option<String> {
     let busy = values.get("link_busy_ratio").filter(|busy| **busy >= BUSY)? * 100.0;
@@ -124,6 +152,7 @@ pub fn of(
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     limits.extend(of_links(values));
     limits.extend(of_frontend(values));
+    limits.extend(of_api_servers(fleet, values));
     limits.extend(of_launches(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
@@ -144,6 +173,23 @@ fn room(fleet: &Fleet, tokens: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_server::ApiServer;
+    use crate::fleet::start::Start;
+
+    #[test]
+    fn api_servers_that_requests_and_tokens_fill_are_named() {
+        let server = ApiServer { us_per_request: 2000.0, us_per_token: [40.0, 60.0], ..ApiServer::NONE };
+        let start = Start { mean: Seconds::new(0.015), server, servers: 1, ..Start::default() };
+        let fleet = Fleet { start, ..Fleet::default() };
+        let of = |requests: f64, tokens: f64| {
+            let values = [("requests_per_s", requests), ("output_tokens_per_s", tokens)];
+            of_api_servers(&fleet, &values.map(|(key, value)| (key.to_owned(), value)).into())
+        };
+        assert_eq!(of(100.0, 100.0), None);
+        // 100 × 2 ms, and 10,000 × 40 to 60 us.
+        assert!(of(100.0, 10_000.0).is_some_and(|words| words.contains("busy 60 to 80 %")));
+        assert!(of(400.0, 0.0).is_some_and(|words| words.contains("busy 80 %")));
+    }
 
     #[test]
     fn a_link_that_works_nearly_all_the_time_is_named() {

@@ -294,9 +294,9 @@ impl<'a> ReplicaConfig<'a> {
         self.shape(self.tensor_degree)
     }
 
-    /// The model's encoder of images on this tensor group, where it has one.
+    /// The model's encoder of images on this tensor group, where it has one and the engine loads it.
     pub fn encoding(&self) -> Option<Encoding<'a>> {
-        let encoder = self.model.vision.as_deref()?;
+        let encoder = self.model.vision.as_deref().filter(|_| self.encoder_split != Split::Nothing)?;
         let group = self.encoder_split.group(self.tensor_shape());
         Some(Encoding { encoder, dtype: self.dtype, group })
     }
