@@ -36,6 +36,10 @@ const UNTUNED: &str = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts"
 /// A kernel that servers do not run on these layers: it was timed in 16 bits without a gate, and untuned. SGLang takes it where such a checkpoint has 8 or 4 bits,
 /// and Triton's where it has 16 (`NemotronHForCausalLM` in `server_args.py`: `flashinfer_cutlass` with `modelopt` alone).
 const UNSERVED: &str = "sglang_flashinfer_cutlass_moe";
+/// Kernels that have a curve of their own beside a faster one of the same table. SGLang keeps Triton's for models that it has not listed for FlashInfer's. TensorRT-LLM
+/// takes CUTLASS's where nobody asks for another one (`resolve_moe_backend` in its `model_config.py`).
+const BESIDE: [(&str, &str); 2] =
+    [("sglang_fused_moe_triton", names::TRITON_EXPERTS), ("moe_torch_flow_cutlass", names::CUTLASS_EXPERTS)];
 /// Engine and version whose tables give a part of the experts the rows of all: the collector drew them among the experts of one GPU alone (ai-dynamo/aiconfigurator
 /// before 39bf0f6c1, "project global MoE routing onto rank0 workload"). 16,384 tokens take 57 ms there over all of 128 experts, over 32 and over 16.
 const ALL_HERE: (&str, &str) = ("sglang", "0.5.10");
@@ -120,13 +124,33 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let Some((mut curve, n_left_out)) = fitted(&of_kernel) else { continue };
             curve.kernel = Some(kernel.clone());
             let name = names::of_format("experts", format) + variant;
-            let left_out =
-                if n_left_out > 0 { format!("{n_left_out} rows ran with an untuned tactic") } else { String::new() };
-            let name = part.told(&path, name, Some(&kernel), (&left_out, &curve.residuals));
+            let name = part.told(&path, name, Some(&kernel), (&left_out(n_left_out), &curve.residuals));
             part.profile.experts.push((name, curve));
+            for (other, end) in
+                BESIDE.iter().filter(|(other, _)| *other != kernel && kernels.iter().any(|k| k == other))
+            {
+                part.add_experts(&path, format, (end, other), &rows);
+            }
         }
     }
     Ok(part)
+}
+
+impl Part {
+    /// Adds the curve of one kernel of several.
+    fn add_experts(&mut self, path: &str, format: Format, (end, kernel): (&str, &str), rows: &[Row]) {
+        let own: Vec<Row> = rows.iter().filter(|row| row.kernel == kernel).cloned().collect();
+        let Some((mut curve, n_left_out)) = fitted(&own) else { return };
+        curve.kernel = Some(kernel.to_owned());
+        let name = names::of_format("experts", format) + end;
+        let name = self.told(path, name, curve.kernel.as_ref(), (&left_out(n_left_out), &curve.residuals));
+        self.profile.experts.push((name, curve));
+    }
+}
+
+/// What a report says of rows that were left out.
+fn left_out(n: usize) -> String {
+    if n > 0 { format!("{n} rows ran with an untuned tactic") } else { String::new() }
 }
 
 fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> Result<Vec<Row>, ImportError> {
@@ -148,10 +172,11 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
             continue;
         }
         let computed = drawn.entry((batch, spread[row].as_str(), is_grouped)).or_insert_with(|| {
+            let [tokens, top_k, n_experts, n_parts] = batch;
             if is_grouped {
                 routing.grouped_rows(GROUPS, batch)
             } else {
-                Some(routing.rows(tokens, top_k, n_experts, ep))
+                Some(routing.rows(tokens, top_k, n_experts, n_parts))
             }
         });
         let Some(rows) = computed.clone() else { continue };
