@@ -5,7 +5,7 @@
 //! not counted. docs/serving-terms.md has the numbers with their sources. Each takes the start of a kernel in a replayed graph: what they move is
 //! small. Units: kernels of a layer, seconds.
 
-use engine::model::{Layer, LinearRule, Mixer, OutputGate, QueryKeyNorm};
+use engine::model::{Layer, LinearRule, Mixer, Model, OutputGate, QueryKeyNorm};
 use engine::shard::Shard;
 use hw::{Dtype, Seconds};
 
@@ -36,6 +36,22 @@ pub struct Census {
     pub shared: i32,
     /// A gate on these, where they are not computed beside the routed ones.
     pub shared_gate: i32,
+    /// A choice of experts that no kernel knows: it is compiled from what PyTorch says of it.
+    pub compiled_choice: i32,
+}
+
+/// Most experts of a group that a kernel chooses among (`moe_fused_gate` of `SGLang`, its `topk.py`).
+const GROUP_MAX: u64 = 32;
+/// Experts of Kimi-K2, for which there is a kernel of its own (there, `kimi_k2_moe_fused_gate`).
+const KIMI_EXPERTS: u64 = 384;
+
+/// Whether nobody has a kernel for a router with a bias: its experts are no power of two, or a group has too many. MiniMax chooses without groups, by a kernel
+/// (`topk_sigmoid`). Models with an index ran builds of their own, of which nobody knows how they choose.
+fn compiles_choice(model: &Model) -> bool {
+    let Some(experts) = model.experts.filter(|experts| experts.balanced) else { return false };
+    let has_groups = model.qk_norm != QueryKeyNorm::Whole && model.index.is_none() && model.state_space.is_none();
+    let is_known = experts.n_routed.is_power_of_two() && experts.n_routed / experts.n_groups <= GROUP_MAX;
+    has_groups && !is_known && experts.n_routed != KIMI_EXPERTS
 }
 
 /// No engine.
@@ -51,6 +67,7 @@ pub const NONE: Census = Census {
     delta: 0,
     shared: 0,
     shared_gate: 0,
+    compiled_choice: 0,
 };
 
 /// vLLM 0.19.0. Rows of latent attention with 8 bits are those of the whole block.
@@ -79,6 +96,7 @@ pub const SGLANG: Census = Census {
     delta: 0,
     shared: 1,
     shared_gate: 3,
+    compiled_choice: 10,
     ..NONE
 };
 
@@ -89,13 +107,14 @@ pub const SGLANG_JOINED: Census = Census { delta: -2, ..SGLANG };
 pub const TRTLLM: Census = Census { heads: -1, query_key_norm: 1, launched_norms: 1, selected: -1, shared: 1, ..NONE };
 
 impl Census {
-    /// Kernels of a layer beside those that are written, with shared experts beside the routed ones or not.
-    fn of_layer(self, shard: &Shard<'_>, layer: Layer, is_beside: bool) -> i32 {
+    /// Kernels of a layer beside those that are written, with shared experts beside the routed ones or not, and where the kernel of experts chooses them or not.
+    fn of_layer(self, shard: &Shard<'_>, layer: Layer, [is_beside, chooses]: [bool; 2]) -> i32 {
         let when = |is: bool, n: i32| if is { n } else { 0 };
         let shared = shard.model.experts.filter(|experts| layer.has_experts() && experts.shared_intermediate > 0);
         let of_shared =
             shared.map_or(0, |experts| self.shared + when(experts.shared_gate && !is_beside, self.shared_gate));
-        self.of_mixer(shard, layer.mixer) + of_shared
+        let is_compiled = layer.has_experts() && !chooses && compiles_choice(shard.model);
+        self.of_mixer(shard, layer.mixer) + of_shared + when(is_compiled, self.compiled_choice)
     }
 
     fn of_mixer(self, shard: &Shard<'_>, mixer: Mixer) -> i32 {
@@ -119,8 +138,8 @@ impl Census {
     }
 
     /// Time of all layers' kernels beside those that are written; below zero where rows of tables hold more of these than are missing.
-    pub fn added(self, shard: &Shard<'_>, layers: impl Iterator<Item = (Layer, u32)>, is_beside: bool) -> Seconds {
-        let of_kind = |(layer, n): (Layer, u32)| f64::from(self.of_layer(shard, layer, is_beside)) * f64::from(n);
+    pub fn added(self, shard: &Shard<'_>, layers: impl Iterator<Item = (Layer, u32)>, how: [bool; 2]) -> Seconds {
+        let of_kind = |(layer, n): (Layer, u32)| f64::from(self.of_layer(shard, layer, how)) * f64::from(n);
         Seconds::new(layers.map(of_kind).sum::<f64>() * GRAPH_START_S)
     }
 }
@@ -136,7 +155,7 @@ mod tests {
         let model = embedded(name).expect("embedded");
         let mut shard = Shard::forward(&model, Dtype::Bf16, 8);
         (shard.formats.kv, shard.formats.attention) = (kv, attention);
-        [0, model.n_layers - 1].map(|index| census.of_layer(&shard, model.layers.layer(index), false))
+        [0, model.n_layers - 1].map(|index| census.of_layer(&shard, model.layers.layer(index), [false; 2]))
     }
 
     #[test]
@@ -160,10 +179,27 @@ mod tests {
     }
 
     #[test]
+    fn experts_that_no_kernel_of_sglang_chooses_are_chosen_by_compiled_ones() {
+        // `topk.py` of v0.5.6 to v0.5.10. GLM-4.5 has 160 experts in one group, GLM-4.5-Air 128. Both have a shared expert, whose sum is a kernel.
+        let compiled = |name: &str| of(SGLANG, name, Dtype::Bf16, Format::Bf16)[1] >= SGLANG.compiled_choice;
+        assert!(compiled("glm-4.5") && compiled("glm-4.5-air"));
+        // Eight groups of 32; 384 experts, which have a kernel of their own; a choice without a bias; a plain one with a bias.
+        for name in ["deepseek-v3", "kimi-k2.5", "qwen3-235b-a22b", "minimax-m2.5"] {
+            assert!(!compiled(name), "{name}");
+        }
+        let model = embedded("glm-4.5").expect("embedded");
+        let shard = Shard::forward(&model, Dtype::Bf16, 8);
+        let last = model.layers.layer(model.n_layers - 1);
+        let [apart, inside] = [false, true].map(|chooses| SGLANG.of_layer(&shard, last, [false, chooses]));
+        assert_eq!(apart - inside, SGLANG.compiled_choice);
+    }
+
+    #[test]
     fn a_gate_beside_the_routed_experts_is_waited_for_by_nobody() {
         let model = embedded("qwen3.5-397b-a17b").expect("embedded");
         let shard = Shard::forward(&model, Dtype::Bf16, 8);
-        let added = |is_beside| SGLANG.added(&shard, std::iter::once((model.layers.layer(0), 45)), is_beside).get();
+        let layers = || std::iter::once((model.layers.layer(0), 45));
+        let added = |is_beside| SGLANG.added(&shard, layers(), [is_beside, false]).get();
         assert!((added(false) - 45.0 * 4.0 * GRAPH_START_S).abs() < 1e-12);
         assert!((added(true) - 45.0 * GRAPH_START_S).abs() < 1e-12);
     }
