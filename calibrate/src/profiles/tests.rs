@@ -73,7 +73,7 @@ const OVER_FOUR: [(u64, f64); 2] = [(64, 994.0), (256, 1163.0)];
 fn a_part_of_the_experts_takes_what_another_engine_measured_with_the_same_kernel() {
     let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     let profile = of_serving(&gpu.name, Some("sglang")).expect("shipped");
-    // All rows are here in the tables, so they say of no traffic that rows of other GPUs cost.
+    // Rows of a part of the experts are left out, so the tables say of no traffic that rows of other GPUs cost.
     for name in ["experts", "experts-int4"] {
         assert!(profile.experts[name].law.everywhere.abs() < 1e-12, "{name}");
     }
@@ -90,7 +90,7 @@ fn a_part_of_the_experts_takes_what_another_engine_measured_with_the_same_kernel
             tactic: Tactic::Tuned,
         };
         let [parts, slices] = [4, 1].map(|parts| costs.experts(&layer(parts)).expect("measured").time.get() * 1e6);
-        assert!((0.65..1.5).contains(&(parts / expected_us)), "{tokens} tokens: {parts} us of {expected_us}");
+        assert!((0.7..1.3).contains(&(parts / expected_us)), "{tokens} tokens: {parts} us of {expected_us}");
         // As many bytes and, but for the busiest GPU, as many products.
         assert!((0.6..2.0).contains(&(parts / slices)), "{tokens} tokens: {parts} us and {slices} us");
     }

@@ -18,6 +18,8 @@ pub struct Census {
     pub heads: i32,
     /// Norms of queries and keys of every head.
     pub query_key_norm: i32,
+    /// Copies in front of a norm over all heads together, and its sums of squares.
+    pub whole_norm: i32,
     /// All launches of these norms where no graph holds them and nothing is compiled into one kernel.
     pub launched_norms: u32,
     /// A gate on what attention gives.
@@ -58,6 +60,7 @@ fn compiles_choice(model: &Model) -> bool {
 pub const NONE: Census = Census {
     heads: 0,
     query_key_norm: 0,
+    whole_norm: 0,
     launched_norms: 0,
     output_gate: 0,
     latent: 0,
@@ -87,6 +90,7 @@ pub const VLLM: Census = Census {
 /// `SGLang` 0.5.9.
 pub const SGLANG: Census = Census {
     query_key_norm: 1,
+    whole_norm: 3,
     launched_norms: 2,
     output_gate: 4,
     latent: 2,
@@ -131,7 +135,11 @@ impl Census {
                 of_row + when(is_narrow, self.narrow_latent)
             }
             _ => {
-                let of_norm = when(model.qk_norm == QueryKeyNorm::Head, self.query_key_norm);
+                let of_norm = match model.qk_norm {
+                    QueryKeyNorm::Off => 0,
+                    QueryKeyNorm::Head => self.query_key_norm,
+                    QueryKeyNorm::Whole => self.whole_norm,
+                };
                 self.heads + of_norm + when(model.output_gate == OutputGate::Whole, self.output_gate)
             }
         }
@@ -169,6 +177,8 @@ mod tests {
         // Three layers with a gated delta net and one with attention whose output is gated.
         assert_eq!(of(SGLANG, "qwen3.5-397b-a17b", Dtype::Bf16, Format::Bf16), [4, 9]);
         assert_eq!(of(SGLANG_JOINED, "qwen3.5-397b-a17b", Dtype::Bf16, Format::Bf16), [2, 9]);
+        // Copies of queries and keys, and sums of their squares (`forward_prepare` and `forward_qk` in `models/minimax_m2.py`).
+        assert_eq!(of(SGLANG, "minimax-m2.5", Dtype::Bf16, Format::Fp8Block), [3, 3]);
         assert_eq!(of(TRTLLM, "llama-3-8b", Dtype::Bf16, Format::Bf16), [-1, -1]);
         assert_eq!(of(NONE, "deepseek-v3", Dtype::Bf16, Format::Bf16), [0, 0]);
         // Rows of block-scaled products have the kernel that makes activations narrow inside of them (`collect_gemm.py` of SGLang and vLLM).
