@@ -394,7 +394,7 @@ impl Serving {
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
-            expert_tactic: self.engine.expert_tactic(formats.experts, &group.cluster.gpu, ranks),
+            expert_tactic: self.engine.expert_tactic(formats.experts, &group.model, gpu, ranks),
             expert_rows: preset.and_then(|preset| {
                 preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
             }),

@@ -13,6 +13,7 @@ pub mod tokens;
 
 use std::num::NonZeroU32;
 
+use engine::cost::experts::Tactic;
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, PromptGraphs, Version};
 use serve::engine_reduces::Asked;
@@ -60,6 +61,8 @@ pub struct Recipe {
     pub kv: Option<Dtype>,
     /// Format of experts whose kernel computes them, where it is not that of the checkpoint's.
     pub experts: Option<Format>,
+    /// Which kernel of experts was asked for, where one was: with tensor groups alone, and with ranks of data-parallel attention.
+    pub expert_tactic: Option<[Tactic; 2]>,
     /// Iterations between two looks for new requests, below 16 requests in flight and from there on.
     recv_interval: [u32; 2],
     /// How long prompts wait for others.
@@ -134,6 +137,7 @@ const PLAIN: Recipe = Recipe {
     prefix_cache: None,
     kv: None,
     experts: None,
+    expert_tactic: None,
     recv_interval: [1, 1],
     wait: None,
     rank_wait: None,

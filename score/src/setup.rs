@@ -324,7 +324,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         graph_sizes: graph_sizes.clone(),
         batch_max,
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
-        expert_tactic: preset.expert_tactic(asked.experts, &asked.gpu, shape.groups),
+        expert_tactic: expert_tactic(asked, model, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
         prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: engine_reduces::fusion(all_reduce, preset.fusion),
@@ -349,6 +349,21 @@ fn graphs(asked: &Asked<'_>, tensor: u32) -> (GraphRule, u32) {
     let given = asked.recipe.graphs.map(|(rule, most)| (rule, most.under(asked.in_flight, asked.run.prompt)));
     let largest = asked.preset.sizes_on(&asked.gpu).graph_max[usize::from(tensor >= 4)];
     given.unwrap_or((asked.preset.graphs, largest))
+}
+
+/// Which kernel of experts a worker runs with so many ranks of attention: what its script asked for, where the engine has several.
+fn expert_tactic(asked: &Asked<'_>, model: &Model, groups: u32) -> Tactic {
+    let by_itself = asked.preset.expert_tactic(asked.experts, model, &asked.gpu, groups);
+    match asked.recipe.expert_tactic {
+        Some([alone, between]) if by_itself == Tactic::Cutlass => {
+            if groups > 1 {
+                between
+            } else {
+                alone
+            }
+        }
+        _ => by_itself,
+    }
 }
 
 /// Captured batches where so many sequences and tokens run at once, and the largest batch that runs in a graph.

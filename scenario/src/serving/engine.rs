@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 
+use engine::Model;
 use engine::cost::experts::Tactic;
 use engine::encoder::Split;
 use engine::verdict::Refused;
@@ -121,8 +122,8 @@ impl EngineSection {
     }
 
     /// Which variant of their kernel experts of a format run under the named engine.
-    pub(crate) fn expert_tactic(&self, format: hw::Format, gpu: &hw::Gpu, ranks: u32) -> Tactic {
-        self.preset.map_or(Tactic::Tuned, |preset| preset.expert_tactic(format, gpu, ranks))
+    pub(crate) fn expert_tactic(&self, format: hw::Format, model: &Model, gpu: &Gpu, ranks: u32) -> Tactic {
+        self.preset.map_or(Tactic::Tuned, |preset| preset.expert_tactic(format, model, gpu, ranks))
     }
 
     /// Whether experts of a format run through kernels of Triton under the named engine.

@@ -3,6 +3,7 @@
 //! Source: SemiAnalysisAI/InferenceX (Apache-2.0), `benchmarks/`; commits stand in the rows. Options that the simulator does not know (symmetric
 //! memory, intervals of streaming) are left out.
 
+use engine::cost::experts::Tactic;
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, PromptGraphs, Version};
 use serve::engine_reduces::Asked;
@@ -90,7 +91,8 @@ const DEEPSEEK_TRTLLM: Recipe = Recipe {
     graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
     kv: Some(Dtype::Fp8),
     rank_wait: Some([60, 0]),
-    source: "@ 843c6254f, dsr1_fp8_h200_trt.sh and dsr1_fp4_b200_trt.sh",
+    expert_tactic: Some([Tactic::Tuned; 2]),
+    source: "@ 843c6254f, dsr1_fp8_h200_trt.sh and dsr1_fp4_b200_trt.sh; recipes of split runs ask for faster kernels than CUTLASS or are not known",
     ..PLAIN
 };
 const DEEPSEEK_H200: Recipe = Recipe {
@@ -103,7 +105,9 @@ const DEEPSEEK_H200: Recipe = Recipe {
 const DEEPSEEK_B200: Recipe = Recipe {
     of: Of { model: "DeepSeek", card: "b200", whole: true, ..TRTLLM },
     memory: Some(MemoryRule::OfFree(0.8)),
-    source: "@ 6eecc0e66, dsr1_fp4_b200_trt.sh; @ ec7bafaae, dsr1_fp8_b200_trt.sh",
+    expert_tactic: Some([Tactic::Tuned, Tactic::Cutlass]),
+    source: "@ 6eecc0e66, dsr1_fp4_b200_trt.sh (MOE_BACKEND: TRTLLM, and CUTLASS with DP_ATTENTION, as since ec90f3fe7); @ ec7bafaae, \
+             dsr1_fp8_b200_trt.sh",
     ..DEEPSEEK_TRTLLM
 };
 

@@ -70,6 +70,8 @@ pub struct EnginePreset {
     pub expert_rows: Option<(u64, u32)>,
     /// Whether the kernel of block-scaled 8-bit experts of Blackwell runs as its tuner says.
     pub tunes_experts: bool,
+    /// Models whose experts it computes by another kernel than Triton's on Blackwell.
+    pub listed_experts: ListedExperts,
     /// What it computes in one kernel.
     pub fusion: Fusion,
     /// Kernels of its layers beside those that `engine::layer` writes.
@@ -145,6 +147,17 @@ pub struct Sizes {
     pub sequences_max: u32,
     /// Largest captured batch, on tensor groups below four GPUs and from there on.
     pub graph_max: [u32; 2],
+}
+
+/// Models whose experts in 8 or 16 bits an engine gives to a faster library than Triton on Blackwell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListedExperts {
+    /// In 8 bits DeepSeek and those with its latent attention, Qwen3 and its gated delta nets, Llama 4.
+    Narrow,
+    /// Those of Qwen in 16 bits as well.
+    Wide,
+    /// All of them.
+    All,
 }
 
 /// Which batches an engine captures.
@@ -310,11 +323,16 @@ impl EnginePreset {
     }
 
     /// Which variant of their kernel experts of a format run, with so many ranks of data-parallel attention. Before Blackwell, and between such ranks
-    /// (`DeepEP`, `DeepGEMM`), other kernels compute them.
-    pub fn expert_tactic(&self, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
-        let is_tuned =
-            self.tunes_experts || format != Format::Fp8Block || gpu.capability() != Capability::Ten || ranks > 1;
-        if is_tuned { Tactic::Tuned } else { Tactic::Untuned }
+    /// (`DeepEP`, `DeepGEMM`), other kernels compute them. TensorRT-LLM takes CUTLASS where no option says otherwise (NVIDIA/TensorRT-LLM,
+    /// tensorrt_llm/_torch/model_config.py, `resolve_moe_backend`).
+    pub fn expert_tactic(&self, format: Format, model: &Model, gpu: &Gpu, ranks: u32) -> Tactic {
+        match gpu.capability() {
+            Capability::Ten if self.name == "trtllm" && format == Format::Nvfp4 => Tactic::Cutlass,
+            Capability::Ten if ranks > 1 => Tactic::Tuned,
+            Capability::Ten if self.keeps_triton(format, model) => Tactic::Triton,
+            Capability::Ten if format == Format::Fp8Block && !self.tunes_experts => Tactic::Untuned,
+            _ => Tactic::Tuned,
+        }
     }
 
     /// Whether a model's shared expert is one more of the routed ones on a card, which are spread over GPUs or not. SGLang does so with DeepSeek-V3 and -R1

@@ -9,6 +9,7 @@
 
 use engine::Model;
 use engine::cost::reduce::ReduceKernel;
+use engine::model::QueryKeyNorm;
 use hw::{Capability, Gpu};
 
 use crate::step_cost::fusion::Fusion;
@@ -41,8 +42,8 @@ pub enum Reduces {
     /// The one that the engine had before. `FlashInfer`'s, which computes the norm behind it, where an option asks for it, and by itself with DeepSeek-V3,
     /// Kimi-K2.5 and gpt-oss on Blackwell.
     Few,
-    /// The same by itself on Hopper too and with all models that have experts, but for those with an index, whose architecture is not in the
-    /// engine's list. Not with gated delta nets, whose norms it cannot compute.
+    /// The same by itself on Hopper too and with all models that have experts, but for those whose architecture is not in the engine's list. Not with gated
+    /// delta nets, whose norms it cannot compute.
     Experts,
     /// The same with gated delta nets too.
     AllExperts,
@@ -51,7 +52,7 @@ pub enum Reduces {
 impl Reduces {
     /// Kernel for a model, with so many ranks of data-parallel attention.
     pub fn kernel(self, model: &Model, gpu: &Gpu, ranks: u32, asked: Asked) -> ReduceKernel {
-        let is_listed = model.experts.is_some() && model.index.is_none();
+        let is_listed = model.experts.is_some() && !is_unlisted(model);
         let is_first = model.latent.is_some() || model.experts.is_some_and(|experts| experts.biased);
         let has_norms = model.linear.is_none();
         let is_dense = has_norms && model.experts.is_none();
@@ -76,6 +77,11 @@ impl Reduces {
             _ => ReduceKernel::Own,
         }
     }
+}
+
+/// Whether an architecture with experts is not in SGLang's list: those with an index, MiniMax, and those with a state space.
+fn is_unlisted(model: &Model) -> bool {
+    model.index.is_some() || model.qk_norm == QueryKeyNorm::Whole || model.state_space.is_some()
 }
 
 /// What an engine computes in one kernel, where its all-reduces may compute the norms behind them.
@@ -109,6 +115,8 @@ mod tests {
             ("0.5.9", "qwen3.5-397b-a17b", "b200", false),
             ("0.5.10", "qwen3.5-397b-a17b", "b200", true),
             ("0.5.10", "glm-5", "b200", false),
+            ("0.5.9", "glm-4.5-air", "h100-sxm", true),
+            ("0.5.9", "minimax-m2.5", "h100-sxm", false),
             ("0.5.10", "llama-3-8b", "h200-sxm", false),
             ("0.5.10", "deepseek-v3", "a100-sxm-80g", false),
         ] {

@@ -36,9 +36,14 @@ const UNTUNED: &str = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts"
 /// A kernel that servers do not run on these layers: it was timed in 16 bits without a gate, and untuned. SGLang takes it where such a checkpoint has 8 or 4 bits,
 /// and Triton's where it has 16 (`NemotronHForCausalLM` in `server_args.py`: `flashinfer_cutlass` with `modelopt` alone).
 const UNSERVED: &str = "sglang_flashinfer_cutlass_moe";
-/// Engine and version whose tables give a part of the experts the rows of all: the collector drew them among the experts of one GPU alone (ai-dynamo/aiconfigurator
-/// before 39bf0f6c1, "project global MoE routing onto rank0 workload"). 16,384 tokens take 57 ms there over all of 128 experts, over 32 and over 16.
-const ALL_HERE: (&str, &str) = ("sglang", "0.5.10");
+/// Kernels that have a curve of their own beside a faster one of the same table. SGLang keeps Triton's for models that it has not listed for FlashInfer's. TensorRT-LLM
+/// takes CUTLASS's where nobody asks for another one (`resolve_moe_backend` in its `model_config.py`).
+const BESIDE: [(&str, &str); 2] =
+    [("sglang_fused_moe_triton", names::TRITON_EXPERTS), ("moe_torch_flow_cutlass", names::CUTLASS_EXPERTS)];
+/// Engine and version whose rows of a part of the experts are left out: the collector drew them among the experts of one GPU (ai-dynamo/aiconfigurator before
+/// 39bf0f6c1, "project global MoE routing onto rank0 workload"). With one token they take what a share takes: 78 us over four GPUs and 210 over one, where eight experts
+/// are visited. With 16,384 they take what all rows take: 57 ms over 128 experts, over 32 and over 16. No reading fits both.
+const UNCLEAR_PARTS: (&str, &str) = ("sglang", "0.5.10");
 /// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
 const PLAIN_TOP_K: u64 = 22;
 const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
@@ -120,13 +125,33 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             let Some((mut curve, n_left_out)) = fitted(&of_kernel) else { continue };
             curve.kernel = Some(kernel.clone());
             let name = names::of_format("experts", format) + variant;
-            let left_out =
-                if n_left_out > 0 { format!("{n_left_out} rows ran with an untuned tactic") } else { String::new() };
-            let name = part.told(&path, name, Some(&kernel), (&left_out, &curve.residuals));
+            let name = part.told(&path, name, Some(&kernel), (&left_out(n_left_out), &curve.residuals));
             part.profile.experts.push((name, curve));
+            for (other, end) in
+                BESIDE.iter().filter(|(other, _)| *other != kernel && kernels.iter().any(|k| k == other))
+            {
+                part.add_experts(&path, format, (end, other), &rows);
+            }
         }
     }
     Ok(part)
+}
+
+impl Part {
+    /// Adds the curve of one kernel of several.
+    fn add_experts(&mut self, path: &str, format: Format, (end, kernel): (&str, &str), rows: &[Row]) {
+        let own: Vec<Row> = rows.iter().filter(|row| row.kernel == kernel).cloned().collect();
+        let Some((mut curve, n_left_out)) = fitted(&own) else { return };
+        curve.kernel = Some(kernel.to_owned());
+        let name = names::of_format("experts", format) + end;
+        let name = self.told(path, name, curve.kernel.as_ref(), (&left_out(n_left_out), &curve.residuals));
+        self.profile.experts.push((name, curve));
+    }
+}
+
+/// What a report says of rows that were left out.
+fn left_out(n: usize) -> String {
+    if n > 0 { format!("{n} rows ran with an untuned tactic") } else { String::new() }
 }
 
 fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> Result<Vec<Row>, ImportError> {
@@ -142,9 +167,9 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
         let Some(routing) = routing(&spread[row]).filter(|_| is_timed(&kernels[row])) else { continue };
         let is_grouped = is_grouped((source.engine, &kernels[row], format), sizes);
-        let is_all_here = (source.engine, versions[row].as_str()) == ALL_HERE;
-        let batch = if is_all_here { [tokens, top_k, n_experts / ep, 1] } else { [tokens, top_k, n_experts, ep] };
-        if batch[1] > batch[2] {
+        let version = (source.engine, versions[row].as_str());
+        let batch = [tokens, top_k, n_experts, ep];
+        if batch[1] > batch[2] || (version == UNCLEAR_PARTS && ep > 1) {
             continue;
         }
         let computed = drawn.entry((batch, spread[row].as_str(), is_grouped)).or_insert_with(|| {
@@ -158,7 +183,7 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
         let width = inter / tp;
         // Since then 4-bit integers are those of Kimi-K2.5 alone, in groups of 32 (`module_config` of collector/cases/base_ops/moe.yaml).
-        let format = if format == Format::Int4 && !is_all_here { Format::Int4By32 } else { format };
+        let format = if format == Format::Int4 && version != UNCLEAR_PARTS { Format::Int4By32 } else { format };
         let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format, tactic: Tactic::Tuned };
         found.push(Row {
             terms: layer.terms(&source.cluster().gpu),

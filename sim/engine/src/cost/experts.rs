@@ -17,6 +17,7 @@ use hw::{Format, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::law::COEFFICIENT_S_MAX;
+use crate::cost::names;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
@@ -45,14 +46,18 @@ const UNTUNED: f64 = 2.8;
 /// Rows of the smallest tile of that kernel (FlashInfer, `trtllm_fp8_block_scale_moe`).
 const SMALLEST_TILE: u64 = 8;
 
-/// Whether an engine timed the variants of a grouped product on its shapes and runs the fastest.
+/// Which kernel of a grouped product an engine runs on its shapes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tactic {
-    /// It did, as those who made the tables.
+    /// The fastest of the variants that it has timed, as those who made the tables.
     #[default]
     Tuned,
-    /// It runs one that it falls back to. That is as good where the rows of an expert fill one tile.
+    /// One that it falls back to. That is as good where the rows of an expert fill one tile.
     Untuned,
+    /// Triton's, which `SGLang` keeps for models that it has not listed for a faster library.
+    Triton,
+    /// CUTLASS's, which TensorRT-LLM takes where nobody asks for another one.
+    Cutlass,
 }
 
 /// The routed experts of one layer on one GPU, for one batch.
@@ -74,6 +79,17 @@ pub struct FusedExperts {
     pub format: Format,
     /// Which variant of the kernel runs.
     pub tactic: Tactic,
+}
+
+impl Tactic {
+    /// End of the name of its curve, where that is one by itself.
+    pub const fn curve(self) -> Option<&'static str> {
+        match self {
+            Self::Tuned | Self::Untuned => None,
+            Self::Triton => Some(names::TRITON_EXPERTS),
+            Self::Cutlass => Some(names::CUTLASS_EXPERTS),
+        }
+    }
 }
 
 /// Coefficients of the terms; none is negative.
@@ -154,7 +170,7 @@ impl FusedExperts {
             .fold((0, 0), |(beyond, routed), rows| (beyond + rows.saturating_sub(SMALLEST_TILE), routed + rows));
         match self.tactic {
             Tactic::Untuned if routed > 0 => 1.0 + (UNTUNED - 1.0) * hw::real(beyond) / hw::real(routed),
-            Tactic::Untuned | Tactic::Tuned => 1.0,
+            _ => 1.0,
         }
     }
 

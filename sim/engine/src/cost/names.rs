@@ -158,7 +158,12 @@ fn of_selections(kernel: &str) -> impl Iterator<Item = String> + '_ {
 }
 
 /// Variants of fused experts: without a gate, and where a part of the experts is on other GPUs.
-pub const EXPERT_VARIANTS: [&str; 4] = ["", "-plain", "-elsewhere", "-plain-elsewhere"];
+pub const EXPERT_VARIANTS: [&str; 6] =
+    ["", "-plain", "-elsewhere", "-plain-elsewhere", TRITON_EXPERTS, CUTLASS_EXPERTS];
+/// Triton's kernel of fused experts, where tables of the same engine have another library's for most models.
+pub const TRITON_EXPERTS: &str = "-triton";
+/// CUTLASS's, where tables of the same engine have a faster one as well.
+pub const CUTLASS_EXPERTS: &str = "-cutlass";
 
 /// Names of fused experts.
 pub fn experts() -> Vec<String> {

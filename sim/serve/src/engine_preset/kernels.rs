@@ -1,8 +1,10 @@
 //! Kernels that an engine runs by its name and device.
 
+use engine::Model;
+use engine::model::QueryKeyNorm;
 use hw::{Capability, Format, Gpu};
 
-use super::EnginePreset;
+use super::{EnginePreset, ListedExperts};
 
 impl EnginePreset {
     /// Multiples to which it fills up the model's width and an expert's on a GPU. `create_weights` of vllm/model_executor/layers/quantization/mxfp4.py
@@ -17,6 +19,24 @@ impl EnginePreset {
     /// TensorRT-LLM).
     pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {
         self.name == "trtllm" && format == Format::Mxfp4 && gpu.capability() != Capability::Ten
+    }
+
+    /// Whether experts of a format stay with Triton's kernel on Blackwell. SGLang takes FlashInfer's by itself for some architectures alone. MiniMax and GLM-4.5 are none
+    /// of them, and Nemotron in 16 bits is not either. Source: sgl-project/sglang v0.5.6 to v0.5.10, `server_args.py` (`moe_runner_backend`, by architecture), and
+    /// `create_moe_runner` of quantization/fp8.py: what is left is Triton's. Its tables agree: they time MiniMax-M2 on Triton up to 0.5.14.
+    pub(super) fn keeps_triton(&self, format: Format, model: &Model) -> bool {
+        let Some(experts) = model.experts else { return false };
+        let is_qwen = !experts.balanced && (model.qk_norm == QueryKeyNorm::Head || model.linear.is_some());
+        let is_listed = match format {
+            _ if self.listed_experts == ListedExperts::All => true,
+            Format::Bf16 | Format::Fp16 => is_qwen && self.listed_experts == ListedExperts::Wide,
+            Format::Fp8 | Format::Fp8Block => {
+                let is_llama_4 = experts.top_k == 1;
+                is_qwen || is_llama_4 || model.latent.is_some() || model.state_space.is_some()
+            }
+            _ => true,
+        };
+        !is_listed
     }
 
     /// Whether it computes chunks of prompts and decoding sequences of an iteration in one launch: vLLM V1 does (`v1/attention/backends/flash_attn.py`).

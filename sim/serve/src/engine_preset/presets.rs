@@ -1,7 +1,7 @@
 //! The presets themselves, by engine and version.
 
 use super::split::{AT_ONCE, IN_TURN};
-use super::{Count, Detokenizer, EnginePreset, GraphRule, PromptGraphs, Sizes, Version, WeightOnly};
+use super::{Count, Detokenizer, EnginePreset, GraphRule, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly};
 use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
 use crate::memory_rule::MemoryRule;
@@ -61,6 +61,7 @@ const VLLM: EnginePreset = EnginePreset {
     prompt_graphs: PromptGraphs::Batches,
     expert_rows: None,
     tunes_experts: true,
+    listed_experts: ListedExperts::All,
     fusion: Fusion::Norms,
     census: census::VLLM,
     reduces: Reduces::OnRequest,
@@ -98,6 +99,7 @@ const SGLANG: EnginePreset = EnginePreset {
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: false,
+    listed_experts: ListedExperts::Narrow,
     fusion: Fusion::Norms,
     census: census::SGLANG,
     reduces: Reduces::Few,
@@ -136,6 +138,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: true,
+    listed_experts: ListedExperts::All,
     fusion: Fusion::Nothing,
     census: census::TRTLLM,
     reduces: Reduces::Own,
@@ -180,7 +183,7 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 11] = [
+pub static PRESETS: [EnginePreset; 12] = [
     EnginePreset {
         since: Version(0, 20, 0),
         memory: MemoryRule::OfDevice(0.92),
@@ -215,8 +218,16 @@ pub static PRESETS: [EnginePreset; 11] = [
         census: census::SGLANG_JOINED,
         reduces: Reduces::AllExperts,
         tunes_experts: true,
+        listed_experts: ListedExperts::Wide,
         source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
                  Qwen3.5 among the models with fused all-reduces",
+        ..SGLANG
+    },
+    EnginePreset {
+        since: Version(0, 5, 8),
+        reduces: Reduces::Experts,
+        listed_experts: ListedExperts::Wide,
+        source: "as 0.5.7, and server_args.py of v0.5.8: FlashInfer's experts for Qwen3 and Qwen3-Next without quantization too",
         ..SGLANG
     },
     EnginePreset {

@@ -86,16 +86,45 @@ fn a_build_without_a_version_is_no_newer_than_its_day() {
 #[test]
 fn experts_are_tuned_as_far_as_an_engine_finds_what_it_has_tuned() {
     let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
-    let tactic = |engine: &str, version: &str, format: Format, card: &str| {
-        named(engine, Version::parse(version)).expect("listed").expert_tactic(format, &gpu(card), 1)
+    let tactic = |engine: &str, version: &str, name: &str, format: Format, (card, ranks): (&str, u32)| {
+        let model = engine::model::embedded(name).expect("listed");
+        named(engine, Version::parse(version)).expect("listed").expert_tactic(format, &model, &gpu(card), ranks)
     };
-    assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "b200"), Tactic::Untuned);
-    assert_eq!(tactic("sglang", "0.5.10", Format::Fp8Block, "b200"), Tactic::Tuned);
-    assert_eq!(tactic("sglang", "0.5.9", Format::Nvfp4, "b200"), Tactic::Tuned);
-    assert_eq!(tactic("sglang", "0.5.9", Format::Fp8Block, "h200-sxm"), Tactic::Tuned);
-    assert_eq!(tactic("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
-    let old = named("sglang", Version(0, 5, 9)).expect("listed");
-    assert_eq!(old.expert_tactic(Format::Fp8Block, &gpu("b200"), 8), Tactic::Tuned);
+    let of = |engine: &str, version: &str, format: Format, card: &str| {
+        tactic(engine, version, "deepseek-v3", format, (card, 1))
+    };
+    assert_eq!(of("sglang", "0.5.9", Format::Fp8Block, "b200"), Tactic::Untuned);
+    assert_eq!(of("sglang", "0.5.10", Format::Fp8Block, "b200"), Tactic::Tuned);
+    assert_eq!(of("sglang", "0.5.9", Format::Nvfp4, "b200"), Tactic::Tuned);
+    assert_eq!(of("sglang", "0.5.9", Format::Fp8Block, "h200-sxm"), Tactic::Tuned);
+    assert_eq!(of("vllm", "0.12.0", Format::Fp8Block, "b200"), Tactic::Tuned);
+    assert_eq!(tactic("sglang", "0.5.9", "deepseek-v3", Format::Fp8Block, ("b200", 8)), Tactic::Tuned);
+    // `resolve_moe_backend` of TensorRT-LLM.
+    assert_eq!(of("trtllm", "1.2.0", Format::Nvfp4, "b200"), Tactic::Cutlass);
+    assert_eq!(tactic("trtllm", "1.2.0", "gpt-oss-120b", Format::Mxfp4, ("b200", 1)), Tactic::Tuned);
+}
+
+#[test]
+fn sglang_keeps_triton_for_experts_that_it_does_not_list() {
+    let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+    for (version, name, format, card, is_triton) in [
+        // `server_args.py` of v0.5.6: Qwen3's where `quantization` is fp8, from v0.5.8 on where there is none as well.
+        ("0.5.6", "qwen3-235b-a22b", Format::Bf16, "b200", true),
+        ("0.5.8", "qwen3-235b-a22b", Format::Bf16, "b200", false),
+        ("0.5.6", "qwen3-235b-a22b", Format::Fp8Block, "b200", false),
+        // Neither MiniMax-M2 nor GLM-4.5 is in its list, but for GLM-4.5 in 4 bits.
+        ("0.5.8", "minimax-m2.5", Format::Fp8Block, "b200", true),
+        ("0.5.8", "minimax-m2.5", Format::Fp8Block, "h200-sxm", false),
+        ("0.5.6", "glm-4.5-air", Format::Bf16, "b200", true),
+        ("0.5.10", "glm-4.5-air", Format::Nvfp4, "b200", false),
+        ("0.5.9", "glm-5", Format::Fp8Block, "b200", false),
+        ("0.5.9", "qwen3.5-397b-a17b", Format::Bf16, "b200", false),
+    ] {
+        let model = engine::model::embedded(name).expect("listed");
+        let preset = named("sglang", Version::parse(version)).expect("listed");
+        let found = preset.expert_tactic(format, &model, &gpu(card), 1);
+        assert_eq!(found == Tactic::Triton, is_triton, "{version} {name} {format:?} {card}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! not counted. docs/serving-terms.md has the numbers with their sources. Each takes the start of a kernel in a replayed graph: what they move is
 //! small. Units: kernels of a layer, seconds.
 
-use engine::model::{Layer, LinearRule, Mixer, OutputGate, QueryKeyNorm};
+use engine::model::{Layer, LinearRule, Mixer, Model, OutputGate, QueryKeyNorm};
 use engine::shard::Shard;
 use hw::{Dtype, Seconds};
 
@@ -18,6 +18,8 @@ pub struct Census {
     pub heads: i32,
     /// Norms of queries and keys of every head.
     pub query_key_norm: i32,
+    /// Copies in front of a norm over all heads together, and its sums of squares.
+    pub whole_norm: i32,
     /// All launches of these norms where no graph holds them and nothing is compiled into one kernel.
     pub launched_norms: u32,
     /// A gate on what attention gives.
@@ -36,12 +38,29 @@ pub struct Census {
     pub shared: i32,
     /// A gate on these, where they are not computed beside the routed ones.
     pub shared_gate: i32,
+    /// A choice of experts that no kernel knows: it is compiled from what PyTorch says of it.
+    pub compiled_choice: i32,
+}
+
+/// Most experts of a group that a kernel chooses among (`moe_fused_gate` of `SGLang`, its `topk.py`).
+const GROUP_MAX: u64 = 32;
+/// Experts of Kimi-K2, for which there is a kernel of its own (there, `kimi_k2_moe_fused_gate`).
+const KIMI_EXPERTS: u64 = 384;
+
+/// Whether nobody has a kernel for a router with a bias: its experts are no power of two, or a group has too many. MiniMax chooses without groups, by a kernel
+/// (`topk_sigmoid`). Models with an index ran builds of their own, of which nobody knows how they choose.
+fn compiles_choice(model: &Model) -> bool {
+    let Some(experts) = model.experts.filter(|experts| experts.balanced) else { return false };
+    let has_groups = model.qk_norm != QueryKeyNorm::Whole && model.index.is_none() && model.state_space.is_none();
+    let is_known = experts.n_routed.is_power_of_two() && experts.n_routed / experts.n_groups <= GROUP_MAX;
+    has_groups && !is_known && experts.n_routed != KIMI_EXPERTS
 }
 
 /// No engine.
 pub const NONE: Census = Census {
     heads: 0,
     query_key_norm: 0,
+    whole_norm: 0,
     launched_norms: 0,
     output_gate: 0,
     latent: 0,
@@ -51,6 +70,7 @@ pub const NONE: Census = Census {
     delta: 0,
     shared: 0,
     shared_gate: 0,
+    compiled_choice: 0,
 };
 
 /// vLLM 0.19.0. Rows of latent attention with 8 bits are those of the whole block.
@@ -70,6 +90,7 @@ pub const VLLM: Census = Census {
 /// `SGLang` 0.5.9.
 pub const SGLANG: Census = Census {
     query_key_norm: 1,
+    whole_norm: 3,
     launched_norms: 2,
     output_gate: 4,
     latent: 2,
@@ -79,6 +100,7 @@ pub const SGLANG: Census = Census {
     delta: 0,
     shared: 1,
     shared_gate: 3,
+    compiled_choice: 10,
     ..NONE
 };
 
@@ -89,13 +111,14 @@ pub const SGLANG_JOINED: Census = Census { delta: -2, ..SGLANG };
 pub const TRTLLM: Census = Census { heads: -1, query_key_norm: 1, launched_norms: 1, selected: -1, shared: 1, ..NONE };
 
 impl Census {
-    /// Kernels of a layer beside those that are written, with shared experts beside the routed ones or not.
-    fn of_layer(self, shard: &Shard<'_>, layer: Layer, is_beside: bool) -> i32 {
+    /// Kernels of a layer beside those that are written, with shared experts beside the routed ones or not, and where the kernel of experts chooses them or not.
+    fn of_layer(self, shard: &Shard<'_>, layer: Layer, [is_beside, chooses]: [bool; 2]) -> i32 {
         let when = |is: bool, n: i32| if is { n } else { 0 };
         let shared = shard.model.experts.filter(|experts| layer.has_experts() && experts.shared_intermediate > 0);
         let of_shared =
             shared.map_or(0, |experts| self.shared + when(experts.shared_gate && !is_beside, self.shared_gate));
-        self.of_mixer(shard, layer.mixer) + of_shared
+        let is_compiled = layer.has_experts() && !chooses && compiles_choice(shard.model);
+        self.of_mixer(shard, layer.mixer) + of_shared + when(is_compiled, self.compiled_choice)
     }
 
     fn of_mixer(self, shard: &Shard<'_>, mixer: Mixer) -> i32 {
@@ -112,15 +135,19 @@ impl Census {
                 of_row + when(is_narrow, self.narrow_latent)
             }
             _ => {
-                let of_norm = when(model.qk_norm == QueryKeyNorm::Head, self.query_key_norm);
+                let of_norm = match model.qk_norm {
+                    QueryKeyNorm::Off => 0,
+                    QueryKeyNorm::Head => self.query_key_norm,
+                    QueryKeyNorm::Whole => self.whole_norm,
+                };
                 self.heads + of_norm + when(model.output_gate == OutputGate::Whole, self.output_gate)
             }
         }
     }
 
     /// Time of all layers' kernels beside those that are written; below zero where rows of tables hold more of these than are missing.
-    pub fn added(self, shard: &Shard<'_>, layers: impl Iterator<Item = (Layer, u32)>, is_beside: bool) -> Seconds {
-        let of_kind = |(layer, n): (Layer, u32)| f64::from(self.of_layer(shard, layer, is_beside)) * f64::from(n);
+    pub fn added(self, shard: &Shard<'_>, layers: impl Iterator<Item = (Layer, u32)>, how: [bool; 2]) -> Seconds {
+        let of_kind = |(layer, n): (Layer, u32)| f64::from(self.of_layer(shard, layer, how)) * f64::from(n);
         Seconds::new(layers.map(of_kind).sum::<f64>() * GRAPH_START_S)
     }
 }
@@ -136,7 +163,7 @@ mod tests {
         let model = embedded(name).expect("embedded");
         let mut shard = Shard::forward(&model, Dtype::Bf16, 8);
         (shard.formats.kv, shard.formats.attention) = (kv, attention);
-        [0, model.n_layers - 1].map(|index| census.of_layer(&shard, model.layers.layer(index), false))
+        [0, model.n_layers - 1].map(|index| census.of_layer(&shard, model.layers.layer(index), [false; 2]))
     }
 
     #[test]
@@ -150,6 +177,8 @@ mod tests {
         // Three layers with a gated delta net and one with attention whose output is gated.
         assert_eq!(of(SGLANG, "qwen3.5-397b-a17b", Dtype::Bf16, Format::Bf16), [4, 9]);
         assert_eq!(of(SGLANG_JOINED, "qwen3.5-397b-a17b", Dtype::Bf16, Format::Bf16), [2, 9]);
+        // Copies of queries and keys, and sums of their squares (`forward_prepare` and `forward_qk` in `models/minimax_m2.py`).
+        assert_eq!(of(SGLANG, "minimax-m2.5", Dtype::Bf16, Format::Fp8Block), [3, 3]);
         assert_eq!(of(TRTLLM, "llama-3-8b", Dtype::Bf16, Format::Bf16), [-1, -1]);
         assert_eq!(of(NONE, "deepseek-v3", Dtype::Bf16, Format::Bf16), [0, 0]);
         // Rows of block-scaled products have the kernel that makes activations narrow inside of them (`collect_gemm.py` of SGLang and vLLM).
@@ -160,10 +189,27 @@ mod tests {
     }
 
     #[test]
+    fn experts_that_no_kernel_of_sglang_chooses_are_chosen_by_compiled_ones() {
+        // `topk.py` of v0.5.6 to v0.5.10. GLM-4.5 has 160 experts in one group, GLM-4.5-Air 128. Both have a shared expert, whose sum is a kernel.
+        let compiled = |name: &str| of(SGLANG, name, Dtype::Bf16, Format::Bf16)[1] >= SGLANG.compiled_choice;
+        assert!(compiled("glm-4.5") && compiled("glm-4.5-air"));
+        // Eight groups of 32; 384 experts, which have a kernel of their own; a choice without a bias; a plain one with a bias.
+        for name in ["deepseek-v3", "kimi-k2.5", "qwen3-235b-a22b", "minimax-m2.5"] {
+            assert!(!compiled(name), "{name}");
+        }
+        let model = embedded("glm-4.5").expect("embedded");
+        let shard = Shard::forward(&model, Dtype::Bf16, 8);
+        let last = model.layers.layer(model.n_layers - 1);
+        let [apart, inside] = [false, true].map(|chooses| SGLANG.of_layer(&shard, last, [false, chooses]));
+        assert_eq!(apart - inside, SGLANG.compiled_choice);
+    }
+
+    #[test]
     fn a_gate_beside_the_routed_experts_is_waited_for_by_nobody() {
         let model = embedded("qwen3.5-397b-a17b").expect("embedded");
         let shard = Shard::forward(&model, Dtype::Bf16, 8);
-        let added = |is_beside| SGLANG.added(&shard, std::iter::once((model.layers.layer(0), 45)), is_beside).get();
+        let layers = || std::iter::once((model.layers.layer(0), 45));
+        let added = |is_beside| SGLANG.added(&shard, layers(), [is_beside, false]).get();
         assert!((added(false) - 45.0 * 4.0 * GRAPH_START_S).abs() < 1e-12);
         assert!((added(true) - 45.0 * GRAPH_START_S).abs() < 1e-12);
     }

@@ -3,13 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use hw::{GroupShape, Seconds, Tick};
+use hw::{Capability, GroupShape, Seconds, Tick};
 
 use crate::speculation::DraftKind;
 use crate::step_cost::prompt_exchange::{PromptExchange, sums};
 use crate::step_cost::{Chunk, ReplicaConfig, filled};
 use engine::cost::experts::counts::{self, BusiestRank};
-use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing};
+use engine::cost::experts::{DRAWN_TOKENS, FusedExperts, Routing, Tactic};
 use engine::cost::mixed::MixedChunk;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::roofline::datasheet;
@@ -382,7 +382,10 @@ impl<'a> Writer<'a> {
             return Seconds::ZERO;
         }
         let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
-        self.deployment.census.added(&self.shard, layers, self.is_shared_beside(m))
+        // FlashInfer's kernel of Blackwell chooses the experts that it computes.
+        let chooses = self.deployment.cluster.gpu.capability() == Capability::Ten
+            && self.deployment.expert_tactic != Tactic::Triton;
+        self.deployment.census.added(&self.shard, layers, [self.is_shared_beside(m), chooses])
     }
 
     /// What the engine's fused kernels take less, where nobody measured the small kernels one by one.

@@ -136,9 +136,13 @@ impl Profiled {
         Some(self.own(if same { found } else { found.borrowed("format of experts") }))
     }
 
-    /// The curve of a format for the variant that a layer is, or for the plainest one.
+    /// The curve of a format for the kernel and the variant that a layer is, or for the plainest one.
     fn experts_curve(&self, layer: &FusedExperts, format: Format) -> Option<&ExpertsCurve> {
         let name = names::of_format("experts", format);
+        let of_kernel = layer.tactic.curve().and_then(|kernel| self.profile.experts.get(&format!("{name}{kernel}")));
+        if of_kernel.is_some() {
+            return of_kernel;
+        }
         let plain = if layer.gated { "" } else { "-plain" };
         let elsewhere = if layer.has_experts_elsewhere() { "-elsewhere" } else { "" };
         let variants = [format!("{plain}{elsewhere}"), plain.to_owned(), elsewhere.to_owned(), String::new()];
