@@ -10,6 +10,7 @@ mod no_effect;
 mod optimizer;
 mod parallel;
 mod policies;
+mod rails;
 mod search;
 mod searched;
 pub mod stragglers;
@@ -226,7 +227,7 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let collectives_at = cluster::collectives_at(reader);
+    let (collectives_at, narrow_at) = (cluster::collectives_at(reader), rails::narrow_at(reader));
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -240,7 +241,7 @@ pub fn of_sequences(
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
-    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
+    let long_run = long_run::long_run(reader, machine, &stragglers);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
@@ -270,6 +271,7 @@ pub fn of_sequences(
         // A search asks each of its layouts.
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
         cross_checks(reader, &mut problem, &policies, &parallel.places);
+        rails::warn(reader, narrow_at, &problem, &policies);
     }
     let words = said(&asked, &problem, &cost, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
