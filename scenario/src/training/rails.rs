@@ -6,7 +6,7 @@ use train::Problem;
 use train::layout::{ContextExchange, Layout, Zero};
 
 use super::PolicyChoice;
-use hw::cluster::Fabric;
+use hw::Fabric;
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
