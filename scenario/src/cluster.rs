@@ -142,7 +142,7 @@ pub fn warn_of_collectives(reader: &mut Reader<'_>, at: Option<Place>, cluster: 
     }
 }
 
-/// Warns of links above leaves that nothing passes, and of a fabric whose links carry whatever comes. Places are those of `oversubscription` and `fabric`.
+/// Warns of links above leaves of a single node, which nothing passes, and of a fabric whose links carry whatever comes. Places are those of `oversubscription` and `fabric`.
 fn warn_of_network(
     section: &mut Section<'_>,
     [narrow_at, fabric_at]: [Option<Place>; 2],
@@ -150,14 +150,9 @@ fn warn_of_network(
     (fabric, oversubscription): (Fabric, f64),
 ) {
     let is_narrow = oversubscription > 1.0;
-    let below_one_leaf = match fabric {
-        Fabric::Rail => nodes == 1,
-        Fabric::FatTree { nodes_per_leaf } => nodes <= nodes_per_leaf,
-    };
-    if let Some(at) = narrow_at.filter(|_| is_narrow && below_one_leaf) {
+    if let Some(at) = narrow_at.filter(|_| is_narrow && nodes == 1) {
         let what = format!("`{}` changes nothing", section.full("oversubscription"));
-        let help = "links above leaves carry what goes between leaves: it needs more nodes, or fewer `nodes_per_leaf`";
-        section.warn(Code::NoEffect, at, what, help);
+        section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between nodes: it needs several");
     }
     if let Some(at) = fabric_at.filter(|_| !is_narrow && fabric != Fabric::Rail) {
         let what = format!("`{}` changes nothing", section.full("fabric"));
