@@ -227,7 +227,7 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let (collectives_at, narrow_at) = (cluster::collectives_at(reader), rails::narrow_at(reader));
+    let collectives_at = cluster::collectives_at(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = framework::model(reader, folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -271,7 +271,6 @@ pub fn of_sequences(
         // A search asks each of its layouts.
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
         cross_checks(reader, &mut problem, &policies, &parallel.places);
-        rails::warn(reader, narrow_at, &problem, &policies);
     }
     let words = said(&asked, &problem, &cost, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);

@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn chunks_are_those_under_which_all_steps_together_are_shortest() {
         // A first step of short sequences, and one of long ones: the first alone would choose otherwise.
-        let lengths = [vec![1000; 16], vec![30_000, 500, 29_000, 700].repeat(4)].concat();
+        let lengths = [vec![1000; 16], [30_000, 500, 29_000, 700].repeat(4)].concat();
         let mut problem = super::super::tests::problem(lengths, 16, 4, 1, 32_768);
         (problem.layout.dp, problem.layout.pp) = (1, 4);
         let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
