@@ -142,6 +142,25 @@ pub fn warn_of_collectives(reader: &mut Reader<'_>, at: Option<Place>, cluster: 
     }
 }
 
+/// Warns of links above leaves of a single node, which nothing passes, and of a fabric whose links carry whatever comes. Places are those of `oversubscription` and `fabric`.
+fn warn_of_network(
+    section: &mut Section<'_>,
+    [narrow_at, fabric_at]: [Option<Place>; 2],
+    nodes: u32,
+    (fabric, oversubscription): (Fabric, f64),
+) {
+    let is_narrow = oversubscription > 1.0;
+    if let Some(at) = narrow_at.filter(|_| is_narrow && nodes == 1) {
+        let what = format!("`{}` changes nothing", section.full("oversubscription"));
+        section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between nodes: it needs several");
+    }
+    if let Some(at) = fabric_at.filter(|_| !is_narrow && fabric != Fabric::Rail) {
+        let what = format!("`{}` changes nothing", section.full("fabric"));
+        let help = "it needs `oversubscription` above 1: else links above leaves carry all that comes";
+        section.warn(Code::NoEffect, at, what, help);
+    }
+}
+
 /// Reads the section: the cluster and the memory that is not the job's.
 pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
     tuned(section, RESERVED_GIB).map(|(cluster, reserved, _)| (cluster, reserved))
@@ -159,6 +178,7 @@ pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, By
     let inter_node_latency_us = section.number("inter_node_latency_us", 0.0, 0.001..=100_000.0);
     let says_access = section.has("peer_access");
     let peer_access = Some(section.flag("peer_access", true)).filter(|_| says_access);
+    let network_at = ["oversubscription", "fabric"].map(|key| section.place(key));
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory_gib = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", reserved_gib, 0.0..=10_000.0);
@@ -170,6 +190,7 @@ pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, By
     }
     let nodes_per_leaf = section.small("nodes_per_leaf", Some(4), 1..=100_000);
     let fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
+    warn_of_network(&mut section, network_at, nodes, (fabric, oversubscription));
     let (island, island_at) = section.count("nvlink_island", Some(usual.into()), 1..=1024);
     let is_whole = u64::from(per_node).is_multiple_of(island) || island.is_multiple_of(per_node.into());
     if !is_whole {

@@ -10,6 +10,7 @@ mod no_effect;
 mod optimizer;
 mod parallel;
 mod policies;
+mod rails;
 mod search;
 mod searched;
 pub mod stragglers;
@@ -246,7 +247,7 @@ pub fn of_sequences(
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
-    let long_run = long_run::long_run(reader, machine, !stragglers.is_empty());
+    let long_run = long_run::long_run(reader, machine, &stragglers);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));

@@ -29,11 +29,11 @@ pub static POLICIES: &[&dyn Policy] = &[
     &paper(&chunkflow::CARD, chunkflow::plan),
     &packing(&deepspeed::CARD, deepspeed::plan),
     &paper(&flexsp::CARD, flexsp::plan),
-    &paper(&hybrid_cp::CARD, hybrid_cp::plan),
+    &whole(paper(&hybrid_cp::CARD, hybrid_cp::plan)),
     &paper(&hydraulis::CARD, hydraulis::plan),
     &weighing(&improved::CARD, improved::plan),
     &packing(&longalign::CARD, longalign::plan),
-    &weighing(&malleus::CARD, malleus::plan),
+    &whole(weighing(&malleus::CARD, malleus::plan)),
     &packing(&megatron::CARD, megatron::plan),
     &packing(&round_robin::CARD, round_robin::plan),
     &packing(&skrull::CARD, skrull::plan),
@@ -45,18 +45,24 @@ struct Paper {
     card: &'static Card,
     plan: Plans,
     weighs_stragglers: bool,
+    fits_whole: bool,
     reads: Reads,
 }
 
 type Plans = fn(&Problem, &PlanContext<'_>) -> Result<Decision<Plan>, PlanError>;
 
 const fn paper(card: &'static Card, plan: Plans) -> Paper {
-    Paper { card, plan, weighs_stragglers: false, reads: Reads::Everything }
+    Paper { card, plan, weighs_stragglers: false, fits_whole: false, reads: Reads::Everything }
 }
 
 /// One that packs sequences into the room that ranks have, and looks at nothing else of a layout.
 const fn packing(card: &'static Card, plan: Plans) -> Paper {
-    Paper { reads: Reads::Room, ..paper(card, plan) }
+    whole(Paper { reads: Reads::Room, ..paper(card, plan) })
+}
+
+/// One that asks `all_fit`.
+const fn whole(paper: Paper) -> Paper {
+    Paper { fits_whole: true, ..paper }
 }
 
 /// One whose plans fit the speed of devices that straggle.
@@ -71,6 +77,10 @@ impl Policy for Paper {
 
     fn weighs_stragglers(&self) -> bool {
         self.weighs_stragglers
+    }
+
+    fn fits_whole(&self) -> bool {
+        self.fits_whole
     }
 
     fn reads(&self) -> Reads {

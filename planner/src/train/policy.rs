@@ -169,6 +169,11 @@ pub trait Policy: Sync {
         false
     }
 
+    /// Whether it leaves every sequence to one context group of the layout, so that it has no plan for one that no group holds.
+    fn fits_whole(&self) -> bool {
+        false
+    }
+
     /// What of a layout its micro-batches follow from.
     fn reads(&self) -> Reads {
         Reads::Everything

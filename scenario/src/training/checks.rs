@@ -3,7 +3,7 @@
 use engine::model::Mixer;
 use train::layout::{ContextExchange, Zero};
 use train::problem::{Framework, Frozen};
-use train::{Problem, memory};
+use train::{Problem, fitting, memory};
 
 use super::PolicyChoice;
 use super::batches;
@@ -41,7 +41,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     }
     if reader.n_errors() == before {
         let pads = |choice: &PolicyChoice| choice.policy == PADS;
-        memory_and_lengths(reader, problem, policies.iter().all(pads));
+        memory_and_lengths(reader, problem, policies, policies.iter().all(pads));
         if reader.n_errors() == before && policies.iter().any(pads) {
             batches::whole(reader, problem);
         }
@@ -251,22 +251,32 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
-fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, pads: bool) {
-    let layout = problem.layout;
+fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], pads: bool) {
     if problem.execution.unit_times.is_none()
         && let Err(why) = memory::fits(problem)
     {
         reader.wrong(Code::ModelTooLarge, None, why.why);
     } else if problem.bucket_tokens == 0 {
-        problem.bucket_tokens = memory::usual_bucket(problem, pads);
+        problem.bucket_tokens = fitting::usual_bucket(problem, pads);
     }
+    warn_of_long(reader, problem, policies);
+}
+
+/// Warns of a sequence that no context group holds, and says which policies run nothing of the kind: others cut it into chunks, or make groups of their own.
+fn warn_of_long(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice]) {
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-    let capacity = problem.bucket_tokens * u64::from(layout.cp);
-    if capacity > 0 && longest > capacity {
-        let what = format!(
-            "the longest sequence has {longest} tokens, a context group holds {capacity} ({} per rank); policies will find it infeasible",
-            problem.bucket_tokens
-        );
-        reader.warn(Code::LongSequence, None, what, format!("`workload.max_tokens = {capacity}` or a larger `cp`"));
-    }
+    let capacity = |cp: u32| problem.bucket_tokens * u64::from(cp);
+    let keeps_whole = |choice: &&PolicyChoice| {
+        let policy = planner::train::policies::named(&choice.policy);
+        policy.is_none_or(|policy| policy.fits_whole()) && longest > capacity(choice.cp.unwrap_or(problem.layout.cp))
+    };
+    let named: Vec<String> = policies.iter().filter(keeps_whole).map(|choice| format!("`{}`", choice.name)).collect();
+    let Some(first) = policies.iter().find(keeps_whole).filter(|_| problem.bucket_tokens > 0) else { return };
+    let capacity = capacity(first.cp.unwrap_or(problem.layout.cp));
+    let what = format!(
+        "the longest sequence has {longest} tokens, a context group holds {capacity} ({} per rank); {} will find it infeasible",
+        problem.bucket_tokens,
+        named.join(", ")
+    );
+    reader.warn(Code::LongSequence, None, what, format!("`workload.max_tokens = {capacity}` or a larger `cp`"));
 }

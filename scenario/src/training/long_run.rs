@@ -6,6 +6,7 @@ use hw::Cluster;
 use planner::effort;
 use train::long_run::slow::{Asked, Begins, Reaction, SlowNodes};
 use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
+use train::straggler::Straggler;
 
 use crate::effort::is_within_reason;
 use input::diagnostic::Code;
@@ -34,11 +35,11 @@ const REACTIONS: [(&str, Asked); 5] = [
 ];
 
 /// Reads both sections; `None` where the scenario is of steps alone.
-pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, has_stragglers: bool) -> Option<LongRun> {
+pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, stragglers: &[Straggler]) -> Option<LongRun> {
     let has_failures = reader.has("failures");
     let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
-    let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures);
-    let run = failures(reader.section("failures"), checkpoint, cluster, has_stragglers)?;
+    let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
+    let run = failures(reader.section("failures"), checkpoint, cluster, stragglers)?;
     let n_spells = slow_nodes.as_ref().zip(cluster).map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes));
     if n_spells > SPELLS_MAX {
         let what = format!("{n_spells:.1e} slow nodes in the run are more than {SPELLS_MAX:.0e}");
@@ -49,7 +50,7 @@ pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, has_straggle
 }
 
 /// `[slow_nodes]`: nodes that are slow for a time in a run of days.
-fn slow_nodes(mut section: Section<'_>, has_failures: bool) -> Option<SlowNodes> {
+fn slow_nodes(mut section: Section<'_>, has_failures: bool, has_stragglers: bool) -> Option<SlowNodes> {
     if !section.is_given() {
         section.finish();
         return None;
@@ -57,6 +58,10 @@ fn slow_nodes(mut section: Section<'_>, has_failures: bool) -> Option<SlowNodes>
     if !has_failures {
         let what = "`[slow_nodes]` has no effect without a section `[failures]`, which makes a run of days";
         section.refuse_all(Code::NoEffect, what, "nodes that are slow in single steps are `[[stragglers]]`");
+    }
+    if has_failures && has_stragglers {
+        let what = "`[slow_nodes]` and `[[stragglers]]` do not go together: a step beside a slow node is reckoned from one of healthy nodes";
+        section.refuse_all(Code::NoEffect, what, "leave one of them out");
     }
     if section.alternatives(&["node_hours", "at_hours"]).len() != 1 {
         let what = "`[slow_nodes]` takes one of two keys: `node_hours`, the mean time between two spells of a node, and `at_hours`, when nodes became slow";
@@ -99,7 +104,7 @@ fn failures(
     mut section: Section<'_>,
     checkpoint: Option<Checkpoint>,
     cluster: Option<&Cluster>,
-    has_stragglers: bool,
+    stragglers: &[Straggler],
 ) -> Option<LongRun> {
     if !section.is_given() {
         section.finish();
@@ -110,9 +115,9 @@ fn failures(
             "`[failures]` needs a section `[checkpoint]`: without one every failure takes the run back to its start";
         section.refuse_all(Code::MissingKey, what, "for example `[checkpoint]` with `storage_gb_per_s = 100.0`");
     }
-    if has_stragglers {
-        let what = "`[failures]` and `[[stragglers]]` do not go together: steps of a run of days all take as long";
-        let help = "leave one of them out; `[slow_nodes]` has nodes that are slow for a time of such a run";
+    if stragglers.iter().any(|of| of.from_step > 0 || of.until_step.is_some()) {
+        let what = "`[failures]` does not go with `from_step` or `until_step` of `[[stragglers]]`: steps of a run of days all take as long";
+        let help = "leave these keys out: the devices are slow for the whole run; `[slow_nodes]` has nodes that are slow for a time of such a run";
         section.refuse_all(Code::NoEffect, what, help);
     }
     let at = section.place("gpu_mtbf_hours").flatten();

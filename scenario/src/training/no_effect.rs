@@ -12,7 +12,7 @@ use train::problem::{Dropout, Framework, GradientSync, Loss, Module, Recompute};
 use train::schedule::Placement;
 use train::{Problem, memory};
 
-use super::{PolicyChoice, searched, unfused};
+use super::{PolicyChoice, rails, searched, unfused};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
@@ -401,6 +401,7 @@ pub struct Given {
     tables: Vec<(String, Place)>,
     recompute: Option<(String, Place)>,
     unfused: Option<Place>,
+    narrow_rails: Option<Place>,
     of_one_layout: searched::Given,
 }
 
@@ -419,6 +420,7 @@ impl Given {
             tables: reader.tables_in("policies"),
             recompute,
             unfused,
+            narrow_rails: rails::narrow_at(reader),
             of_one_layout: searched::Given::of(reader),
         }
     }
@@ -469,6 +471,7 @@ pub fn warn(
         searched::warn(reader, &given.of_one_layout, policies);
     } else {
         policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
+        rails::warn(reader, given.narrow_rails.clone(), problem, policies);
     }
     if let Some(at) = &given.unfused {
         unfused::warn(reader, at, problem);

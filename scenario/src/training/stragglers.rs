@@ -39,7 +39,12 @@ fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: (u64, &str)
     if !section.has("rate") {
         section.missing("rate", "the device's time for some computation over a healthy one's, for example 2.57");
     }
+    let rate_at = section.place("rate");
     let rate = section.number("rate", 1.0, 1.0..=RATE_MAX);
+    if let Some(at) = rate_at.filter(|_| rate == 1.0) {
+        let what = format!("`{}` is 1, which changes nothing: such a device is healthy", section.full("rate"));
+        section.warn(Code::NoEffect, at, what, "a straggler's rate is above 1; or leave the table out");
+    }
     let is_ended = section.has("until_step");
     let (from, until) = steps(&mut section, n_steps);
     section.finish();
@@ -81,6 +86,10 @@ fn ranks(section: &mut Section<'_>, n_gpus: Option<u32>) -> Vec<Rank> {
     for item in &items {
         let found = item.as_integer().and_then(|n| u32::try_from(n).ok());
         match found.filter(|rank| n_gpus.is_none_or(|n| *rank < n)) {
+            Some(rank) if ranks.contains(&Rank(rank)) => {
+                let what = format!("`{}` holds {rank} twice, which changes nothing", section.full("ranks"));
+                section.warn(Code::NoEffect, place_of(item), what, "a device is as slow as `rate` says, once");
+            }
             Some(rank) => ranks.push(Rank(rank)),
             None => {
                 let what = match item.as_integer() {

@@ -9,6 +9,7 @@ pub mod check;
 pub mod compression;
 pub mod exchange_buffers;
 pub mod experts;
+pub mod fitting;
 pub mod layout;
 pub mod long_run;
 pub mod lower;

@@ -333,7 +333,11 @@ const PER_RANK: u64 = 4;
 /// sequences that are all alike to a length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A
 /// framework takes one, as its own default is.
 pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
-    let capacity = capacity_of_step(problem);
+    bucket_within(problem, pads, capacity_of_step(problem))
+}
+
+/// The same where memory holds so many tokens.
+pub(crate) fn bucket_within(problem: &Problem, pads: bool, capacity: u64) -> u64 {
     let lengths = &problem.workload.lengths;
     let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
     let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else {

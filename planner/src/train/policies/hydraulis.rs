@@ -1,7 +1,8 @@
 //! Hydraulis (arXiv:2412.07894): every step runs on a mix of pipelines of different shape, chosen for its lengths; wide pipelines for
 //! the few long sequences, many narrow ones for the short.
 //!
-//! 1. Offline, a dynamic programme over the length histogram proposes strategies (`hydraulis/proposal.rs`), the layout's own shape first.
+//! 1. Offline, a dynamic programme over the length histogram proposes strategies (`hydraulis/proposal.rs`). Copies of one shape alone are strategies too:
+//!    a step that may run on any mix may run on any of these, so `dynamic` is never worse than `switched` by its own objective.
 //! 2. For a step, each strategy that can hold its longest sequence gets its sequences dispatched to pipelines (`dispatch.rs`), which pack them
 //!    into micro-batches (`packing.rs`); the strategy whose slowest pipeline ends first runs.
 //! 3. Gradients and parameters go to and from an optimizer that is cut over all ranks, so a change of strategy between steps costs only
@@ -117,8 +118,8 @@ struct Chosen {
     step: Step,
     strategy: usize,
     seconds: f64,
-    /// Lower bound on the strategy's dispatch, where the MILP gave one.
-    bound: Option<f64>,
+    /// What no dispatch of the step over any of its strategies is below, seconds.
+    bound_s: f64,
 }
 
 struct Planner<'a> {
@@ -140,31 +141,37 @@ impl Planner<'_> {
         match self.context.word("strategy", "dynamic") {
             "homogeneous" => vec![homogeneous],
             "switched" => self.schemes.iter().map(copies).collect(),
-            _ => {
-                let spans = hw::whole(self.context.number("spans", 32.0));
-                let workload = &self.problem.workload;
-                let histogram = Histogram::of(&workload.lengths, workload.n_steps(), spans);
-                let mut all = vec![homogeneous];
-                for (strategy, _) in proposal::propose(&self.schemes, &histogram, self.n_ranks()) {
-                    let mut pipelines: Strategy = Vec::new();
-                    for (scheme, n) in strategy {
-                        pipelines.extend(std::iter::repeat_n(self.schemes[scheme], n as usize));
-                    }
-                    // Wide pipelines first: tensor groups then lie inside nodes.
-                    pipelines.sort_by_key(|scheme| std::cmp::Reverse(scheme.shape.n_ranks()));
-                    if !all.contains(&pipelines) {
-                        all.push(pipelines);
-                    }
-                }
-                all
+            _ => self.mixes(self.schemes.iter().map(copies).collect()),
+        }
+    }
+
+    /// Strategies of one shape, and mixes that the histogram of lengths proposes.
+    fn mixes(&self, of_one_shape: Vec<Strategy>) -> Vec<Strategy> {
+        let spans = hw::whole(self.context.number("spans", 32.0));
+        let workload = &self.problem.workload;
+        let histogram = Histogram::of(&workload.lengths, workload.n_steps(), spans);
+        let mut all = of_one_shape;
+        for (strategy, _) in proposal::propose(&self.schemes, &histogram, self.n_ranks()) {
+            let mut pipelines: Strategy = Vec::new();
+            for (scheme, n) in strategy {
+                pipelines.extend(std::iter::repeat_n(self.schemes[scheme], n as usize));
+            }
+            // Wide pipelines first: tensor groups then lie inside nodes.
+            pipelines.sort_by_key(|scheme| std::cmp::Reverse(scheme.shape.n_ranks()));
+            if !all.contains(&pipelines) {
+                all.push(pipelines);
             }
         }
+        all
     }
 
     /// The strategy whose slowest pipeline ends first.
     fn step(&self, index: usize, strategies: &[Strategy]) -> Result<Chosen, PlanError> {
-        let found = (0..strategies.len()).filter_map(|strategy| self.with(index, strategy, &strategies[strategy]));
-        found.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).ok_or_else(|| {
+        let found: Vec<Chosen> =
+            strategies.iter().enumerate().filter_map(|(at, of)| self.with(index, at, of)).collect();
+        let bound_s = found.iter().map(|chosen| chosen.bound_s).fold(f64::INFINITY, f64::min);
+        let best = found.into_iter().min_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        best.map(|best| Chosen { bound_s, ..best }).ok_or_else(|| {
             let longest = self.problem.workload.step(index).map(|(_, tokens)| tokens).max().unwrap_or(0);
             let room = strategies.iter().flatten().map(|scheme| scheme.max_tokens).max().unwrap_or(0);
             PlanError::Infeasible(format!("step {index} has a sequence of {longest} tokens, a pipeline holds {room}"))
@@ -177,8 +184,13 @@ impl Planner<'_> {
         let all = strategies.iter().enumerate().filter_map(|(at, strategy)| {
             (0..n_steps).map(|index| self.with(index, at, strategy)).collect::<Option<Vec<Chosen>>>()
         });
+        let all: Vec<Vec<Chosen>> = all.collect();
         let total = |steps: &Vec<Chosen>| steps.iter().map(|step| step.seconds).sum::<f64>();
-        all.min_by(|a, b| total(a).total_cmp(&total(b)))
+        // One strategy stands for all steps, so the least of their sums bounds the choice: every step says its mean.
+        let bounds = all.iter().map(|steps| steps.iter().map(|step| step.bound_s).sum::<f64>());
+        let bound_s = bounds.fold(f64::INFINITY, f64::min) / hw::real(n_steps as u64);
+        let best = all.into_iter().min_by(|a, b| total(a).total_cmp(&total(b)));
+        best.map(|steps| steps.into_iter().map(|step| Chosen { bound_s, ..step }).collect())
             .ok_or_else(|| PlanError::Infeasible("no strategy holds the sequences of every step".to_owned()))
     }
 
@@ -186,40 +198,54 @@ impl Planner<'_> {
     fn with(&self, index: usize, at: usize, strategy: &[Scheme]) -> Option<Chosen> {
         let sequences: Vec<(u32, u64)> = self.problem.workload.step(index).collect();
         let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
-        let ((assigned, _), bound) = self.dispatched(index, &lengths, strategy)?;
+        let ways = self.dispatched(index, &lengths, strategy)?;
+        let found = ways.into_iter().filter_map(|assigned| self.grouped(assigned, &sequences, strategy));
+        let (groups, seconds) = found.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let pipelines = strategy.iter().map(|scheme| scheme.shape).collect();
+        let step = Step { pipelines, ..Step::of_groups(groups) };
+        let sync_s = self.sync_s(strategy);
+        let bound_s = dispatch::least_s(&lengths, strategy) + sync_s;
+        Some(Chosen { step, strategy: at, seconds: seconds + sync_s, bound_s })
+    }
+
+    /// Micro-batches of every pipeline, and the seconds of the slowest; `None` where one cannot hold its sequences.
+    fn grouped(
+        &self,
+        assigned: Vec<Vec<usize>>,
+        sequences: &[(u32, u64)],
+        strategy: &[Scheme],
+    ) -> Option<(Vec<Vec<MicroBatch>>, f64)> {
         let (mut groups, mut seconds) = (Vec::with_capacity(strategy.len()), 0.0_f64);
         for (scheme, items) in strategy.iter().zip(assigned) {
-            let own: Vec<u64> = items.iter().map(|&item| lengths[item]).collect();
+            let own: Vec<u64> = items.iter().map(|&item| sequences[item].1).collect();
             let (bins, of_pipeline) = self.packed(&own, scheme)?;
             seconds = seconds.max(of_pipeline);
             let longest = own.iter().max().copied().unwrap_or(0);
-            let micro_batch = |bin: Vec<usize>| self.micro_batch(&bin, &items, &sequences, longest);
+            let micro_batch = |bin: Vec<usize>| self.micro_batch(&bin, &items, sequences, longest);
             groups.push(bins.into_iter().map(micro_batch).collect());
         }
-        let pipelines = strategy.iter().map(|scheme| scheme.shape).collect();
-        let step = Step { pipelines, ..Step::of_groups(groups) };
-        Some(Chosen { step, strategy: at, seconds: seconds + self.sync_s(strategy), bound })
+        Some((groups, seconds))
     }
 
-    fn dispatched(
-        &self,
-        index: usize,
-        lengths: &[u64],
-        strategy: &[Scheme],
-    ) -> Option<(dispatch::Assignment, Option<f64>)> {
+    /// Assignments of a step's sequences to the pipelines of a strategy, of which the best counts; `None` when some sequence fits nowhere.
+    fn dispatched(&self, index: usize, lengths: &[u64], strategy: &[Scheme]) -> Option<Vec<Vec<Vec<usize>>>> {
+        // The homogeneous baseline deals sequences in turn. Whoever may dispatch them may do that too.
+        let mut in_turn = vec![Vec::new(); strategy.len()];
+        (0..lengths.len()).for_each(|item| in_turn[item % strategy.len()].push(item));
         if self.context.word("strategy", "dynamic") == "homogeneous" {
-            // The static baseline deals sequences in turn.
-            let mut assigned = vec![Vec::new(); strategy.len()];
-            (0..lengths.len()).for_each(|item| assigned[item % strategy.len()].push(item));
-            return Some(((assigned, 0.0), None));
+            return Some(vec![in_turn]);
         }
         let mut random = random::stream(self.problem.seed, &format!("dispatch of step {index}"));
         let greedy = dispatch::greedy(lengths, strategy, &mut random)?;
-        if self.context.word("dispatch", "greedy") == "greedy" {
-            return Some((greedy, None));
+        let mut ways = vec![greedy.0.clone()];
+        if self.context.word("dispatch", "greedy") == "milp" {
+            let budget = Budget::new(NODES, self.context.number("seconds", 5.0));
+            ways.push(dispatch::milp(lengths, strategy, greedy, budget).0.0);
         }
-        let budget = Budget::new(NODES, self.context.number("seconds", 5.0));
-        Some(dispatch::milp(lengths, strategy, greedy, budget))
+        if !is_mixed(strategy) {
+            ways.push(in_turn);
+        }
+        Some(ways)
     }
 
     fn packed(&self, lengths: &[u64], scheme: &Scheme) -> Option<packing::Packing> {
@@ -248,9 +274,8 @@ impl Planner<'_> {
 
     /// What is not hidden of the reduction (the last of four pieces) and the gather over pipelines, seconds.
     fn sync_s(&self, strategy: &[Scheme]) -> f64 {
-        let is_mixed = strategy.iter().any(|scheme| scheme.shape != strategy[0].shape);
         if let Some(model) = schemes::published(self.context.word("coefficients", "own")) {
-            return if is_mixed { model.hetero_sync_ms * 1e-3 } else { 0.0 };
+            return if is_mixed(strategy) { model.hetero_sync_ms * 1e-3 } else { 0.0 };
         }
         let mut first = 0;
         let mut members = Vec::with_capacity(strategy.len());
@@ -285,12 +310,19 @@ impl Planner<'_> {
         )];
         let n_steps = hw::real(chosen.len() as u64);
         let objective = chosen.iter().map(|step| step.seconds).sum::<f64>() / n_steps;
-        let bound = chosen.iter().map(|step| step.bound).sum::<Option<f64>>().map(|sum| (sum / n_steps).min(objective));
+        // Rounding alone puts a bound above what it bounds.
+        let bound = (chosen.iter().map(|step| step.bound_s).sum::<f64>() / n_steps).min(objective);
         let steps = chosen.into_iter().map(|step| step.step).collect();
         let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
-        let decision = Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), Status::Heuristic);
+        let decision =
+            Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
         decision.said(notes, figures)
     }
+}
+
+/// Whether pipelines have different shapes.
+fn is_mixed(strategy: &[Scheme]) -> bool {
+    strategy.iter().any(|scheme| scheme.shape != strategy[0].shape)
 }
 
 /// `16×1 + 12 of 4×1`.
@@ -307,6 +339,38 @@ mod tests {
     use super::super::tests::problem;
     use super::*;
 
+    fn word(name: &str, word: &str) -> (String, crate::train::policy::Value) {
+        (name.to_owned(), crate::train::policy::Value::Word(word.to_owned()))
+    }
+
+    #[test]
+    fn a_choice_among_more_is_never_worse_and_none_is_below_its_bound() {
+        for (lengths, n_steps) in [
+            (vec![3000, 200, 900, 40, 1500, 700, 60, 2500], 2),
+            (vec![900; 8], 1),
+            ((1..=24).map(|n| (n * 7919) % 6000 + 30).collect(), 3),
+        ] {
+            let batch = lengths.len() / n_steps;
+            let mut problem = problem(lengths, batch, 8, 1, 8_000);
+            (problem.layout.tp, problem.layout.dp) = (2, 4);
+            let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+            for dispatch in ["greedy", "milp"] {
+                let objective = |strategy: &str| {
+                    let parameters = [word("strategy", strategy), word("dispatch", dispatch)].into();
+                    let decision = plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
+                    let bound = decision.bound().expect("known");
+                    let objective = decision.objective().expect("counted");
+                    assert!(0.0 < bound && bound <= objective, "{strategy}: {bound} {objective}");
+                    objective
+                };
+                let [dynamic, fixed, switched, homogeneous] =
+                    ["dynamic", "static", "switched", "homogeneous"].map(objective);
+                assert!(dynamic <= fixed && dynamic <= switched, "{dynamic} {fixed} {switched}");
+                assert!(fixed <= homogeneous && switched <= homogeneous, "{fixed} {switched} {homogeneous}");
+            }
+        }
+    }
+
     #[test]
     fn shapes_that_the_model_cannot_be_cut_into_are_never_planned() {
         // 14 heads: published shapes of tensor degree 4, 8 and 16 are left out.
@@ -314,7 +378,6 @@ mod tests {
         problem.layout.tp = 2;
         problem.layout.dp = 4;
         let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
-        let word = |name: &str, word: &str| (name.to_owned(), crate::train::policy::Value::Word(word.to_owned()));
         let parameters = [word("coefficients", "published-7b")].into();
         let decision = plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
         assert!(decision.plan.steps[0].pipelines.iter().all(|shape| shape.tp <= 2));

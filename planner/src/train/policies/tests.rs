@@ -6,7 +6,7 @@ use engine::{CostModel, Estimate, Op, Source};
 use proptest::prelude::*;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::plan::{Place, Placement};
-use train::problem::Execution;
+use train::problem::{Casts, Execution, Framework, Recompute, TorchModules};
 use train::{Problem, Workload};
 
 use super::*;
@@ -209,4 +209,74 @@ fn best_fit_gives_every_group_its_share_where_one_micro_batch_would_hold_the_ste
         assert_eq!(found, held, "{lengths:?}");
         assert!(plan.steps[0].groups.iter().all(|group| group.len() <= 1), "{lengths:?}");
     }
+}
+
+/// A problem without a stated micro-batch, with more tokens than memory holds at once.
+fn without_bucket(framework: Framework, zero: Zero, recompute: Recompute, change: &dyn Fn(&mut Problem)) -> Problem {
+    let lengths: Vec<u64> = (0..96_u64).map(|n| 300 + (n * 7919) % 30_000).collect();
+    let mut problem = problem(lengths, 96, 8, 1, 0);
+    problem.model = engine::model::embedded("llama-3-8b").expect("embedded");
+    problem.layout.zero = zero;
+    problem.execution.framework = framework;
+    problem.execution.recompute = recompute;
+    change(&mut problem);
+    problem
+}
+
+#[test]
+fn a_micro_batch_that_no_file_says_fits_what_the_player_charges() {
+    let modules = TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let frameworks =
+        [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)];
+    let zero = [Zero::OptimizerStates, Zero::Gradients, Zero::Parameters];
+    let changes: [&dyn Fn(&mut Problem); 4] = [
+        &|_| (),
+        &|problem| (problem.layout.dp, problem.layout.tp) = (2, 4),
+        &|problem| (problem.layout.dp, problem.layout.pp) = (2, 4),
+        &|problem| (problem.layout.dp, problem.layout.cp) = (2, 4),
+    ];
+    let (mut n_played, mut n_smaller) = (0, 0);
+    for framework in frameworks {
+        for zero in zero {
+            for recompute in [Recompute::Off, Recompute::Selective, Recompute::Full] {
+                for change in changes {
+                    let mut problem = without_bucket(framework, zero, recompute, change);
+                    if train::memory::fits(&problem).is_err() {
+                        continue;
+                    }
+                    problem.bucket_tokens = train::fitting::usual_bucket(&problem, true);
+                    n_smaller += u32::from(problem.bucket_tokens < train::memory::usual_bucket(&problem, true));
+                    let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+                    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+                    let topology = hw::topology::Topology::of(&problem.cluster);
+                    let megatron = named("megatron").expect("listed");
+                    // A longest sequence that fits no rank is another matter.
+                    let Ok(plan) = crate::train::search::plan(&problem, megatron, &context) else { continue };
+                    let played = crate::train::search::simulate(&problem, &plan, &context, &topology);
+                    let Problem { layout, bucket_tokens, .. } = &problem;
+                    assert!(played.is_some(), "{framework:?} {recompute:?} {layout:?}: {bucket_tokens} tokens");
+                    n_played += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        n_played >= 60 && n_smaller >= 3,
+        "{n_played} played, {n_smaller} of them below what states and activations leave"
+    );
+}
+
+#[test]
+fn policies_that_leave_a_sequence_to_one_group_say_so() {
+    // A sequence of twice what a context group holds.
+    let problem = problem(vec![16_000, 500, 500, 500], 4, 2, 1, 8_000);
+    let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+    for policy in POLICIES.iter().filter(|policy| policy.fits_whole()) {
+        let found = policy.plan(&problem, &PlanContext { cost: &cost, parameters: BTreeMap::new() });
+        // Some refuse the layout itself before they look at lengths.
+        assert!(found.is_err(), "{}", policy.card().name);
+    }
+    let chunks = named("chunkflow").expect("listed");
+    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+    assert!(!chunks.fits_whole() && chunks.plan(&problem, &context).is_ok());
 }

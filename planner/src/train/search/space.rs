@@ -1,8 +1,9 @@
 //! Which layouts are looked at: lists of values per knob, and every legal combination of them; and what the best one is best at.
 
 use engine::formats::Formats;
+use engine::model::Mixer;
 use engine::stage;
-use train::layout::{Layout, Zero};
+use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::{Framework, Launches, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
 
@@ -125,13 +126,37 @@ fn recompute(problem: &Problem) -> Vec<Recompute> {
     vec![Recompute::Off, cheap, Recompute::Full]
 }
 
+/// Rows of a tile of queries in flash attention, and of a product's output (Dao-AILab/flash-attention, `flash_fwd_launch_template.h`: 128).
+const TILE_TOKENS: u64 = 128;
+
+/// Context groups: powers of two up to the largest in which a rank still computes whole tiles of the longest sequence. A causal sequence is cut into two parts
+/// for each rank (NVIDIA/Megatron-LM, `get_batch_on_this_cp_rank`); a part below a tile takes as long as a tile.
+fn context_groups(problem: &Problem, longest: u64) -> Vec<u32> {
+    let model = &problem.model;
+    let is_whole = |mixer: Mixer| matches!(mixer, Mixer::StateSpace | Mixer::Linear) || mixer.kept_together() > 1;
+    // Layers with a state, or with keys of several tokens together, are computed on whole sequences.
+    if model.count(model.n_layers, |layer| is_whole(layer.mixer)) > 0 {
+        return vec![1];
+    }
+    let most = longest / (2 * TILE_TOKENS);
+    let powers = std::iter::successors(Some(1_u32), |n| n.checked_mul(2));
+    powers.take_while(|n| *n == 1 || (*n <= problem.cluster.n_gpus() && u64::from(*n) <= most)).collect()
+}
+
+/// Whether the exchange of context can cut sequences over such groups: Ulysses cuts heads.
+fn cuts_context(problem: &Problem, tp: u32, cp: u32) -> bool {
+    let heads = problem.model.n_heads;
+    cp == 1
+        || problem.layout.exchange != ContextExchange::Ulysses
+        || heads.is_multiple_of(u64::from(tp) * u64::from(cp))
+}
+
 impl Space {
     /// Every value that makes sense for a problem, and that its framework has.
     pub fn of(problem: &Problem) -> Self {
         let n_gpus = problem.cluster.n_gpus();
         let divisors = |n: u32| (1..=n).filter(|d| n.is_multiple_of(*d)).collect::<Vec<_>>();
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(1);
-        let powers = |most: u32| (0..=most.ilog2()).map(|power| 1 << power).collect::<Vec<u32>>();
         let node = problem.cluster.domain().min(n_gpus);
         let ep = match problem.model.experts {
             Some(experts) => divisors(u32::try_from(experts.n_routed).expect("few experts")),
@@ -141,8 +166,7 @@ impl Space {
         let schedules = runs::schedules(framework).iter().filter_map(|name| train::schedule::named(name));
         Self {
             tp: divisors(node),
-            // Context parallelism pays for long sequences only: from 8,192 tokens on.
-            cp: powers(u32::try_from((longest / 8192).clamp(1, u64::from(node))).expect("at most a node")),
+            cp: context_groups(problem, longest),
             pp: divisors(n_gpus),
             chunks: vec![1, 2, 3, 4, 5, 6, 7, 8],
             ep,
@@ -187,7 +211,7 @@ impl Space {
         let mut layouts = Vec::new();
         for &tp in self.tp.iter().filter(|&&tp| model.n_heads.is_multiple_of(u64::from(tp))) {
             for &pp in self.pp.iter().filter(|&&pp| pp <= n_layers) {
-                for &cp in &self.cp {
+                for &cp in self.cp.iter().filter(|&&cp| cuts_context(problem, tp, cp)) {
                     let used = u64::from(tp) * u64::from(pp) * u64::from(cp);
                     if used > u64::from(n_gpus) || !u64::from(n_gpus).is_multiple_of(used) {
                         continue;

@@ -54,6 +54,33 @@ fn insert(lengths: &[u64], pipelines: &[Scheme], order: &[usize]) -> Option<Assi
     Some((assigned, largest))
 }
 
+/// What no dispatch and no packing is below, seconds: every pipeline computes its sequences and the c of so many micro-batches as its tokens
+/// need, and the longest sequence passes all stages of some pipeline. The first part is the dual of the dispatch without whole sequences: with weights
+/// w of pipelines that add up to one, the largest sum is no less than the weighted one, where each sequence goes where it weighs least.
+pub(super) fn least_s(lengths: &[u64], pipelines: &[Scheme]) -> f64 {
+    let of_sequence = |scheme: &Scheme, tokens: u64| {
+        let fits = tokens <= scheme.max_tokens;
+        let seconds = scheme.sequence_s(tokens) + scheme.c * hw::real(tokens) / hw::real(scheme.max_tokens);
+        if fits { seconds } else { f64::INFINITY }
+    };
+    // A pipeline weighs what it does of the mean sequence in a second.
+    let mean = lengths.iter().sum::<u64>() / (lengths.len() as u64).max(1);
+    let speed = |scheme: &Scheme| 1.0 / of_sequence(scheme, mean.min(scheme.max_tokens)).max(f64::MIN_POSITIVE);
+    let speeds: Vec<f64> = pipelines.iter().map(speed).collect();
+    let all: f64 = speeds.iter().sum();
+    let weighted = |tokens: u64| {
+        let of = pipelines.iter().zip(&speeds).map(|(scheme, speed)| of_sequence(scheme, tokens) * speed / all);
+        of.fold(f64::INFINITY, f64::min)
+    };
+    let longest = lengths.iter().max().copied().unwrap_or(0);
+    let through = |scheme: &Scheme| {
+        let fits = longest <= scheme.max_tokens;
+        if fits { (scheme.sequence_s(longest) + scheme.c) * f64::from(scheme.shape.pp) } else { f64::INFINITY }
+    };
+    let alone = pipelines.iter().map(through).fold(f64::INFINITY, f64::min);
+    lengths.iter().map(|&tokens| weighted(tokens)).sum::<f64>().max(alone)
+}
+
 /// The MILP from a start; its bound on the largest sum, where the search gave one.
 pub(super) fn milp(
     lengths: &[u64],
@@ -142,6 +169,9 @@ mod tests {
             let (found, bound) = milp(&lengths, &pipelines, greedy.clone(), Budget::default());
             let best = brute_force(&lengths, &pipelines);
             prop_assert!((found.1 / best - 1.0).abs() < 1e-5, "{} {best}", found.1);
+            // No sum of sequences is below the dual, whose pipelines also pay for micro-batches: these take nothing here.
+            let free: Vec<Scheme> = pipelines.iter().map(|scheme| Scheme { c: 0.0, ..*scheme }).collect();
+            prop_assert!(least_s(&lengths, &free) <= best * (1.0 + 1e-9));
             prop_assert!(greedy.1 >= best * (1.0 - 1e-9) && bound.expect("proved") <= best * (1.0 + 1e-6));
             let mut all: Vec<usize> = found.0.iter().flatten().copied().collect();
             all.sort_unstable();

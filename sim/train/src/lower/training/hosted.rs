@@ -27,16 +27,13 @@ impl Builder<'_> {
     }
 }
 
-/// Bytes of a rank's shares that a pass copies: of its first layer, with the embedding in forward or the head in backward, and of the other layers. Ranks below
-/// a switch take turns.
+/// Bytes of a rank's shares that a pass copies: of its first layer, with the embedding in forward or the head in backward, and of the other layers.
 fn shares(problem: &Problem, stage: &Stage, kind: PassKind) -> [u64; 2] {
-    let turns = f64::from(problem.cluster.gpus_per_switch);
-    let bytes = |stage: &Stage| turns * share(problem, stage);
     let n_layers = f64::from(stage.n_layers().max(1));
-    let layers = bytes(&Stage { first: false, last: false, ..*stage });
+    let layers = share(problem, &Stage { first: false, last: false, ..*stage });
     let is_forward = kind == PassKind::Forward;
     let end = Stage { first: stage.first && is_forward, last: stage.last && !is_forward, ..Stage::default() };
-    [layers / n_layers + bytes(&end), layers - layers / n_layers].map(hw::whole)
+    [layers / n_layers + share(problem, &end), layers - layers / n_layers].map(hw::whole)
 }
 
 /// Bytes of a rank's shares of so many layers.

@@ -25,16 +25,19 @@ pub enum Fold {
 }
 
 /// A data-parallel group that is simulated, for itself and those like it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaneGroup {
     pub(super) dp: u32,
-    multiplicity: u32,
+    /// All that it stands for, itself among them.
+    alike: Vec<u32>,
 }
 
 /// Lanes of a step: groups × pipeline ranks × context ranks × tensor positions.
 pub(super) struct Lanes {
     pub(super) groups: Vec<LaneGroup>,
     pub(super) lanes: Vec<Lane>,
+    /// By lane: most of the ranks that it stands for below one PCIe switch. They share its link to the host, so their copies take turns.
+    copies_in_turn: Vec<u32>,
     /// Tensor positions with lanes of their own: 1 when folded.
     pub(super) n_tp: u32,
     pp: u32,
@@ -46,12 +49,12 @@ impl Lanes {
         let (layout, rates) = (&problem.layout, problem.rates(step_index));
         let groups = match fold {
             Fold::Alike => alike(contents, &rates_of_groups(problem, &rates), problem.layout.groups_in_step()),
-            Fold::Nothing => (0..layout.dp).map(|dp| LaneGroup { dp, multiplicity: 1 }).collect(),
+            Fold::Nothing => (0..layout.dp).map(|dp| LaneGroup { dp, alike: vec![dp] }).collect(),
         };
         // Stages that are placed one by one have tensor groups of different size.
         let folds_tp = fold == Fold::Alike || !problem.execution.places.is_empty();
         let n_tp = if folds_tp { 1 } else { layout.tp };
-        let mut lanes = Vec::new();
+        let (mut lanes, mut copies_in_turn) = (Vec::new(), Vec::new());
         for group in &groups {
             for pp in 0..layout.pp {
                 for cp in 0..layout.cp {
@@ -63,9 +66,11 @@ impl Lanes {
                             .map_or(layout.tp, |ranks| u32::try_from(ranks.len()).expect("ranks fit u32"));
                         let members = if folds_tp { 0..own_tp } else { tp..tp + 1 };
                         let rank = |tp| problem.rank(Position { tp, cp, dp: group.dp, pp });
+                        let of_group = |&dp: &u32| members.clone().map(move |tp| Position { tp, cp, dp, pp });
+                        copies_in_turn.push(below_one_switch(problem, group.alike.iter().flat_map(of_group)));
                         lanes.push(Lane {
                             rank: rank(tp),
-                            multiplicity: group.multiplicity * if folds_tp { own_tp } else { 1 },
+                            multiplicity: size(&group.alike) * if folds_tp { own_tp } else { 1 },
                             group: group.dp,
                             stage: pp,
                             rate: rates.slowest(members.map(rank)),
@@ -74,12 +79,17 @@ impl Lanes {
                 }
             }
         }
-        Self { groups, lanes, n_tp, pp: layout.pp, cp: layout.cp }
+        Self { groups, lanes, copies_in_turn, n_tp, pp: layout.pp, cp: layout.cp }
     }
 
     pub(super) fn id(&self, group: usize, pp: u32, cp: u32, tp: u32) -> LaneId {
         let group = u32::try_from(group).expect("groups fit u32");
         LaneId(((group * self.pp + pp) * self.cp + cp) * self.n_tp + tp)
+    }
+
+    /// Ranks of a lane whose copies to and from the host take turns.
+    pub(super) fn copies_in_turn(&self, lane: LaneId) -> u32 {
+        self.copies_in_turn[lane.index()]
     }
 
     pub(super) fn position(&self, group: usize, pp: u32, cp: u32, tp: u32) -> Position {
@@ -91,6 +101,21 @@ impl Lanes {
             (0..self.cp).flat_map(move |cp| (0..self.n_tp).map(move |tp| self.id(group, pp, cp, tp)))
         })
     }
+}
+
+/// Most of some ranks that one PCIe switch joins to their host.
+fn below_one_switch(problem: &Problem, positions: impl Iterator<Item = Position>) -> u32 {
+    let n = problem.cluster.gpus_per_switch;
+    if n < 2 {
+        return 1;
+    }
+    let mut of_switches: BTreeMap<u32, u32> = BTreeMap::new();
+    positions.for_each(|position| *of_switches.entry(problem.rank(position).0 / n).or_default() += 1);
+    of_switches.into_values().max().unwrap_or(1)
+}
+
+fn size(groups: &[u32]) -> u32 {
+    u32::try_from(groups.len()).expect("groups fit u32")
 }
 
 /// Rates of every data-parallel group's ranks, as bits; nothing where all devices are healthy.
@@ -119,13 +144,16 @@ fn alike(contents: &[Vec<Content>], rates: &[Vec<u64>], in_step: u32) -> Vec<Lan
             let begin = groups.len();
             let equal = block.iter().all(|group| *group == block[0]) && slow.iter().all(|of| *of == slow[0]);
             let shown = if equal { 1 } else { in_step };
-            groups.extend((0..shown).map(|offset| LaneGroup { dp: first_dp + offset, multiplicity: 0 }));
+            groups.extend((0..shown).map(|offset| LaneGroup { dp: first_dp + offset, alike: Vec::new() }));
             at.push(begin..groups.len());
             at.len() - 1
         });
-        let shown = u32::try_from(at[index].len()).expect("groups fit u32");
-        let size = u32::try_from(block.len()).expect("groups fit u32");
-        groups[at[index].clone()].iter_mut().for_each(|group| group.multiplicity += size / shown);
+        let shown = &mut groups[at[index].clone()];
+        // A group that stands for a block of equal ones stands for each of it.
+        let n_each = block.len() / shown.len();
+        for (dp, offset) in (first_dp..).zip(0..block.len()) {
+            shown[offset / n_each].alike.push(dp);
+        }
     }
     groups
 }

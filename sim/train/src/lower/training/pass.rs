@@ -260,6 +260,7 @@ impl Builder<'_> {
         Some(copy)
     }
 
+    /// A copy of each rank of a lane. Those below one PCIe switch take turns on its link; lanes of one switch share it as they are played.
     pub(super) fn copy(
         &mut self,
         frame: &Frame<'_>,
@@ -268,7 +269,9 @@ impl Builder<'_> {
         bytes: u64,
         preds: &[TaskId],
     ) -> TaskId {
-        let op = self.op(Op::Copy { kind, bytes });
+        let copy = Op::Copy { kind, bytes };
+        let in_turn = self.lanes.copies_in_turn(lane);
+        let op = self.op(if in_turn == 1 { copy } else { Op::Sequence(vec![(copy, in_turn)]) });
         let stream = if kind == CopyKind::HostToDevice { Stream::HostToDevice } else { Stream::DeviceToHost };
         let task = Task { op, lane, stream, role: Role::Offload, micro_batch: frame.slot.micro_batch, meeting: None };
         self.graph.add_task(task, preds)

@@ -1,5 +1,6 @@
 //! What ZeRO 3 moves in a step, and the copies around exchanges of heads, counted by hand.
 
+use super::super::{Fold, lower_folded};
 use crate::bound::Floors;
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
@@ -393,4 +394,42 @@ fn shares_on_the_host_are_copied_for_every_pass_and_no_step_is_shorter_than_its_
     assert!(slow_s >= least_s && slow_s < least_s + plain_s, "{slow_s} s, of which copies {least_s} s");
     let (_, _, fast_s) = on_host(Some(1e13));
     assert!(fast_s >= plain_s && fast_s < 1.01 * plain_s, "{fast_s} s instead of {plain_s} s");
+}
+
+#[test]
+fn ranks_below_one_switch_share_its_link_whether_a_lane_stands_for_them_or_not() {
+    let of = |(dp, cp, tp): (u32, u32, u32), gpus_per_switch: u32, fold: Fold| {
+        let mut problem = problem(Zero::Off);
+        problem.layout = Layout { tp, ..Layout::data_and_context(dp, cp, Zero::Off, ContextExchange::Ulysses) };
+        problem.workload = Workload { lengths: vec![TOKENS; 4], batch_size: 4, source: "test".to_owned() };
+        problem.execution.offload = 0.5;
+        problem.cluster.gpus_per_switch = gpus_per_switch;
+        // So slow that copies alone decide.
+        problem.cluster.gpu.host_bandwidth = hw::BytesPerSecond::new(1e8);
+        let mut groups = vec![Vec::new(); dp as usize];
+        for (index, (sequence, tokens)) in problem.workload.step(0).enumerate() {
+            let sequences = vec![Placement { sequence, from: 0, tokens, place: Place::Sharded }];
+            groups[index % dp as usize].push(MicroBatch { sequences, ..MicroBatch::default() });
+        }
+        let plan = Plan::new("test", &problem, vec![Step::of_groups(groups)]);
+        step_s(&problem, &lower_folded(&problem, &plan, 0, fold))
+    };
+    // A copy alone reaches a part of its link, so lanes of their own slow each other down when they ask for more than all of it. Ranks of one lane take turns.
+    let host = problem(Zero::Off).cluster.gpu.host_bandwidth.get();
+    let copy = Op::Copy { kind: engine::task::CopyKind::HostToDevice, bytes: 1 << 40 };
+    let reached = hw::real(1 << 40) / host / Roofline::new(&problem(Zero::Off).cluster).estimate(&copy).time.get();
+    // Degrees, and how many of 2 and of 4 ranks below a switch are one lane.
+    for (degrees, in_lane) in
+        [((4, 1, 1), [2, 4]), ((1, 1, 4), [2, 4]), ((2, 1, 2), [2, 4]), ((1, 2, 2), [2, 2]), ((1, 4, 1), [1, 1])]
+    {
+        let alone = of(degrees, 1, Fold::Alike);
+        for (n, in_lane) in [2_u32, 4].into_iter().zip(in_lane) {
+            let shared = |n_lanes: u32| (f64::from(n_lanes) * reached).max(1.0);
+            let expected = [f64::from(in_lane) * shared(n / in_lane), shared(n)];
+            for (fold, expected) in [Fold::Alike, Fold::Nothing].into_iter().zip(expected) {
+                let found = of(degrees, n, fold) / alone;
+                assert!((found / expected - 1.0).abs() < 0.05, "{degrees:?} {n} {fold:?}: {found} for {expected}");
+            }
+        }
+    }
 }

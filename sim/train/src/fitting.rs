@@ -1,0 +1,90 @@
+//! Tokens of a micro-batch where the file says none, held against the player.
+//!
+//! `memory::usual_bucket` is what a step asks for, within what states and activations leave. The player charges more: logits as a loss holds them, buffers of
+//! exchanges, a layer that is made again, what an allocator reserves, gradients that wait. Counting these beside it would be a second player. So full micro-batches
+//! are lowered and played, and while they run out of memory their tokens are halved towards the most that fits. Unit: tokens of a rank.
+
+use engine::Outcome;
+use engine::cost::roofline::Roofline;
+use engine::play::{Case, Machine};
+use hw::topology::Topology;
+
+use crate::lower::training;
+use crate::memory;
+use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
+use crate::problem::Problem;
+
+/// Micro-batches for each rank of a pipeline after which every schedule has reached its peak (`memory::needs`).
+const PER_RANK: usize = 3;
+/// Sequences of a full micro-batch at most: shorter ones hold no more.
+const SEQUENCES_MAX: u64 = 64;
+/// Part of a micro-batch to which the most that fits is found.
+const PRECISION: u64 = 256;
+
+/// Tokens of a micro-batch where the file says none: what a step asks for, and no more than the player finds room for.
+pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
+    let wished = memory::usual_bucket(problem, pads);
+    if problem.execution.unit_times.is_some() || !problem.execution.places.is_empty() || holds(problem, wished) {
+        return wished;
+    }
+    let (mut fits, mut too_many) = (0, wished);
+    while too_many - fits > (fits / PRECISION).max(1) {
+        let between = u64::midpoint(fits, too_many);
+        if holds(problem, between) {
+            fits = between;
+        } else {
+            too_many = between;
+        }
+    }
+    // What leaves room for nothing is said where the step is played.
+    if fits == 0 { wished } else { memory::bucket_within(problem, pads, fits) }
+}
+
+/// Whether a step of full micro-batches of so many tokens fits.
+fn holds(problem: &Problem, tokens: u64) -> bool {
+    let full = full(problem, tokens);
+    let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
+    let sequences = (0_u32..).zip(&full.workload.lengths);
+    let place = |(sequence, &tokens)| Placement { sequence, from: 0, tokens, place: Place::Sharded };
+    let micro_batch = MicroBatch { sequences: sequences.map(place).collect(), ..MicroBatch::default() };
+    let group = vec![micro_batch; n_micro_batches(problem, tokens)];
+    let mut plan = Plan::new("", &full, vec![Step::of_groups(vec![group; full.layout.dp as usize])]);
+    if full.layout.pp > 1 {
+        let (found, of_group) = training::pipelines(&full, &plan, 0, &cost);
+        plan.steps[0].orders = found.iter().map(|pipeline| (full.schedule.order)(pipeline)).collect();
+        plan.steps[0].order_of = of_group;
+    }
+    let graph = training::lower(&full, &plan, 0);
+    let memory_bytes = full.cluster.gpu.memory.0;
+    let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
+    !matches!(engine::simulate(&graph, &machine), Outcome::OutOfMemory { .. })
+}
+
+/// The problem with sequences that fill one micro-batch, none longer than the longest.
+fn full(problem: &Problem, tokens: u64) -> Problem {
+    let mut full = problem.clone();
+    let whole = tokens.saturating_mul(u64::from(problem.layout.cp)).max(1);
+    let longest = problem.workload.lengths.iter().max().copied().unwrap_or(1);
+    let length = longest.max(whole.div_ceil(SEQUENCES_MAX)).max(1);
+    let n_whole = usize::try_from(whole / length).expect("few sequences");
+    full.workload.lengths = vec![length; n_whole];
+    full.workload.lengths.extend((whole % length > 0).then_some(whole % length));
+    full.workload.batch_size = full.workload.lengths.len();
+    full.bucket_tokens = tokens;
+    full
+}
+
+/// Micro-batches of a replica that hold the tokens of a step: at least two where lengths differ, as packing leaves some room.
+fn n_micro_batches(problem: &Problem, tokens: u64) -> usize {
+    let most = PER_RANK * problem.micro_batch_group();
+    if problem.layout.pp > 1 {
+        return most;
+    }
+    let workload = &problem.workload;
+    let of_step = |step: &[u64]| step.iter().sum::<u64>();
+    let asked = workload.lengths.chunks(workload.batch_size.max(1)).map(of_step).max().unwrap_or(0);
+    let of_rank = asked.div_ceil(u64::from(problem.layout.dp) * u64::from(problem.layout.cp));
+    let are_alike = workload.lengths.iter().all(|length| *length == workload.lengths[0]);
+    let least = if are_alike { 1 } else { 2 };
+    usize::try_from(of_rank.div_ceil(tokens.max(1))).unwrap_or(most).clamp(least, most)
+}
