@@ -126,11 +126,11 @@ fn recompute(problem: &Problem) -> Vec<Recompute> {
     vec![Recompute::Off, cheap, Recompute::Full]
 }
 
-/// Rows of a tile of queries in flash attention, and of a product's output (Dao-AILab/flash-attention, `flash_fwd_launch_template.h`: 128).
-const TILE_TOKENS: u64 = 128;
+/// Tokens of the longest sequence that a rank of a context group has at least. Published recipes give it 2,048 and more (NVIDIA-NeMo/Megatron-Bridge: 4,096 over
+/// two ranks). A scenario may list wider groups; each further power takes the search as much longer.
+const CONTEXT_TOKENS_MIN: u64 = 2_048;
 
-/// Context groups: powers of two up to the largest in which a rank still computes whole tiles of the longest sequence. A causal sequence is cut into two parts
-/// for each rank (NVIDIA/Megatron-LM, `get_batch_on_this_cp_rank`); a part below a tile takes as long as a tile.
+/// Context groups: powers of two up to the largest that leaves a rank its least tokens of the longest sequence.
 fn context_groups(problem: &Problem, longest: u64) -> Vec<u32> {
     let model = &problem.model;
     let is_whole = |mixer: Mixer| matches!(mixer, Mixer::StateSpace | Mixer::Linear) || mixer.kept_together() > 1;
@@ -138,7 +138,7 @@ fn context_groups(problem: &Problem, longest: u64) -> Vec<u32> {
     if model.count(model.n_layers, |layer| is_whole(layer.mixer)) > 0 {
         return vec![1];
     }
-    let most = longest / (2 * TILE_TOKENS);
+    let most = longest / CONTEXT_TOKENS_MIN;
     let powers = std::iter::successors(Some(1_u32), |n| n.checked_mul(2));
     powers.take_while(|n| *n == 1 || (*n <= problem.cluster.n_gpus() && u64::from(*n) <= most)).collect()
 }
