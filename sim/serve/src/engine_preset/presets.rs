@@ -1,5 +1,6 @@
 //! The presets themselves, by engine and version.
 
+use super::drafting::WithDrafts;
 use super::split::{AT_ONCE, IN_TURN};
 use super::{Count, Detokenizer, EnginePreset, GraphRule, PromptGraphs, Sizes, Version, WeightOnly};
 use crate::engine_reduces::Reduces;
@@ -26,12 +27,17 @@ const SGLANG_SIZES: [Sizes; 4] = [
 const TRTLLM_SIZES: [Sizes; 1] =
     [Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 2048, graph_max: [128, 128] }];
 
+/// Tokens of an iteration where nobody serves vLLM and a program calls it: on a card of so much memory that a server takes 2,048, and on a larger one
+/// (`UsageContext.LLM_CLASS` in `get_batch_defaults`). Sequences are those of the server.
+pub(super) const VLLM_OFFLINE_TOKENS: [u32; 2] = [8192, 16_384];
+
 const VLLM: EnginePreset = EnginePreset {
     name: "vllm",
     since: Version(0, 9, 0),
     batcher: "vllm-v1",
     block_tokens: 16,
     engine_loop: EngineLoop::Serial,
+    with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &VLLM_SIZES,
     graphs: GraphRule::Vllm,
@@ -67,6 +73,7 @@ const SGLANG: EnginePreset = EnginePreset {
     batcher: "sglang",
     block_tokens: 1,
     engine_loop: EngineLoop::Asynchronous,
+    with_drafts: WithDrafts::SGLANG,
     shares_prefixes: true,
     sizes: &SGLANG_SIZES,
     graphs: GraphRule::Sglang,
@@ -103,6 +110,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     batcher: "trtllm",
     block_tokens: 32,
     engine_loop: EngineLoop::Asynchronous,
+    with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &TRTLLM_SIZES,
     graphs: GraphRule::Trtllm,
@@ -148,8 +156,19 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
     ..VLLM_ASYNC
 };
 
+const SGLANG_JOINED: EnginePreset = EnginePreset {
+    since: Version(0, 5, 10),
+    prompt_graphs: PromptGraphs::Sglang,
+    census: census::SGLANG_JOINED,
+    reduces: Reduces::AllExperts,
+    tunes_experts: true,
+    source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
+             Qwen3.5 among the models with fused all-reduces",
+    ..SGLANG
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 11] = [
+pub static PRESETS: [EnginePreset; 12] = [
     EnginePreset {
         since: Version(0, 20, 0),
         memory: MemoryRule::OfDevice(0.92),
@@ -177,15 +196,12 @@ pub static PRESETS: [EnginePreset; 11] = [
     },
     VLLM,
     EnginePreset {
-        since: Version(0, 5, 10),
-        prompt_graphs: PromptGraphs::Sglang,
-        census: census::SGLANG_JOINED,
-        reduces: Reduces::AllExperts,
-        tunes_experts: true,
-        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
-                 Qwen3.5 among the models with fused all-reduces",
-        ..SGLANG
+        since: Version(0, 5, 11),
+        with_drafts: WithDrafts { loops: Some([EngineLoop::Asynchronous, EngineLoop::Serial]), ..WithDrafts::SGLANG },
+        source: "as 0.5.10, and environ.py of 0.5.11: SGLANG_ENABLE_SPEC_V2 is on by default, which overlaps chains of drafts with the host",
+        ..SGLANG_JOINED
     },
+    SGLANG_JOINED,
     EnginePreset {
         since: Version(0, 5, 7),
         reduces: Reduces::Experts,
