@@ -6,7 +6,7 @@ use engine::task::{Collective, Op};
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
 use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Rank, Seconds};
 
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device in training; a usual figure, overridden by `cluster.reserved_gib`. A process that serves
@@ -47,17 +47,29 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
         (None, Some((name, at))) => {
             let gpu = hw::catalog::gpu(&name);
             if gpu.is_none() {
-                section.find(unknown(
-                    Code::UnknownGpu,
-                    format!("unknown GPU `{name}`"),
-                    &name,
-                    hw::catalog::gpu_names(),
-                    at,
-                ));
+                section.find(unknown_gpu(format!("unknown GPU `{name}`"), &name, at));
             }
             gpu.map(|gpu| hw::catalog::cluster(&gpu, nodes, per_node))
         }
     }
+}
+
+/// An error about a GPU that the catalogue lacks.
+pub fn unknown_gpu(what: String, name: &str, at: Place) -> Finding {
+    let finding = unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at);
+    if !is_of_amd(name) {
+        return finding;
+    }
+    finding.label("").help("GPUs of AMD are not modelled: the catalogue and all measured kernels are NVIDIA's")
+}
+
+/// Whether a card is AMD's by its name: `mi300x`, `MI355X`, `amd-instinct-mi250`, `radeon-pro-w7900`.
+fn is_of_amd(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let is_numbered =
+        |word: &str| word.strip_prefix("mi").is_some_and(|n| n.starts_with(|letter: char| letter.is_ascii_digit()));
+    name.split(|letter: char| !letter.is_alphanumeric())
+        .any(|word| ["amd", "instinct", "radeon"].contains(&word) || is_numbered(word))
 }
 
 /// What a section changes of a machine, whatever its GPU is.
@@ -220,4 +232,21 @@ pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, By
         gpus_per_switch: small(gpus_per_switch),
     };
     machine.filter(|_| is_whole && is_even).map(|cluster| (tuning.of(cluster), Bytes::from_gib(reserved), tuning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_of_amd_are_told_from_words_that_are_written_wrongly() {
+        for name in ["mi300x", "MI355X", "amd-instinct-mi250", "Radeon Pro W7900"] {
+            assert!(is_of_amd(name), "{name}");
+        }
+        for name in ["a100", "mig-1g", "h100-sxm", "rtx-4090", "minimax"] {
+            assert!(!is_of_amd(name), "{name}");
+        }
+        let found = |name: &str| unknown_gpu(String::new(), name, None).help.unwrap_or_default();
+        assert!(found("mi300x").contains("not modelled") && found("h100").contains("h100-sxm"));
+    }
 }

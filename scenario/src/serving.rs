@@ -357,12 +357,11 @@ impl Serving {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
         let formats = self.formats_of(choice, group);
-        let (gpu, preset) = (&group.cluster.gpu, self.engine.preset);
+        let (gpu, model, preset) = (&group.cluster.gpu, &group.model, self.engine.preset);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let ranks = operation.attention_ranks(tensor_degree);
-        let all_reduce = preset.map_or(ReduceKernel::Own, |preset| {
-            preset.reduces.kernel(&group.model, gpu, ranks, self.engine.all_reduce)
-        });
+        let all_reduce =
+            preset.map_or(ReduceKernel::Own, |preset| preset.reduces.kernel(model, gpu, ranks, self.engine.all_reduce));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
@@ -372,7 +371,8 @@ impl Serving {
             host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
             host_per_intricate_layer: us(self.engine.host_us_per_intricate_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
-            engine_loop: operation.engine_loop,
+            engine_loop: operation.loop_under(preset),
+            round_launches: operation.round_launches(preset),
             encoder_split: self.engine.encoder_split,
             routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
@@ -382,7 +382,7 @@ impl Serving {
             graph_sizes,
             graph_max,
             shared_among_routed: preset
-                .is_some_and(|preset| preset.shared_among_routed(&group.model, gpu, operation.expert_degree > 1)),
+                .is_some_and(|own| own.shared_among_routed(model, gpu, operation.expert_degree > 1)),
             fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
             census: preset.map_or(census::NONE, |preset| preset.census),
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),

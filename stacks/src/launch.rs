@@ -32,6 +32,8 @@ pub struct Launch {
     pub environment: Vec<Variable>,
     /// Version of the engine, where the image that it runs in says it.
     pub version: Option<String>,
+    /// Whether a program calls the engine, and no server hands its tokens to clients.
+    pub is_offline: bool,
     /// Warnings.
     pub findings: Vec<Finding>,
 }
@@ -229,6 +231,7 @@ fn launched(words: &[Word], texts: &[String], start: usize, of_its_own: &dyn Fn(
         version: images::version(&texts[..start + n_program]),
         findings: findings.collect(),
         environment: Vec::new(),
+        is_offline: false,
         flags,
     }
 }
@@ -263,7 +266,23 @@ pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
 /// What is wrong with the file.
 pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
     let entries = yaml::entries(text)?;
-    Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
+    Ok(Launch { flags: keys_as_flags(&entries), ..Launch::default() })
+}
+
+/// Keys of a file of options as flags: words of a list in lines of its own stand behind the key of the list.
+pub(crate) fn keys_as_flags<'e>(entries: impl IntoIterator<Item = &'e yaml::Entry>) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = Vec::new();
+    for entry in entries {
+        let flag = key_as_flag(entry);
+        match flags.last_mut().filter(|list| entry.key() == "-" && list.name == flag.name) {
+            Some(list) => {
+                list.values.extend(flag.values);
+                list.at.end = flag.at.end;
+            }
+            None => flags.push(flag),
+        }
+    }
+    flags
 }
 
 /// The last part of a path: files are looked for beside a text, whatever folder it names.
@@ -313,8 +332,10 @@ pub(crate) fn with_config(mut launch: Launch, beside: &dyn Fn(&str) -> Option<St
 pub(crate) const CONFIG: &str = "config";
 
 /// A key of a file of options as a flag.
-pub(crate) fn key_as_flag(entry: &yaml::Entry) -> Flag {
-    let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
+fn key_as_flag(entry: &yaml::Entry) -> Flag {
+    // A word of a list has no name.
+    let path = entry.path.strip_suffix(&["-".to_owned()][..]).unwrap_or(&entry.path);
+    let name: Vec<String> = path.iter().map(|key| named(key)).collect();
     let value = entry.value.trim_start_matches('[').trim_end_matches(']');
     // YAML has several words for a truth.
     let value = match value {

@@ -10,9 +10,11 @@ use crate::adapters;
 use crate::client;
 use crate::drafts::{Drafter, Drafts};
 use crate::encoder;
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::launch::Launch;
 use crate::serving::{Server, format};
+use crate::shell::UNKNOWN;
 
 /// Options of SGLang.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
@@ -97,6 +99,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
     drafts(&mut server, &mut flags);
+    overlap_of_drafts(&mut server, &flags, &launch.environment);
     (server, flags)
 }
 
@@ -117,6 +120,18 @@ fn drafts(server: &mut Server, flags: &mut Flags<'_>) {
     let algorithm = if is_own { "NEXTN".to_owned() } else { algorithm };
     let tree = branches.map(|branches| [branches, verified.unwrap_or(n + 1)]);
     server.drafts = Some(Drafts { n, tree, by: Drafter::of("sglang", &algorithm, model) });
+}
+
+/// The variable that lets the host work beside a chain of drafts; trees and n-grams have no such loop (`srt/server_args.py`).
+const OVERLAPS_DRAFTS: &str = "SGLANG_ENABLE_SPEC_V2";
+
+fn overlap_of_drafts(server: &mut Server, flags: &Flags<'_>, variables: &[Variable]) {
+    let is_chain = server.drafts.as_ref().is_some_and(|drafts| drafts.tree.is_none() && drafts.by != Drafter::Text);
+    let is_known = environment::value(variables, OVERLAPS_DRAFTS).is_some_and(|value| !value.contains(UNKNOWN));
+    if is_chain && is_known && !flags.is("disable-overlap-schedule") {
+        let is_off = environment::is_off(variables, OVERLAPS_DRAFTS);
+        server.key("loop", if is_off { "\"serial\"" } else { "\"async\"" }, OVERLAPS_DRAFTS);
+    }
 }
 
 /// Norms inside of all-reduces. The flag that forbids them wins, as in SGLang.
@@ -278,5 +293,23 @@ mod tests {
         let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
         let found = import(recognise(text).expect("SGLang"), text, &machine).findings;
         assert!(found.iter().any(|one| one.what.contains("`--dp`")), "{found:?}");
+    }
+
+    #[test]
+    fn a_variable_lets_the_host_work_beside_a_chain_of_drafts() {
+        let server = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8";
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        for (before, drafts, expected) in [
+            ("SGLANG_ENABLE_SPEC_V2=1 ", "--speculative-algorithm NEXTN --speculative-num-steps 3", Some("async")),
+            ("SGLANG_ENABLE_SPEC_V2=0 ", "--speculative-algorithm NEXTN --speculative-num-steps 3", Some("serial")),
+            ("", "--speculative-algorithm NEXTN --speculative-num-steps 3", None),
+            ("SGLANG_ENABLE_SPEC_V2=1 ", "--speculative-algorithm NGRAM", None),
+            ("SGLANG_ENABLE_SPEC_V2=1 ", "", None),
+        ] {
+            let text = format!("{before}{server} {drafts}\n");
+            let found = import(recognise(&text).expect("SGLang"), &text, &machine).scenario;
+            let has = |word: &str| found.contains(&format!("loop = \"{word}\""));
+            assert_eq!(["async", "serial"].into_iter().find(|word| has(word)), expected, "{text}{found}");
+        }
     }
 }

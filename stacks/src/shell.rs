@@ -178,6 +178,10 @@ mod tests {
             &[&["run", "4096", "8", "-8", "4", "\u{fffc}"]],
         );
         check(
+            "N=2\nrun $(expr 16 / $N) `expr $N \\* 3` \"$(expr \\( 1 + $N \\) '*' 4)\" $(expr $N = 2) $(expr length $N) $(exprs 2)",
+            &[&["run", "8", "6", "12", "\u{fffc}", "\u{fffc}", "\u{fffc}"]],
+        );
+        check(
             "L=(--a 1 # why\n --b 2)\nL+=(--c)\nrun ${L[@]} \"${L[@]}\"",
             &[&["run", "--a", "1", "--b", "2", "--c", "--a", "1", "--b", "2", "--c"]],
         );

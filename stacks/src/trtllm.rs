@@ -178,10 +178,11 @@ fn waits(server: &mut Server, flags: &mut Flags<'_>) {
     }
 }
 
-/// Format of keys and values: their own option counts, else the algorithm beside that of the weights (`sync_quant_config_with_kv_cache_config_dtype` in
+/// Format of keys and values: their own option counts, which was no part of another before 1.0 (`PyTorchConfig`), else the algorithm beside that of the weights (`sync_quant_config_with_kv_cache_config_dtype` in
 /// tensorrt_llm/llmapi/llm_args.py).
 fn kv_format(flags: &mut Flags<'_>) -> Option<&'static str> {
-    format(flags, "kv-cache-config.dtype").or_else(|| format(flags, "quant-config.kv-cache-quant-algo"))
+    let own = format(flags, "kv-cache-config.dtype").or_else(|| format(flags, "kv-cache-dtype"));
+    own.or_else(|| format(flags, "quant-config.kv-cache-quant-algo"))
 }
 
 /// The option of what must be free for whoever is admitted.

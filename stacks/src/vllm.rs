@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use engine::dispatcher::DeepEpMode;
 use input::diagnostic::{Code, Finding};
 use serde_json::{Map, Value};
+use serve::engine_preset::{self, Version};
 
 use crate::Machine;
 use crate::adapters;
@@ -146,7 +147,7 @@ const SWITCHES: [&str; 30] = [
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let Launch { program, flags, findings, version, environment, .. } = launch;
+    let Launch { program, flags, findings, version, environment, is_offline, .. } = launch;
     let flags = flags.into_iter().map(with_level).collect();
     let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
     let mut flags = Flags::new(flags, &FLAGS);
@@ -170,6 +171,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "max_sequences", &[sequences], 65_536);
     let tokens = narrower(&flags, "max-num-scheduled-tokens", "max-num-batched-tokens");
     server.size(&mut flags, "max_tokens", tokens, 1 << 20);
+    if is_offline && flags.find(tokens).is_none() {
+        offline_tokens(&mut server, machine);
+    }
     // 0 is none.
     if flags.find("long-prefill-token-threshold").is_none_or(|flag| flag.value() != "0") {
         server.count(&mut flags, "chunk_tokens", &["long-prefill-token-threshold"], 1 << 20);
@@ -209,6 +213,16 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     kv_memory::of_vllm(&mut server, &mut flags);
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// Tokens of an iteration where a program calls the engine and nobody says how many. On a card that nobody names they stay those of a server.
+fn offline_tokens(server: &mut Server, machine: &Machine) {
+    let preset = engine_preset::named(server.engine, Version::NEWEST);
+    let gpu = machine.gpu.as_deref().and_then(hw::catalog::gpu);
+    let tokens = preset.zip(gpu).and_then(|(preset, gpu)| preset.offline_tokens_on(&gpu));
+    if let Some(tokens) = tokens {
+        server.key("max_tokens", tokens, "as vLLM takes it where no server runs");
+    }
 }
 
 /// What becomes of blocks: whether prefixes share them, and which have to be free.

@@ -15,7 +15,7 @@ use serve::request::Request;
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
 use super::{lengths_table, load, placements};
-use crate::{Head, Overrides, expect, model};
+use crate::{Head, Overrides, cluster, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Place, Reader, Section, small, unknown};
 
@@ -194,5 +194,5 @@ fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
         return Finding::error(Code::LayerTooLarge, at, what);
     }
     let what = format!("unknown GPU `{name}`; nodes without `engine.layer_times` are GPUs of the catalogue");
-    unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
+    cluster::unknown_gpu(what, name, at)
 }

@@ -72,6 +72,11 @@ impl Drafter {
 }
 
 impl Drafts {
+    /// Whether a model or a head drafts tokens one behind the other.
+    pub(super) fn is_chain(&self) -> bool {
+        self.speculation.tree.is_none() && self.by != Drafter::LookUp
+    }
+
     /// What was assumed and not measured, as sentences.
     pub(super) fn free_parameters(&self, name: &str) -> Vec<String> {
         // A probability that follows from a length has more digits than anybody wrote.

@@ -374,8 +374,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
         (detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
-    let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
-    let operation = operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN });
+    let operation = operation::operation(&mut section, &Operation::PLAIN, preset);
     let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
     enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
@@ -502,9 +501,11 @@ impl Serving {
         let own = self.engine.preset.map(|preset| (preset, preset.sizes_on(&group.cluster.gpu)));
         let [sequences, tokens] = choice.is_usual;
         let tokens = tokens && !self.raises_tokens(choice);
-        let usual_sequences = own.filter(|_| sequences).map(|(_, sizes)| sizes.sequences_max);
         let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
         let n_ranks = choice.operation.attention_ranks(tensor_degree);
+        let drafts = choice.operation.drafts.is_some();
+        let usual_sequences =
+            own.filter(|_| sequences).map(|(preset, sizes)| preset.sequences_of_rank(&sizes, n_ranks, drafts));
         let usual_tokens =
             own.filter(|_| tokens).map(|(preset, sizes)| preset.tokens_of_rank(sizes.tokens_max, n_ranks));
         let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);

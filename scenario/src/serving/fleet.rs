@@ -24,7 +24,7 @@ use crate::cluster;
 use crate::cluster::Tuning;
 use crate::cost::Cost;
 use input::diagnostic::{Code, Finding, divisors};
-use input::reader::{Place, Reader, Section, small, unknown};
+use input::reader::{Place, Reader, Section, small};
 
 /// A group as it was read.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu>
     let gpu = hw::catalog::gpu(name);
     if gpu.is_none() {
         let what = format!("unknown GPU `{name}`");
-        reader.find(unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at.clone()));
+        reader.find(cluster::unknown_gpu(what, name, at.clone()));
     }
     gpu
 }

@@ -9,7 +9,7 @@ use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
 use serve::replica::batcher::Cut;
 use serve::step_cost::ReplicaConfig;
-use serve::step_cost::host::EngineLoop;
+use serve::step_cost::host::{EngineLoop, RoundLaunches};
 
 use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
@@ -29,8 +29,8 @@ pub struct Operation {
     pub pipeline_degree: u32,
     /// GPUs that share the experts; 1 cuts each over the tensor group.
     pub expert_degree: u32,
-    /// How the host works.
-    pub engine_loop: EngineLoop,
+    /// How the host works, where it is written.
+    pub engine_loop: Option<EngineLoop>,
     /// Drafted tokens.
     pub drafts: Option<Drafts>,
     /// What it computes with.
@@ -64,7 +64,7 @@ impl Operation {
         tensor_degree: None,
         pipeline_degree: 1,
         expert_degree: 1,
-        engine_loop: EngineLoop::Serial,
+        engine_loop: None,
         drafts: None,
         kernels: Kernels::PLAIN,
         tiers: [NO_STORE; N_TIERS],
@@ -72,6 +72,17 @@ impl Operation {
         adapters: AdapterChoice::Unknown,
         framework: None,
     };
+
+    /// How the host works: as it is written, else as the named engine has it beside such drafts.
+    pub fn loop_under(&self, preset: Option<&EnginePreset>) -> EngineLoop {
+        self.engine_loop.unwrap_or_else(|| usual_loop(preset, self.drafts.as_ref()))
+    }
+
+    /// What the host launches in a round of drafts while the device waits: nothing where it works ahead.
+    pub fn round_launches(&self, preset: Option<&EnginePreset>) -> RoundLaunches {
+        let waits = self.loop_under(preset) == EngineLoop::Serial;
+        preset.filter(|_| waits).map_or(RoundLaunches::NONE, |preset| preset.with_drafts.launches)
+    }
 
     /// Tokens of a decoding sequence in an iteration.
     pub fn tokens_per_sequence(&self) -> u32 {
@@ -90,17 +101,29 @@ impl Operation {
     }
 }
 
+/// How the host of an engine works that is named or not, beside such drafts.
+fn usual_loop(preset: Option<&EnginePreset>, drafts: Option<&Drafts>) -> EngineLoop {
+    preset.map_or(EngineLoop::Serial, |preset| preset.loop_beside(drafts.map(Drafts::is_chain)))
+}
+
+/// `loop`: how the host works, where it is written.
+fn engine_loop(section: &mut Section<'_>, written: Option<EngineLoop>, usual: EngineLoop) -> Option<EngineLoop> {
+    let loops = [("serial", EngineLoop::Serial), ("async", EngineLoop::Asynchronous)];
+    let is_written = section.has("loop");
+    let found = section.one_of("loop", written.unwrap_or(usual), &loops);
+    if is_written { Some(found) } else { written }
+}
+
 /// Reads `pp`, `ep`, `loop`, `speculation` and what the engine computes with of a section, over what holds without them.
-pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
+pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&EnginePreset>) -> Operation {
     let mut degree = |key, found: u32| {
         let n = section.count(key, Some(found.into()), 1..=4096).0;
         small(n)
     };
     let pipeline_degree = degree("pp", base.pipeline_degree);
     let expert_degree = degree("ep", base.expert_degree);
-    let loops = [("serial", EngineLoop::Serial), ("async", EngineLoop::Asynchronous)];
-    let engine_loop = section.one_of("loop", base.engine_loop, &loops);
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts::drafts);
+    let engine_loop = engine_loop(section, base.engine_loop, usual_loop(preset, drafts.as_ref()));
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
     let (tiers, remote) = section.table("tiers").map_or((base.tiers, base.remote), tiers);

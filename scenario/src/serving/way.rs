@@ -44,7 +44,7 @@ pub fn way(
     let idle: &[&str] = if engine.has_door() { &["stream_interval"] } else { &["stream_interval", "api_servers"] };
     limits.frontend = engine::frontend(section, limits.frontend, idle);
     limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);
-    let mut operation = operation(section, &engine.operation);
+    let mut operation = operation(section, &engine.operation, engine.preset);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);
     let prefill_replicas = section.small("prefill_replicas", Some(0), 0..=4096);

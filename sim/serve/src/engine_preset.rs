@@ -3,6 +3,7 @@
 //! A preset is what a version does by itself; other options lie over it (`Settings`). Sizes depend on the device's memory. Units: tokens, sequences, GiB, shares.
 
 pub mod blocks;
+pub mod drafting;
 mod kernels;
 mod presets;
 pub mod split;
@@ -25,8 +26,9 @@ use crate::step_cost::census::Census;
 use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 use crate::step_cost::prompt_exchange::PromptExchange;
+use drafting::WithDrafts;
 pub use presets::PRESETS;
-use presets::{KNOWN, RELEASES};
+use presets::{KNOWN, RELEASES, VLLM_OFFLINE_TOKENS};
 use split::SplitServing;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
@@ -58,6 +60,8 @@ pub struct EnginePreset {
     pub block_tokens: u32,
     /// Whether the host works behind the device.
     pub engine_loop: EngineLoop,
+    /// What it does otherwise where it drafts tokens.
+    pub with_drafts: WithDrafts,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
     /// Sizes by device memory: the first row whose limit is not below the device's memory holds.
@@ -348,6 +352,14 @@ impl EnginePreset {
         let gib = if is_small { Bytes::from_gib(0.0) } else { gpu.memory };
         let holds = |sizes: &&Sizes| gib <= Bytes::from_gib(f64::from(sizes.memory_gib_max));
         *self.sizes.iter().find(holds).or(self.sizes.last()).expect("a preset has sizes")
+    }
+}
+
+impl EnginePreset {
+    /// Tokens of an iteration on a device where a program calls the engine and nobody serves; `None` where they are those of a server.
+    pub fn offline_tokens_on(&self, gpu: &Gpu) -> Option<u32> {
+        let is_small = self.sizes_on(gpu) == self.sizes[0];
+        (self.name == "vllm").then(|| VLLM_OFFLINE_TOKENS[usize::from(!is_small)])
     }
 }
 

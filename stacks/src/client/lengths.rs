@@ -76,9 +76,14 @@ pub(super) fn open_answers(read: &mut Reader<'_>, option: &str) {
 /// Keys that say lengths, each of which excludes a table.
 const TOKENS: [&str; 2] = ["prompt_tokens", "output_tokens"];
 
+/// Whether the command line leaves all lengths to the client.
+pub(super) fn are_open(read: &Reader<'_>) -> bool {
+    read.wants("lengths") && TOKENS.iter().all(|key| read.wants(key))
+}
+
 /// Lengths of the shipped table of conversations, whose choice is another than the client's.
 pub(super) fn conversations(read: &mut Reader<'_>, option: &str) {
-    if !(read.wants("lengths") && TOKENS.iter().all(|key| read.wants(key))) {
+    if !are_open(read) {
         return;
     }
     let what = "the shipped `sharegpt` has conversations with at least 512 tokens of answer";
@@ -89,7 +94,7 @@ pub(super) fn conversations(read: &mut Reader<'_>, option: &str) {
 
 /// Lengths that stand for those of a data set that is not read.
 pub(super) fn fallback(read: &mut Reader<'_>, option: &str, set: &str) {
-    if !(read.wants("lengths") && TOKENS.iter().all(|key| read.wants(key))) {
+    if !are_open(read) {
         return;
     }
     let what = format!("the data set `{set}` of `{}` is not read: lengths of `azure-conv` are taken", read.name);

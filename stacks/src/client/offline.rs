@@ -97,6 +97,7 @@ pub(crate) fn without_client(mut launch: Launch) -> Launch {
     launch.flags = with_names(launch.flags, &TABLES[which]);
     launch.flags.retain(|flag| TABLES[which].find(&flag.name).is_none());
     launch.program.truncate(1);
+    launch.is_offline = true;
     match CLIENTS[which].word {
         "latency" => without_cache(&mut launch),
         "trtllm-bench" => launch.flags.iter_mut().for_each(as_of_server),

@@ -21,10 +21,11 @@ pub(super) fn read(read: &mut Reader<'_>, text: &str) {
     let made = made(text);
     match &made {
         Some(flags) => of_made(read, flags),
-        None => {
+        None if lengths::are_open(read) => {
             let set = read.flags.text("dataset").unwrap_or_else(|| "of standard input".to_owned());
             lengths::fallback(read, "dataset", &set);
         }
+        None => {}
     }
     let load = Load { cap: cap(read), ..Load::default() };
     let is_held = arrivals::write(read, &load);

@@ -310,7 +310,8 @@ fn offline_benchmarks_are_a_server_and_its_requests() {
     );
     let latency = "vllm bench latency --model meta-llama/Llama-3.1-8B-Instruct --input-len 32 --output-len 128 --batch-size 8 --num-iters 5";
     check(latency, &[], "prompt_tokens = 32; output_tokens = 128; arrivals = \"together\"; requests = 8", &[]);
-    scenario(latency, &["prefix_cache = false", "name = \"llama-3.1-8b\""]);
+    scenario(latency, &["prefix_cache = false", "name = \"llama-3.1-8b\"", "max_tokens = 16384"]);
+    scenario(&format!("{latency} --max-num-batched-tokens 4096"), &["max_tokens = 4096"]);
     // SGLang, docs/developer_guide/benchmark_and_profiling.md.
     check(
         "python -m sglang.bench_one_batch --model-path meta-llama/Meta-Llama-3.1-8B-Instruct --batch 32 --input-len 256 --output-len 32",
@@ -335,6 +336,10 @@ fn offline_benchmarks_are_a_server_and_its_requests() {
         &[],
     );
     scenario(bench, &["tp = 2", "memory_ratio = 0.85", "name = \"llama-3.1-8b\"", "lengths = \"azure-conv\""]);
+    let open = bench.replace("/tmp/s.txt", "$YOUR_DATA_PATH");
+    let stated = ["trace.prompt_tokens=8", "trace.output_tokens=8", "trace.requests=4", "trace.concurrency=2"];
+    check(&open, &stated, "", &[]);
+    assert!(codes(&found(&open, &[])).contains(&Code::UnknownValue));
 }
 
 #[test]

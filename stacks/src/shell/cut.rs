@@ -200,6 +200,12 @@ pub(super) fn statements(letters: Vec<Letter>, depth: usize) -> Result<Vec<State
     Ok(done)
 }
 
+/// What a command in a word stands for: `expr` computes a sum, whose signs are kept from the shell. Nothing else is run.
+fn given_by(command: &str) -> Dollar {
+    let sum = command.trim().strip_prefix("expr").filter(|sum| sum.starts_with(char::is_whitespace));
+    sum.map_or(Dollar::Else, |sum| Dollar::Sum { text: sum.replace(['\\', '"', '\''], "") })
+}
+
 /// A text in place: the word that ends it, and whether the shell substitutes in it.
 struct Text {
     end: String,
@@ -384,14 +390,16 @@ impl Cutter {
 
     fn backticks(&mut self, at: usize) -> Result<Part, Unreadable> {
         self.next += 1;
+        let from = self.next;
         while !self.is(0, '`') {
             if self.peek(0).is_none() {
                 return Err(Unreadable::Open { what: "`", at });
             }
             self.next += 1;
         }
+        let command: String = self.letters[from..self.next].iter().map(|(letter, _)| *letter).collect();
         self.next += 1;
-        Ok(Part::Dollar { what: Dollar::Else, at, is_quoted: true })
+        Ok(Part::Dollar { what: given_by(&command), at, is_quoted: true })
     }
 
     /// Words of `NAME=( … )`.
@@ -422,8 +430,8 @@ impl Cutter {
         let what = match self.peek(0) {
             Some(('(', _)) if self.is(1, '(') => self.sum(at, "$((")?,
             Some(('(', _)) => {
-                self.inside(at, '(', ')', "$(")?;
-                Dollar::Else
+                let command = self.inside(at, '(', ')', "$(")?;
+                given_by(&command)
             }
             Some(('{', start)) => {
                 let text = self.inside(at, '{', '}', "${")?;

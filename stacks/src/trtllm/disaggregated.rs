@@ -8,7 +8,7 @@ use std::ops::Range;
 use input::diagnostic::{Code, Finding};
 
 use crate::flags::Flag;
-use crate::launch::key_as_flag;
+use crate::launch::keys_as_flags;
 use crate::yaml::{self, Entry};
 
 /// Sections of servers, and what they do of a request.
@@ -102,9 +102,8 @@ pub(crate) fn read(text: &str) -> Result<Split, Finding> {
             let other = own.iter().find(|other| other.path == entry.path && other.value != entry.value);
             split.findings.extend(other.map(|other| contradicted(other, entry, name)));
         }
-        let flags =
-            common.map(|entry| key_as_flag(entry)).chain(own.iter().filter(|entry| is_option(entry)).map(key_as_flag));
-        let servers = Servers { role, flags: flags.collect(), ..Servers::default() };
+        let flags = keys_as_flags(common.copied().chain(own.iter().filter(|entry| is_option(entry))));
+        let servers = Servers { role, flags, ..Servers::default() };
         split.servers.push(counted(servers, &own, name, &mut split.findings));
     }
     discovered(&entries, &mut split);

@@ -161,4 +161,24 @@ mod tests {
         assert_eq!(values("END"), ["4", "x", "8"]);
         assert_eq!(values("'END'")[0], "$N");
     }
+
+    /// NVIDIA's pages write lists in lines of their own, at the indentation of their key or deeper.
+    #[test]
+    fn words_of_a_list_stand_behind_its_key() {
+        for indentation in ["  ", "    "] {
+            let list: String = ["1", "128", "384"].iter().map(|n| format!("{indentation}- {n}\n")).collect();
+            let script = format!(
+                "cat >o.yaml <<'END'\ncuda_graph_config:\n  batch_sizes:\n{list}enable_attention_dp: true\nEND\n"
+            );
+            let options = Written::of(&script, "o.yaml").and_then(|written| written.options(&script)).expect("options");
+            let all: Vec<(&str, String)> =
+                options.flags.iter().map(|flag| (flag.name.as_str(), flag.value())).collect();
+            let expected = [
+                ("cuda-graph-config", String::new()),
+                ("cuda-graph-config.batch-sizes", "1 128 384".to_owned()),
+                ("enable-attention-dp", "true".to_owned()),
+            ];
+            assert_eq!(all, expected, "{script}");
+        }
+    }
 }

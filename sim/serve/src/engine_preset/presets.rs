@@ -1,5 +1,6 @@
 //! The presets themselves, by engine and version.
 
+use super::drafting::WithDrafts;
 use super::split::{AT_ONCE, IN_TURN};
 use super::{Count, Detokenizer, EnginePreset, GraphRule, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly};
 use crate::api_server::ApiServer;
@@ -49,12 +50,17 @@ const SGLANG_API: ApiServer = ApiServer {
 /// vllm/v1/worker/gpu_worker.py, 0.10.2 to 0.11.1).
 const EXCHANGE_MIB: u64 = 1833;
 
+/// Tokens of an iteration where nobody serves vLLM and a program calls it: on a card of so much memory that a server takes 2,048, and on a larger one
+/// (`UsageContext.LLM_CLASS` in `get_batch_defaults`). Sequences are those of the server.
+pub(super) const VLLM_OFFLINE_TOKENS: [u32; 2] = [8192, 16_384];
+
 const VLLM: EnginePreset = EnginePreset {
     name: "vllm",
     since: Version(0, 9, 0),
     batcher: "vllm-v1",
     block_tokens: 16,
     engine_loop: EngineLoop::Serial,
+    with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &VLLM_SIZES,
     graphs: GraphRule::Vllm,
@@ -93,6 +99,7 @@ const SGLANG: EnginePreset = EnginePreset {
     batcher: "sglang",
     block_tokens: 1,
     engine_loop: EngineLoop::Asynchronous,
+    with_drafts: WithDrafts::SGLANG,
     shares_prefixes: true,
     sizes: &SGLANG_SIZES,
     graphs: GraphRule::Sglang,
@@ -132,6 +139,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     batcher: "trtllm",
     block_tokens: 32,
     engine_loop: EngineLoop::Asynchronous,
+    with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &TRTLLM_SIZES,
     graphs: GraphRule::Trtllm,
@@ -182,8 +190,20 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
     ..VLLM_ASYNC
 };
 
+const SGLANG_JOINED: EnginePreset = EnginePreset {
+    since: Version(0, 5, 10),
+    prompt_graphs: PromptGraphs::Sglang,
+    census: census::SGLANG_JOINED,
+    reduces: Reduces::AllExperts,
+    tunes_experts: true,
+    listed_experts: ListedExperts::Wide,
+    source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
+             Qwen3.5 among the models with fused all-reduces",
+    ..SGLANG
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 12] = [
+pub static PRESETS: [EnginePreset; 13] = [
     EnginePreset {
         since: Version(0, 20, 0),
         memory: MemoryRule::OfDevice(0.92),
@@ -213,16 +233,12 @@ pub static PRESETS: [EnginePreset; 12] = [
     },
     VLLM,
     EnginePreset {
-        since: Version(0, 5, 10),
-        prompt_graphs: PromptGraphs::Sglang,
-        census: census::SGLANG_JOINED,
-        reduces: Reduces::AllExperts,
-        tunes_experts: true,
-        listed_experts: ListedExperts::Wide,
-        source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
-                 Qwen3.5 among the models with fused all-reduces",
-        ..SGLANG
+        since: Version(0, 5, 11),
+        with_drafts: WithDrafts { loops: Some([EngineLoop::Asynchronous, EngineLoop::Serial]), ..WithDrafts::SGLANG },
+        source: "as 0.5.10, and environ.py of 0.5.11: SGLANG_ENABLE_SPEC_V2 is on by default, which overlaps chains of drafts with the host",
+        ..SGLANG_JOINED
     },
+    SGLANG_JOINED,
     EnginePreset {
         since: Version(0, 5, 8),
         reduces: Reduces::Experts,

@@ -195,3 +195,36 @@ fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
     let tokens = ["h100-sxm", "a100-sxm-80g", "l4"].map(|name| vllm.sizes_on(&gpu(name)).tokens_max);
     assert_eq!(tokens, [8192, 2048, 2048]);
 }
+
+#[test]
+fn sglang_takes_fewer_sequences_and_waits_for_its_host_where_it_drafts() {
+    // server_args.py of 0.4.6 to 0.5.12; environ.py, SGLANG_ENABLE_SPEC_V2: false in 0.5.10, true in 0.5.11.
+    let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
+    let of = |engine: &str, version: &str| named(engine, Version::parse(version)).expect("listed");
+    let sequences = |engine: &str, ranks: u32, drafts: bool| {
+        let preset = of(engine, "0.5.9");
+        preset.sequences_of_rank(&preset.sizes_on(&gpu), ranks, drafts)
+    };
+    assert_eq!(
+        [(1, true), (8, true), (8, false)].map(|(ranks, drafts)| sequences("sglang", ranks, drafts)),
+        [48, 6, 4096]
+    );
+    assert_eq!(sequences("vllm", 1, true), sequences("vllm", 1, false));
+    let loops = |version: &str| [None, Some(true), Some(false)].map(|chain| of("sglang", version).loop_beside(chain));
+    let (ahead, waits) = (EngineLoop::Asynchronous, EngineLoop::Serial);
+    assert_eq!(loops("0.5.10"), [ahead, waits, waits]);
+    assert_eq!(loops("0.5.11"), [ahead, ahead, waits]);
+    assert_eq!(of("vllm", "0.14.0").loop_beside(Some(true)), ahead);
+}
+
+#[test]
+fn a_program_that_calls_vllm_has_larger_batches_than_its_server() {
+    // `UsageContext.LLM_CLASS` in get_batch_defaults of vllm/engine/arg_utils.py; A100 has the small sizes whatever its memory.
+    let tokens = |engine: &str, card: &str| {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        named(engine, Version::NEWEST).expect("listed").offline_tokens_on(&gpu)
+    };
+    let cards = ["h100-sxm", "rtx-4090", "a100-sxm-80g"];
+    assert_eq!(cards.map(|card| tokens("vllm", card)), [Some(16_384), Some(8192), Some(8192)]);
+    assert_eq!(tokens("sglang", "h100-sxm"), None);
+}

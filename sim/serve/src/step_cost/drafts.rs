@@ -3,6 +3,7 @@
 //! A draft that reads the model's states has those of a token once it is verified. So its first pass takes all tokens of a verification, and each later
 //! one takes what a step adds: one token of a sequence, or as many as a tree has branches. Units: ticks, tokens, sequences.
 
+use super::host::RoundLaunches;
 use super::writer::Writer;
 use super::{ReplicaConfig, StepLoad, StepTable, at, filled};
 use crate::speculation::{Acceptance, DraftKind, Speculation};
@@ -26,6 +27,8 @@ pub(super) struct Draft {
     reads_states: bool,
     /// Ticks of making one state of several, by tokens.
     fused_states: Vec<Tick>,
+    /// What the host launches between its passes.
+    launches: RoundLaunches,
 }
 
 impl Draft {
@@ -44,6 +47,7 @@ impl Draft {
             table: StepTable::new(&draft, sizes_max, cost, case),
             reads_states: draft.drafts_as.is_some_and(DraftKind::reads_states),
             fused_states: filled(tokens_max, |m| writer.fused_states(m)),
+            launches: deployment.round_launches,
         })
     }
 
@@ -52,7 +56,7 @@ impl Draft {
         self.table.tokens_at(m) + at(&self.fused_states, m)
     }
 
-    /// Ticks of its passes for so many sequences, one after another.
+    /// Ticks of its passes for so many sequences, one after another, and of the host between them.
     fn passes(&self, n_decode: u32, speculation: &Speculation) -> Tick {
         let (n, table) = (u64::from(n_decode), &self.table);
         let n_first = if self.reads_states { n * u64::from(speculation.n_verified()) } else { n };
@@ -61,8 +65,10 @@ impl Draft {
             let kernels = tokens + table.head_at(n_sampled) + table.decode_fixed(n_decode, 0);
             kernels.max(table.host.launched(false, !table.graphs.hold(n_decode)))
         };
-        let later = pass(table.tokens_at(n_later), n_later) * u64::from(speculation.n_drafts.saturating_sub(1));
-        pass(self.first_tokens(n_first), n) + later
+        let n_passes = speculation.n_drafts.saturating_sub(1);
+        let later = pass(table.tokens_at(n_later), n_later) * u64::from(n_passes);
+        let [waited, beside] = self.launches.times(n_passes);
+        waited + pass(self.first_tokens(n_first), n) + later.max(beside)
     }
 }
 

@@ -50,6 +50,30 @@ pub(super) fn decode_launches([plain, intricate]: [f64; 2], more: f64) -> Second
     Seconds::new(plain * DECODE_LAUNCHES_S + intricate * INTRICATE_DECODE_LAUNCHES_S)
 }
 
+/// Kernels of a round of drafting and verifying that the host launches outside of graphs, one by one, while the device waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundLaunches {
+    /// Behind a verification, up to the first pass of what drafts.
+    pub accepted: u32,
+    /// Behind that pass, up to the later ones.
+    pub drafts: u32,
+    /// The same for each of these.
+    pub later_draft: u32,
+    /// Up to the verification. The later passes run meanwhile.
+    pub verification: u32,
+}
+
+impl RoundLaunches {
+    /// None: graphs hold all, or the host works ahead.
+    pub const NONE: Self = Self { accepted: 0, drafts: 0, later_draft: 0, verification: 0 };
+
+    /// Host times of so many later passes: for which the device waits, and of what is launched while these run.
+    pub(super) fn times(self, n_later: u32) -> [Tick; 2] {
+        let of = |n: u32| Tick::from_seconds(Seconds::new(f64::from(n) * DECODE_LAUNCHES_S / LAUNCHES_OF_LAYER));
+        [of(self.accepted + self.drafts + self.later_draft * n_later), of(self.verification)]
+    }
+}
+
 impl Host {
     /// From durations: scheduling per iteration and per sequence, tokens to text per sequence.
     pub fn new(engine_loop: EngineLoop, per_step: Seconds, per_sequence: Seconds, detokenize: Seconds) -> Self {

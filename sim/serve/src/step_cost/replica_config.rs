@@ -10,7 +10,7 @@ use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
 use super::adapter_room::AdapterRoom;
 use super::census::{self, Census};
 use super::fusion::Fusion;
-use super::host::{self, EngineLoop, Host};
+use super::host::{self, EngineLoop, Host, RoundLaunches};
 use super::prompt_exchange::PromptExchange;
 use crate::speculation::DraftKind;
 use crate::step_cost::lanes::Lanes;
@@ -60,6 +60,8 @@ pub struct ReplicaConfig<'a> {
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
     pub engine_loop: EngineLoop,
+    /// What the host launches in a round of drafts while the device waits.
+    pub round_launches: RoundLaunches,
     /// Tokens of the longest sequence that it takes, so no window holds more.
     pub context_max: u64,
     /// Model that drafts tokens on the same tensor groups, with all its layers on each, and what it is to this one.
@@ -143,6 +145,7 @@ impl<'a> ReplicaConfig<'a> {
             triton_experts: false,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
+            round_launches: RoundLaunches::NONE,
             context_max: u64::MAX,
             draft: None,
             drafts_as: None,

@@ -12,6 +12,7 @@ mod terms;
 use hw::{Cluster, Tick};
 
 use super::census;
+use super::host::RoundLaunches;
 use super::prefill::{knot, past_position, position};
 use super::*;
 use crate::speculation::{DraftKind, Speculation, Tree};
@@ -379,6 +380,31 @@ fn drafts_beyond_the_largest_graph_are_launched_too() {
     assert_eq!(table.step(&load, std::iter::empty()), verified.max(launched(32)) + of_draft);
     let law = table.law(1);
     assert_eq!(law.fixed.max(law.least), table.step(&load, std::iter::empty()));
+}
+
+/// A host that does not work ahead launches what lies between graphs while the device waits. The later passes hide what they are longer than.
+#[test]
+fn a_round_of_drafts_waits_for_what_the_host_launches() {
+    let cluster = a100();
+    let [model, draft] = ["llama-3-8b", "qwen2.5-0.5b"].map(|name| engine::model::embedded(name).expect("listed"));
+    let plain = ReplicaConfig { draft: Some((&draft, DraftKind::Model)), ..ReplicaConfig::new(&model, &cluster, 1) };
+    let drafts = |round_launches: RoundLaunches, n_drafts: u32| {
+        let config = ReplicaConfig { round_launches, ..plain.clone() };
+        let speculation = Speculation { n_drafts, tree: None, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
+        let table = StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected);
+        table.speculating(&speculation).drafts_of(&StepLoad { n_decode: 1, ..StepLoad::default() }).as_f64()
+    };
+    let waited = RoundLaunches { accepted: 30, drafts: 10, later_draft: 5, verification: 0 };
+    let launch = 8.23e-3 / 320.0 * Tick::PER_SECOND;
+    for (n_drafts, launches) in [(1, 40.0), (3, 50.0)] {
+        let found = drafts(waited, n_drafts) - drafts(RoundLaunches::NONE, n_drafts);
+        assert!((found - launches * launch).abs() < 2.0, "{n_drafts} drafts: {found} ticks");
+    }
+    // One draft has no later passes that would hide a verification's launches; those of three take some of it.
+    let verification = |n: u32| drafts(RoundLaunches { verification: 100, ..RoundLaunches::NONE }, n);
+    assert!((verification(1) - drafts(RoundLaunches::NONE, 1) - 100.0 * launch).abs() < 2.0);
+    let rest = drafts(RoundLaunches::NONE, 1) + 100.0 * launch;
+    assert!((verification(3) - rest.max(drafts(RoundLaunches::NONE, 3))).abs() < 2.0);
 }
 
 #[test]
