@@ -162,9 +162,13 @@ fn warn_of_network(
     (fabric, oversubscription): (Fabric, f64),
 ) {
     let is_narrow = oversubscription > 1.0;
-    if let Some(at) = narrow_at.filter(|_| is_narrow && nodes == 1) {
+    let one_leaf = match fabric {
+        Fabric::Rail => nodes == 1,
+        Fabric::FatTree { nodes_per_leaf } => nodes <= nodes_per_leaf,
+    };
+    if let Some(at) = narrow_at.filter(|_| is_narrow && one_leaf) {
         let what = format!("`{}` changes nothing", section.full("oversubscription"));
-        section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between nodes: it needs several");
+        section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between leaves: it needs several");
     }
     if let Some(at) = fabric_at.filter(|_| !is_narrow && fabric != Fabric::Rail) {
         let what = format!("`{}` changes nothing", section.full("fabric"));

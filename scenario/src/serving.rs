@@ -359,9 +359,10 @@ impl Serving {
         let formats = self.formats_of(choice, group);
         let (gpu, model, preset) = (&group.cluster.gpu, &group.model, self.engine.preset);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
-        let ranks = operation.attention_ranks(tensor_degree);
+        let (ranks, is_spread) = (operation.attention_ranks(tensor_degree), operation.expert_degree > 1);
+        let per_expert = if is_spread { 1 } else { tensor_degree };
         let all_reduce =
-            preset.map_or(ReduceKernel::Own, |preset| preset.reduces.kernel(model, gpu, ranks, self.engine.all_reduce));
+            preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, ranks, self.engine.all_reduce));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
@@ -381,8 +382,7 @@ impl Serving {
             }),
             graph_sizes,
             graph_max,
-            shared_among_routed: preset
-                .is_some_and(|own| own.shared_among_routed(model, gpu, operation.expert_degree > 1)),
+            shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, is_spread)),
             fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
             census: preset.map_or(census::NONE, |preset| preset.census),
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
@@ -395,9 +395,7 @@ impl Serving {
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.model, gpu, ranks),
-            expert_rows: preset.and_then(|preset| {
-                preset.expert_rows_of(formats.experts, if operation.expert_degree > 1 { 1 } else { tensor_degree })
-            }),
+            expert_rows: preset.and_then(|own| own.expert_rows_of(formats.experts, per_expert)),
             context_max: choice.context_max(),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),
             formats,

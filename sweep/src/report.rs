@@ -213,9 +213,9 @@ mod tests {
             why: why.map(str::to_owned),
             metrics: Map::new(),
         };
-        let mut rows = vec![row("ok", 1, None), row("oom", 2, Some("full")), row("wrong", 3, Some("[S040] 3 of 8"))];
-        rows.push(row("wrong", 5, Some("[S040] 5 of 8")));
-        assert_eq!(wrong(&rows), "2 points make the scenario wrong: with engine.tp = 3: [S040] 3 of 8\n");
+        let mut rows = vec![row("ok", 1, None), row("oom", 2, Some("full")), row("wrong", 3, Some("3 of 8"))];
+        rows.push(row("wrong", 5, Some("5 of 8")));
+        assert_eq!(wrong(&rows), "2 points make the scenario wrong: with engine.tp = 3: 3 of 8\n");
         assert!(!is_all_wrong(&rows) && is_all_wrong(&rows[2..]) && !is_all_wrong(&[]));
         assert_eq!(wrong(&rows[..2]), "");
     }

@@ -18,10 +18,11 @@ use serve::kv::remote::Remote;
 use serve::kv::tiers::{self, BlockBytes, N_TIERS, Tier};
 use serve::kv::{EVICTIONS, Eviction};
 use serve::memory_rule::MemoryRule;
+use serve::process_memory::ProcessMemory;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::sampler::Sampler;
 
-use super::activations::{self, OfProcess};
+use super::activations;
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
@@ -456,7 +457,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
             asked.reserve(gpu, degree, deployment.n_gpus())
         };
         let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
-        OfProcess { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }
+        ProcessMemory { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }
     };
     let sizes = (chunk, sequences);
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes).by_rule())

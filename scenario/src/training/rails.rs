@@ -3,7 +3,6 @@
 use planner::train::policies;
 use planner::train::policy::Reads;
 use train::Problem;
-use train::layout::{ContextExchange, Layout, Zero};
 
 use super::PolicyChoice;
 use hw::Fabric;
@@ -27,19 +26,8 @@ pub fn warn(reader: &mut Reader<'_>, at: Option<Place>, problem: &Problem, choic
     }
 }
 
-/// Whether every exchange between nodes joins GPUs of one place in their nodes. That is so where degrees are powers of two on consecutive ranks: a group then
-/// has as many places in each of its nodes. A ring of context and stages of a pipeline reach their neighbours, whatever place these have.
+/// Whether every exchange of a policy between nodes stays on its rail. Groups that a policy makes by itself may lie anywhere.
 fn stays_on_rails(choice: &PolicyChoice, problem: &Problem) -> bool {
-    let (layout, in_node) = (&problem.layout, problem.cluster.domain());
     let has_own_groups = policies::named(&choice.policy).is_none_or(|policy| policy.reads() != Reads::Room);
-    let usual = Layout::data_and_context(1, 1, Zero::Off, layout.exchange).order;
-    let degrees = [layout.tp, layout.cp, layout.dp, layout.pp, layout.ep, in_node];
-    if has_own_groups || layout.order != usual || !degrees.into_iter().all(u32::is_power_of_two) {
-        return false;
-    }
-    let inside = |n: u32| n <= in_node;
-    let ring_stays = layout.exchange != ContextExchange::Ring || layout.cp == 1 || inside(layout.tp * layout.cp);
-    let of_stage = layout.tp * layout.cp * layout.dp;
-    let stages_stay = layout.pp == 1 || of_stage.is_multiple_of(in_node) || inside(of_stage * layout.pp);
-    ring_stays && stages_stay
+    !has_own_groups && problem.layout.stays_on_rails(problem.cluster.domain())
 }

@@ -18,7 +18,7 @@ use hw::Format;
 
 use crate::model::Experts;
 use crate::recompute::Module;
-use crate::shard::{Framework, Shard};
+use crate::shard::{Framework, Shard, TorchModules};
 use crate::task::PassKind;
 
 /// Norm, split of the projection, norms and positions of queries and keys, attention with its helpers, residual: forward, backward.
@@ -203,6 +203,16 @@ const fn products(kind: PassKind) -> u32 {
         PassKind::Forward | PassKind::Input | PassKind::Weight => 1,
         PassKind::Backward => 2,
     }
+}
+
+/// Whether a layer is one of transformers, which a compiler fuses as it does others.
+fn is_of_transformers(shard: &Shard<'_>, modules: TorchModules) -> bool {
+    !modules.compiled && shard.runs_transformers()
+}
+
+/// Launches that widen the packed matrices of so many products.
+fn widened(shard: &Shard<'_>, n_products: u32, kind: PassKind) -> u32 {
+    n_products * of([shard.frozen().kernels(); 2], kind)
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ pub mod metrics;
 pub mod outlook;
 pub mod own;
 pub mod pool;
+pub mod process_memory;
 pub mod records;
 pub mod replica;
 pub mod request;

@@ -106,6 +106,20 @@ pub struct ExpertSpan {
 }
 
 impl Layout {
+    /// Whether every exchange between nodes of so many GPUs joins GPUs of one place in their nodes. That is so where degrees are powers of two on consecutive
+    /// ranks: a group then has as many places in each of its nodes. A ring of context and stages of a pipeline reach their neighbours, whatever place these have.
+    pub fn stays_on_rails(&self, in_node: u32) -> bool {
+        let usual = Self::data_and_context(1, 1, Zero::Off, self.exchange).order;
+        let degrees = [self.tp, self.cp, self.dp, self.pp, self.ep, in_node];
+        if self.order != usual || !degrees.into_iter().all(u32::is_power_of_two) {
+            return false;
+        }
+        let (of_context, of_stage) = (self.tp * self.cp, self.tp * self.cp * self.dp);
+        let ring_stays = self.exchange != ContextExchange::Ring || self.cp == 1 || of_context <= in_node;
+        let stages_stay = self.pp == 1 || of_stage.is_multiple_of(in_node) || of_stage * self.pp <= in_node;
+        ring_stays && stages_stay
+    }
+
     /// Data and context parallelism only.
     pub const fn data_and_context(dp: u32, cp: u32, zero: Zero, exchange: ContextExchange) -> Self {
         Self {

@@ -185,9 +185,12 @@ impl Asked<'_> {
         let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
         let g = n / w;
         let crosses = shape.n_nodes > 1;
-        // Rings of a rail never meet the spine.
-        let on_rail = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
-        let thinner = if on_rail { 1.0 } else { cluster.oversubscription.max(1.0) };
+        // Rings of a rail never meet the spine, nor does anything below a single leaf.
+        let is_below = match cluster.fabric {
+            Fabric::Rail => kind != Collective::AllToAll,
+            Fabric::FatTree { nodes_per_leaf } => cluster.n_nodes <= nodes_per_leaf,
+        };
+        let thinner = if is_below { 1.0 } else { cluster.oversubscription.max(1.0) };
         let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
         let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
         // The slower of what moves inside and across, and start-ups.
@@ -299,6 +302,16 @@ mod tests {
                 assert!(time(1, power) <= time(2, power) * 1.000_001, "{kind:?} 2^{power} over two nodes");
             }
         }
+    }
+
+    #[test]
+    fn links_above_leaves_are_met_by_what_leaves_a_leaf() {
+        let of = |nodes_per_leaf, oversubscription| {
+            let fabric = Fabric::FatTree { nodes_per_leaf };
+            self::of(&Cluster { fabric, oversubscription, ..cluster(8, 300.0) }, Collective::AllReduce, 1 << 30).0
+        };
+        assert_eq!(of(8, 4.0), of(8, 1.0), "one leaf has all nodes");
+        assert!(of(4, 4.0) > 2.0 * of(4, 1.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Counted in recorded steps of a Llama layer with grouped queries in PyTorch 2.11: `profiles/measured/h100-sxm/trace-eager.json.gz` and, compiled,
 //! `profiles/measured/h200-sxm/trace-compiled.json.gz`. Fills of a product's workspace and copies are launches as well.
 
-use super::{of, of_product, transformers};
+use super::{is_of_transformers, of, of_product, transformers, widened};
 use crate::model::QueryKeyNorm;
 use crate::shard::{AdaptedProducts, Shard, TorchModules};
 use crate::task::PassKind;
@@ -105,16 +105,6 @@ fn of_adapters(shard: &Shard<'_>, modules: TorchModules, beside: AdaptedProducts
         (false, true) => of(ADAPTER, kind) + of(WIDE_ADAPTER, kind),
     };
     shard.n_adapters(beside) * (each + drops)
-}
-
-/// Whether a layer is one of transformers, which a compiler fuses as it does others.
-pub(super) fn is_of_transformers(shard: &Shard<'_>, modules: TorchModules) -> bool {
-    !modules.compiled && shard.runs_transformers()
-}
-
-/// Launches that widen the packed matrices of so many products.
-pub(super) fn widened(shard: &Shard<'_>, n_products: u32, kind: PassKind) -> u32 {
-    n_products * of([shard.frozen().kernels(); 2], kind)
 }
 
 /// Launches that gather the sharded parameters of a layer for a pass, and in backward scatter its gradients.

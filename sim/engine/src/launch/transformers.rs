@@ -4,7 +4,7 @@
 //! of them, under autocast to bfloat16, forward and backward apart. Views compute nothing and are left out. The gradient of a slice is a fill and a copy.
 //! Adapters are those of `torch.rs`: PEFT 0.15.2 has as many beside these layers.
 
-use super::{of, of_product, torch};
+use super::{is_of_transformers, of, of_product, widened};
 use crate::model::QueryKeyNorm;
 use crate::shard::{AdaptedProducts, Shard};
 use crate::task::PassKind;
@@ -39,7 +39,7 @@ const OPERATION: f64 = 0.77;
 
 /// Time of what a layer of a shard launches over that of a launch of Megatron-Core.
 pub fn share(shard: &Shard<'_>) -> f64 {
-    let is_ours = shard.framework.torch().is_some_and(|modules| torch::is_of_transformers(shard, modules));
+    let is_ours = shard.framework.torch().is_some_and(|modules| is_of_transformers(shard, modules));
     if is_ours { OPERATION } else { 1.0 }
 }
 
@@ -52,15 +52,12 @@ pub(super) fn of_attention(shard: &Shard<'_>, kind: PassKind) -> u32 {
     let repeated = if model.n_heads > model.n_kv_heads { of(REPEATED, kind) } else { 0 };
     let beside = of(RESIDUALS, kind) + of(POSITIONS, kind) + of(ATTENTION, kind) + repeated + n_norms * norm;
     let parts = AdaptedProducts::QUERY_KEY_VALUE;
-    beside
-        + of_input(shard, parts, kind)
-        + of_product(shard, shard.formats.attention, kind)
-        + torch::widened(shard, 1, kind)
+    beside + of_input(shard, parts, kind) + of_product(shard, shard.formats.attention, kind) + widened(shard, 1, kind)
 }
 
 /// Launches of a dense feed-forward, or of shared experts, without norm and residual.
 pub(super) fn of_feed_forward(shard: &Shard<'_>, kind: PassKind) -> u32 {
-    let behind = of_product(shard, shard.formats.dense, kind) + torch::widened(shard, 1, kind);
+    let behind = of_product(shard, shard.formats.dense, kind) + widened(shard, 1, kind);
     let before = if shard.model.gated {
         of(GATE, kind) + of_input(shard, AdaptedProducts::FACTORS, kind)
     } else {
@@ -79,7 +76,7 @@ fn of_input(shard: &Shard<'_>, parts: AdaptedProducts, kind: PassKind) -> u32 {
         (true, _) => [0, JOINED],
         (false, n) => [0, SUMS[if n > 2 { 0 } else { 1 }]],
     };
-    n * of_product(shard, format, kind) + of(beside, kind) + torch::widened(shard, n, kind)
+    n * of_product(shard, format, kind) + of(beside, kind) + widened(shard, n, kind)
 }
 
 #[cfg(test)]

@@ -51,13 +51,10 @@ fn written(scenario: &Goodput, choice: &GoodputChoice) -> Result<Planned, Rental
 
 fn row(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
     let mut begun = Instant::now();
-    match planned(scenario, choice, &mut begun) {
-        Ok(row) => row,
-        Err(why) => PolicyResult {
-            measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
-            ..kinds::refused(&choice.name, why)
-        },
-    }
+    planned(scenario, choice, &mut begun).unwrap_or_else(|why| PolicyResult {
+        measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
+        ..kinds::refused(&choice.name, why)
+    })
 }
 
 fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> Result<PolicyResult, RentalError> {

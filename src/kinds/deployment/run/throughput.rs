@@ -69,16 +69,12 @@ fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> Polic
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut decision = asked.said(placed, &held::of_plan(pool.as_ref(), &parts.pools));
     let metrics = asked.measured(way, &parts, &outcomes, &mut decision);
-    let interval = match asked.intervals(way, &decision, &metrics, scenario.times) {
-        Ok(interval) => interval,
-        Err(why) => return PolicyResult { measured: measured(0.0), ..kinds::refused(&choice.name, why) },
-    };
     PolicyResult {
         policy: choice.name.clone(),
         status: reports::Ended::Ok,
         why: played::words(way, &parts.pools, &outcomes),
+        interval: asked.intervals(way, &decision, &metrics, scenario.times),
         metrics,
-        interval,
         planner: Some(kinds::facts(&decision)),
         measured: measured(simulate_wall_s),
         ..PolicyResult::default()

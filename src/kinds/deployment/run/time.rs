@@ -94,10 +94,7 @@ fn written(scenario: &Rental, choice: &RentalChoice) -> Result<Planned, RentalEr
 }
 
 fn row(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> PolicyResult {
-    match served(scenario, choice, rated) {
-        Ok(row) => row,
-        Err(why) => kinds::refused(&choice.name, why),
-    }
+    served(scenario, choice, rated).unwrap_or_else(|why| kinds::refused(&choice.name, why))
 }
 
 fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<PolicyResult, RentalError> {
