@@ -360,9 +360,8 @@ impl Serving {
         let (gpu, model, preset) = (&group.cluster.gpu, &group.model, self.engine.preset);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let (ranks, is_spread) = (operation.attention_ranks(tensor_degree), operation.expert_degree > 1);
-        let per_expert = if is_spread { 1 } else { tensor_degree };
-        let all_reduce =
-            preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, ranks, self.engine.all_reduce));
+        let (per_expert, asked) = (if is_spread { 1 } else { tensor_degree }, self.engine.all_reduce);
+        let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, ranks, asked));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
