@@ -40,8 +40,10 @@ fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: (u64, &str)
         section.missing("rate", "the device's time for some computation over a healthy one's, for example 2.57");
     }
     let rate_at = section.place("rate");
-    let rate = section.number("rate", 1.0, 1.0..=RATE_MAX);
-    if let Some(at) = rate_at.filter(|_| rate == 1.0) {
+    let found = section.number("rate", f64::NAN, 1.0..=RATE_MAX);
+    // What is refused is no rate of 1.
+    let rate = if found.is_nan() { 1.0 } else { found };
+    if let Some(at) = rate_at.filter(|_| found == 1.0) {
         let what = format!("`{}` is 1, which changes nothing: such a device is healthy", section.full("rate"));
         section.warn(Code::NoEffect, at, what, "a straggler's rate is above 1; or leave the table out");
     }
