@@ -6,7 +6,7 @@ use crate::flags::{Effect, Known, Table};
 use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trainer, trtllm, verl, vllm};
 
 /// Values that are tried where a flag is no choice of a few words.
-const VALUES: [&str; 20] = [
+const VALUES: [&str; 21] = [
     "",
     "0",
     "1",
@@ -21,6 +21,7 @@ const VALUES: [&str; 20] = [
     "mtp",
     "null",
     "llama-3-8b",
+    "torchtune.modules.loss.LinearCrossEntropyLoss",
     "max_tokens:9",
     "0:1",
     "a=b c=d",
