@@ -172,15 +172,25 @@ struct Batches<'a> {
 /// Name of the table in which scenarios stand side by side.
 const SIDE_BY_SIDE: &str = "side by side";
 
-/// Whether several scenarios of one kind, given with their label, kind and number of policies, have one policy each: then they are what is compared.
-pub fn is_side_by_side<'a>(scenarios: impl Iterator<Item = (&'a str, &'a str, usize)> + Clone) -> bool {
-    let labels: BTreeSet<&str> = scenarios.clone().map(|(label, ..)| label).collect();
-    let kinds: BTreeSet<&str> = scenarios.clone().map(|(_, kind, _)| kind).collect();
-    labels.len() > 1 && kinds.len() == 1 && scenarios.map(|(.., n_policies)| n_policies).all(|n| n == 1)
+/// Whether scenarios stand side by side, and what is compared: several of one kind with one policy each themselves, else their policies. Given are label, kind
+/// and policies of each.
+pub fn rows<'a>(scenarios: &[(&'a str, &'a str, Vec<&'a str>)]) -> (bool, Vec<&'a str>) {
+    let labels: BTreeSet<&str> = scenarios.iter().map(|(label, ..)| *label).collect();
+    let kinds: BTreeSet<&str> = scenarios.iter().map(|(_, kind, _)| *kind).collect();
+    let are_plain = scenarios.iter().all(|(.., policies)| policies.len() == 1);
+    let is_beside = labels.len() > 1 && kinds.len() == 1 && are_plain;
+    let policies = || scenarios.iter().flat_map(|(.., policies)| policies.iter().copied()).collect();
+    (is_beside, if is_beside { labels.into_iter().collect() } else { policies() })
+}
+
+/// Scenarios that were each run with several seeds: side by side, or policy by policy.
+pub fn of_scenarios(runs: Vec<RunResult>, is_beside: bool, baseline: Option<&str>) -> Comparison {
+    let runs = if is_beside { side_by_side(runs) } else { runs };
+    within(&runs, baseline)
 }
 
 /// Runs of scenarios with one policy each as runs of one whose policies are the scenarios: the first is the baseline.
-pub fn side_by_side(mut runs: Vec<RunResult>) -> Vec<RunResult> {
+fn side_by_side(mut runs: Vec<RunResult>) -> Vec<RunResult> {
     let first = runs.first().map(|run| run.scenario.clone()).unwrap_or_default();
     for run in &mut runs {
         let label = std::mem::replace(&mut run.scenario, SIDE_BY_SIDE.to_owned());
@@ -339,12 +349,15 @@ mod tests {
 
     #[test]
     fn scenarios_of_one_policy_each_are_what_is_compared() {
-        let row = |label, kind, n| (label, kind, n);
-        let is = |rows: &[(&'static str, &'static str, usize)]| is_side_by_side(rows.iter().copied());
-        assert!(is(&[row("a", "training", 1), row("b", "training", 1), row("a", "training", 1)]));
-        assert!(!is(&[row("a", "training", 1), row("a", "training", 1)]), "nothing beside it");
-        assert!(!is(&[row("a", "training", 1), row("b", "training", 2)]), "policies of its own");
-        assert!(!is(&[row("a", "training", 1), row("b", "serving", 1)]), "another kind");
+        let row = |label, kind, n| (label, kind, ["p", "q"][..n].to_vec());
+        assert_eq!(rows(&[row("b", "training", 1), row("a", "training", 1)]), (true, vec!["a", "b"]));
+        assert_eq!(
+            rows(&[row("a", "training", 1), row("a", "training", 1)]),
+            (false, vec!["p", "p"]),
+            "nothing beside"
+        );
+        assert_eq!(rows(&[row("a", "training", 1), row("b", "training", 2)]), (false, vec!["p", "p", "q"]));
+        assert_eq!(rows(&[row("a", "training", 1), row("b", "serving", 1)]), (false, vec!["p", "p"]), "another kind");
         let of = |label: &str, seed, time| RunResult { scenario: label.to_owned(), ..run(seed, &[("a", time)]) };
         let found =
             within(&side_by_side(vec![of("x", 0, 4.0), of("x", 1, 8.0), of("y", 0, 2.0), of("y", 1, 4.0)]), None);

@@ -104,22 +104,16 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     effort: Effort::default(),
                 };
                 // Every batch has the warnings of the first one.
-                let read = || load(&scenario);
-                let batch = if seed == first { read() } else { ask::kept(read).0 };
+                let batch = if seed == first { load(&scenario) } else { ask::kept(|| load(&scenario)).0 };
                 batches.push((variation.label(name), batch?));
             }
         }
     }
-    let rows = batches.iter().map(|(label, batch)| (label.as_str(), batch.head().kind.as_str(), batch.choices().len()));
-    let is_beside = comparison::is_side_by_side(rows);
-    if let Some(baseline) = &args.baseline {
-        let labels = || batches.iter().map(|(label, _)| label.as_str()).collect();
-        let policies = || batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
-        let known: Vec<&str> = if is_beside { labels() } else { policies() };
-        if !known.contains(&baseline.as_str()) {
-            let what = format!("no scenario runs the baseline `{baseline}`{}", meant(baseline, known));
-            return Err(Failure::input(Code::UnknownBaseline, what));
-        }
+    let asked = batches.iter().map(|(label, batch)| (label.as_str(), batch.head().kind.as_str(), batch.choices()));
+    let (is_beside, rows) = comparison::rows(&asked.collect::<Vec<_>>());
+    if let Some(baseline) = args.baseline.as_ref().filter(|baseline| !rows.contains(&baseline.as_str())) {
+        let what = format!("no scenario runs the baseline `{baseline}`{}", meant(baseline, rows));
+        return Err(Failure::input(Code::UnknownBaseline, what));
     }
     let bar = progress::bar(args.effort.no_progress, batches.len(), "batches");
     let runs: Vec<RunResult> = batches
@@ -131,8 +125,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
         })
         .collect();
     bar.finish_and_clear();
-    let runs = if is_beside { comparison::side_by_side(runs) } else { runs };
-    Ok(comparison::within(&runs, args.baseline.as_deref()))
+    Ok(comparison::of_scenarios(runs, is_beside, args.baseline.as_deref()))
 }
 
 /// Earlier results, each against the first.

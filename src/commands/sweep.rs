@@ -39,9 +39,8 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     if !args.quiet {
         print(&said)?;
     }
-    let asked_for_nothing = report::is_all_wrong(&rows);
-    let failure = |why| if asked_for_nothing { Failure::input(Code::WrongAxis, why) } else { Failure::Gate(why) };
-    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(failure(why)))
+    let end = |why| if report::is_all_wrong(&rows) { Failure::input(Code::WrongAxis, why) } else { Failure::Gate(why) };
+    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(end(why)))
 }
 
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.

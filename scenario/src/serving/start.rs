@@ -50,7 +50,7 @@ impl Serving {
         let mean = self.start_of_engine() * f64::from(n_starts);
         let at_door = groups.iter().filter(|group| group.role != Role::Decode);
         let n_replicas: u32 = at_door.map(|group| group.n_replicas).sum();
-        let servers = self.engine.preset.map_or(0, |_| n_replicas * choice.limits.frontend.processes.get());
+        let servers = self.engine.preset.map_or(0, |_| choice.limits.frontend.servers_of(n_replicas));
         let server = self.engine.preset.map_or(ApiServer::NONE, |preset| preset.api_server);
         Start { mean, server, servers, tokenize: self.engine.start.tokenize, seed: self.head.seed }
     }

@@ -31,6 +31,11 @@ impl Frontend {
     /// Clients have tokens at once.
     pub const NONE: Self = Self { per_token: Tick::ZERO, interval: NonZeroU32::MIN, processes: NonZeroU32::MIN };
 
+    /// API servers of so many replicas, each of which has these processes.
+    pub const fn servers_of(&self, n_replicas: u32) -> u32 {
+        n_replicas * self.processes.get()
+    }
+
     /// From microseconds of a message, the tokens that it has, and the processes; the latter are at least one.
     pub fn new(us_per_token: f64, [interval, processes]: [u32; 2]) -> Self {
         let number = |n: u32| NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN);
