@@ -391,7 +391,7 @@ pub struct CompareArgs {
     /// Scenarios (files or shipped), or two or more result.json files
     #[arg(required = true)]
     pub inputs: Vec<String>,
-    /// Policy that ratios are relative to [default: each scenario's baseline]
+    /// Policy that ratios are relative to; the scenario where each has one policy [default: each scenario's baseline]
     #[arg(long)]
     pub baseline: Option<String>,
     /// Batches per scenario, with consecutive seeds [default: 5]

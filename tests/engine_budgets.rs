@@ -34,7 +34,7 @@ fn whole_prompts_share_an_iteration_of_as_many_tokens_as_are_written() {
     let at = |tokens: u32| ttft_ms(&format!("name = \"trtllm\"\nmax_tokens = {tokens}"));
     let [one, few, all] = [2048, 8192, 65_536].map(at);
     // Prompts that come together wait for all that share their iteration.
-    assert!(one < 0.85 * few && few < 0.85 * all, "{one} {few} {all}");
+    assert!(one < 0.8 * few && few < 0.8 * all, "{one} {few} {all}");
     // Nothing written is what TensorRT-LLM takes by itself.
     assert_eq!(ttft_ms("name = \"trtllm\"").to_bits(), few.to_bits());
 }

@@ -100,7 +100,9 @@ pub(super) struct OnTheWay {
 
 impl OnTheWay {
     pub(super) fn new(start: Start) -> Self {
-        let doors = (0..start.servers).map(|_| Door::default()).collect();
+        // Where no work on requests is known nobody waits, for a tokenizer neither.
+        let servers = if start.server.us_per_request > 0.0 { start.servers } else { 0 };
+        let doors = (0..servers).map(|_| Door::default()).collect();
         let draws = random::stream(start.seed, "starts of requests");
         Self { start, draws, doors, n_sent: 0, coming: BinaryHeap::new() }
     }
@@ -235,6 +237,13 @@ mod tests {
                 assert!((found - 0.003 * f64::from(n)).abs() < 1e-8, "{servers}: {k} after {found} s");
             }
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_tokenizer_where_no_work_on_requests_is_known() {
+        // TensorRT-LLM has servers, of which nobody measured the work.
+        let unknown = Start { servers: 1, ..tokenizer(1e-3) };
+        assert!(takes_s(unknown, &apart(0.0, [100; 50])).iter().all(|found| (found - 0.1).abs() < 1e-9));
     }
 
     #[test]
