@@ -356,8 +356,8 @@ impl Serving {
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let formats = self.formats_of(choice, group);
-        let (gpu, model, preset) = (&group.cluster.gpu, &group.model, self.engine.preset);
+        let (formats, preset) = (self.formats_of(choice, group), self.engine.preset);
+        let (gpu, model) = (&group.cluster.gpu, &group.model);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let (ranks, is_spread) = (operation.attention_ranks(tensor_degree), operation.expert_degree > 1);
         let (per_expert, asked) = (if is_spread { 1 } else { tensor_degree }, self.engine.all_reduce);
@@ -386,13 +386,14 @@ impl Serving {
             census: preset.map_or(census::NONE, |preset| preset.census),
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
+            drawing: self.drawing(),
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             deep_ep: self.engine.experts.deep_ep,
             overlaps_batches: self.engine.experts.overlaps_batches,
             prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
-            triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
+            triton_experts: self.engine.has_triton_experts(formats.experts, gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, &group.model, gpu, ranks),
             expert_rows: preset.and_then(|own| own.expert_rows_of(formats.experts, per_expert)),
             context_max: choice.context_max(),

@@ -1,10 +1,13 @@
-//! Clients of `[trace]`: how long they wait, how many have enough before the end, and whose requests come first.
+//! Clients of `[trace]`: how long they wait, how many have enough before the end, whose requests come first, and how their tokens are drawn.
+
+mod sampling;
 
 use hw::{Seconds, Span};
 use serve::adapters::Popularity;
 use serve::kv::lending::Borrow;
 use serve::replica::Order;
 use serve::request::{Patience, Requests};
+use serve::sampler::Sampling;
 
 use super::{Serving, adapters};
 use input::diagnostic::Code;
@@ -21,6 +24,8 @@ pub struct Clients {
     priority: Option<u32>,
     /// Adapters that they ask for.
     pub adapters: Option<Popularity>,
+    /// What they ask of the sampler.
+    pub sampling: Sampling,
 }
 
 /// Reads the keys.
@@ -39,8 +44,9 @@ pub fn read(section: &mut Section<'_>) -> Clients {
     let cancel_ratio = section.number("cancel_ratio", 0.0, 0.0..=1.0);
     let priority = section.some_count("priority", 0..=1_000_000);
     let adapters = section.table("adapters").map(adapters::popularity);
+    let sampling = section.table("sampling").map(sampling::read).unwrap_or_default();
     let patience = Patience { first_token: span(first_s), whole: span(whole_s) };
-    Clients { patience, cancel_ratio, priority, adapters }
+    Clients { patience, cancel_ratio, priority, adapters, sampling }
 }
 
 impl Clients {
@@ -62,6 +68,7 @@ impl Clients {
 
 /// Priorities and the order of engines belong together, and clients who leave are known to whoever plays their requests.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    sampling::check(reader, serving);
     let priorities = &serving.requests.priorities;
     let has_classes = priorities.windows(2).any(|pair| pair[0] != pair[1]);
     let asks = |order: Order| serving.choices.iter().any(|choice| choice.limits.order == order);

@@ -14,7 +14,8 @@ const WEIGHTS: &str = "engine.weights";
 /// Keys of a way that are not of its engines.
 const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
-const OF_CLIENTS: [&str; 5] = ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "timeout_s"];
+const OF_CLIENTS: [&str; 6] =
+    ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "sampling", "timeout_s"];
 /// Keys of `[fleet]` that a deployment does not hold.
 const OF_FLEETS: [&str; 4] = ["first_token", "link", "outage", "router"];
 /// Keys of its groups that a deployment does not hold.

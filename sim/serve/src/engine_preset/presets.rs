@@ -114,7 +114,7 @@ const SGLANG: EnginePreset = EnginePreset {
     memory: MemoryRule::Reserve,
     graph_mib: 0,
     exchange_mib: 0,
-    sampler: Sampler::Uncounted,
+    sampler: Sampler::Reserved,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -190,6 +190,14 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
     ..VLLM_ASYNC
 };
 
+const VLLM_LARGER: EnginePreset = EnginePreset {
+    since: Version(0, 20, 0),
+    memory: MemoryRule::OfDevice(0.92),
+    graph_mib: 8,
+    source: "as 0.19, and vllm/config/cache.py gpu_memory_utilization, vllm/envs.py VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS of 0.20.0 and 0.20.2",
+    ..VLLM_WHOLE
+};
+
 const SGLANG_JOINED: EnginePreset = EnginePreset {
     since: Version(0, 5, 10),
     prompt_graphs: PromptGraphs::Sglang,
@@ -203,14 +211,14 @@ const SGLANG_JOINED: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 13] = [
+pub static PRESETS: [EnginePreset; 14] = [
     EnginePreset {
-        since: Version(0, 20, 0),
-        memory: MemoryRule::OfDevice(0.92),
-        graph_mib: 8,
-        source: "as 0.19, and vllm/config/cache.py gpu_memory_utilization, vllm/envs.py VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS of 0.20.0 and 0.20.2",
-        ..VLLM_WHOLE
+        since: Version(0, 21, 0),
+        sampler: Sampler::Rejecting,
+        source: "as 0.20, and vllm/envs.py VLLM_USE_FLASHINFER_SAMPLER of 0.21.0: on by default (#40376)",
+        ..VLLM_LARGER
     },
+    VLLM_LARGER,
     VLLM_WHOLE,
     EnginePreset {
         since: Version(0, 17, 0),

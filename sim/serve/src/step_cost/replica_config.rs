@@ -12,6 +12,7 @@ use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{self, EngineLoop, Host, RoundLaunches};
 use super::prompt_exchange::PromptExchange;
+use crate::sampler::Drawing;
 use crate::speculation::DraftKind;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
@@ -104,6 +105,8 @@ pub struct ReplicaConfig<'a> {
     pub all_reduce: ReduceKernel,
     /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
     pub shared_beside: u32,
+    /// How tokens are drawn.
+    pub drawing: Drawing,
     /// Whether it keeps a shared expert as one more of the routed ones.
     pub shared_among_routed: bool,
     /// Room for adapters, where it serves some beside the model.
@@ -167,6 +170,7 @@ impl<'a> ReplicaConfig<'a> {
             joint_attention: false,
             all_reduce: ReduceKernel::Own,
             shared_beside: 0,
+            drawing: Drawing::GREEDY,
             shared_among_routed: false,
             adapters: None,
             encoder_split: Split::Weights,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use hw::{Capability, GroupShape, Seconds, Tick};
 
+use crate::sampler::Work;
 use crate::speculation::DraftKind;
 use crate::step_cost::prompt_exchange::{PromptExchange, sums};
 use crate::step_cost::{Chunk, ReplicaConfig, filled};
@@ -25,6 +26,8 @@ use engine::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
+/// Multiprocessors of a card that is not of the catalogue: those of an H100.
+const MULTIPROCESSORS: u32 = 132;
 /// A kernel that only moves activations.
 const SMALL: Op = Op::Elementwise { bytes: 1 };
 
@@ -524,7 +527,24 @@ impl<'a> Writer<'a> {
             let bytes = n * model.vocab * dtype.bytes();
             ops.push((Op::Collective { kind: Collective::AllGather, bytes, shape: self.shape }, 1));
         }
-        self.sum(ops)
+        self.sum(ops) + self.drawn((n, model.vocab))
+    }
+
+    /// What drawing from so many rows of logits takes beside reading them.
+    fn drawn(&self, rows: (u64, u64)) -> Seconds {
+        let gpu = &self.deployment.cluster.gpu;
+        let multiprocessors = hw::catalog::multiprocessors(&gpu.name).unwrap_or(MULTIPROCESSORS);
+        let work = self.deployment.drawing.work(rows, multiprocessors.into());
+        if work == Work::default() {
+            return Seconds::ZERO;
+        }
+        let moved = |bytes: u64| match bytes {
+            0 => Estimate::exact(Seconds::ZERO, Source::Published),
+            _ => self.cost.estimate(&Op::Elementwise { bytes }),
+        };
+        let by_rows = moved(work.by_rows);
+        let by_rows = if by_rows.time < work.block { Estimate::exact(work.block, Source::Published) } else { by_rows };
+        self.own("sampler", &by_rows.then(moved(work.passes)), 1)
     }
 
     /// Mixing of one chunk in all layers.
