@@ -75,7 +75,7 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::Source;
-use input::reader::{Reader, Section, small};
+use input::reader::{Reader, small};
 pub use operation::Operation;
 pub use requests::Stream;
 use requests::{Asked, With};
@@ -387,6 +387,7 @@ impl Serving {
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
             drawing: self.drawing(),
+            sequence_tokens: self.mean_sequence(),
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             deep_ep: self.engine.experts.deep_ep,
             overlaps_batches: self.engine.experts.overlaps_batches,
@@ -459,7 +460,7 @@ pub fn of_requests(
     let own = crate::shipped::folder(source, folder);
     let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
     let engine = engine::engine(reader.section("engine"), gpu, &own, given.is_none());
-    let (slo, warm_up) = slo(reader.section("slo"));
+    let (slo, warm_up) = clients::slo(reader.section("slo"));
     let with = With::new(head.seed, &engine, model.as_ref());
     let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
@@ -580,12 +581,4 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
         adapters::check(reader, serving);
         holds::check(reader, serving);
     }
-}
-
-fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
-    let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(Seconds::new);
-    let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
-    let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));
-    section.finish();
-    (slo, warm_up)
 }

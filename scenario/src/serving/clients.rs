@@ -5,6 +5,7 @@ mod sampling;
 use hw::{Seconds, Span};
 use serve::adapters::Popularity;
 use serve::kv::lending::Borrow;
+use serve::metrics::Slo;
 use serve::replica::Order;
 use serve::request::{Patience, Requests};
 use serve::sampler::Sampling;
@@ -66,6 +67,16 @@ impl Clients {
     }
 }
 
+impl Serving {
+    /// Tokens of a sequence in the middle of its answer, on average over the requests.
+    pub(super) fn mean_sequence(&self) -> u64 {
+        let requests = &self.requests;
+        let prompts: u64 = requests.list.iter().map(|request| u64::from(request.prompt)).sum();
+        let answers: u64 = requests.list.iter().map(|request| u64::from(request.output)).sum();
+        (prompts + answers / 2).div_ceil((requests.list.len() as u64).max(1)).max(1)
+    }
+}
+
 /// Priorities and the order of engines belong together, and clients who leave are known to whoever plays their requests.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     sampling::check(reader, serving);
@@ -95,4 +106,13 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let help = "a loan is made for whoever came first and waits for it: `borrow = \"never\"`, or serve in order of arrival to clients who wait";
         reader.refuse(Code::WrongOperation, None, what, help);
     }
+}
+
+/// `[slo]`: limits of latency, and what comes too soon to count.
+pub fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
+    let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(Seconds::new);
+    let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
+    let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));
+    section.finish();
+    (slo, warm_up)
 }

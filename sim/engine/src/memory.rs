@@ -44,12 +44,12 @@ pub fn kv_bytes_per_layer(model: &Model, mixer: Mixer, tensor_degree: u32, bytes
     kept.div_ceil(mixer.kept_together()) + index
 }
 
-/// Bytes that a sequence keeps on each GPU besides, however long it is: full windows of the layers that have one, and states. A sequence
-/// shorter than a window keeps less; an engine without a cache by kind of layer keeps more.
-pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
+/// Bytes that a sequence of so many tokens keeps on each GPU besides those of all its tokens: windows of the layers that have one, and states.
+/// An engine without a cache by kind of layer keeps more of a sequence that is longer than a window.
+pub fn kept_bytes_per_sequence(shard: &Shard<'_>, tokens: u64) -> u64 {
     let of_layer = |mixer: Mixer| {
-        let [tokens, bytes] = window_of(shard, mixer);
-        tokens * bytes + state_bytes(shard, mixer)
+        let [most, bytes] = window_of(shard, mixer);
+        most.min(tokens) * bytes + state_bytes(shard, mixer)
     };
     shard.model.kinds(0, shard.model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
 }
@@ -409,7 +409,7 @@ mod tests {
         let kept = |name: &str, tp: u32| {
             let model = crate::model::embedded(name).expect(name);
             let shard = Shard::forward(&model, hw::Dtype::Bf16, tp);
-            (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&shard))
+            (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&shard, u64::MAX))
         };
         // gpt-oss-120b: a key and a value of 8 heads of 64 in 16 bits are 2 KiB a layer; 18 layers keep all, 18 the last 128.
         assert_eq!(kept("gpt-oss-120b", 1), (18 * 2048, 18 * 128 * 2048));
@@ -437,7 +437,7 @@ mod tests {
     fn caches_of_layers_that_differ_are_their_closed_forms() {
         let of = |model: &Model| {
             let shard = Shard::forward(model, hw::Dtype::Bf16, 1);
-            (kv_bytes_per_token(model, 1, 2), kept_bytes_per_sequence(&shard))
+            (kv_bytes_per_token(model, 1, 2), kept_bytes_per_sequence(&shard, u64::MAX))
         };
         let named = |name: &str| of(&crate::model::embedded(name).expect(name));
         // A vector of 512 numbers for four tokens with a key of the index of 132 bytes in 21 layers, one for 128 tokens in 20. All 43 keep 128

@@ -27,7 +27,7 @@ pub struct Capacity {
     pub kv: Bytes,
     /// Keys and values of a token.
     pub bytes_per_token: u64,
-    /// What a sequence keeps however long it is: full windows, and states.
+    /// What a sequence keeps beside all of its tokens: windows, as full as the average one has them, and states.
     pub bytes_per_sequence: u64,
     /// Ranks of data-parallel attention, each with its own keys and values.
     pub n_ranks: u32,
@@ -67,7 +67,7 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     // Slots for adapters are taken with the weights, whatever they hold.
     let adapters =
         deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment.model, tensor_degree, deployment.dtype));
-    let kept = kept_bytes_per_sequence(&shard);
+    let kept = kept_bytes_per_sequence(&shard, deployment.sequence_tokens);
     let encoder = deployment.encoding().map_or(0, |encoding| encoding.weight_bytes());
     let of_stage = |stage: &Stage| {
         let saved = deployment

@@ -63,7 +63,9 @@ mod tests {
         for name in engine::model::embedded_names() {
             let model = embedded(name).expect("listed");
             let shard = shard(&model);
-            assert_eq!(Kept::of(&shard).bytes(1 << 40), kept_bytes_per_sequence(&shard), "{name}");
+            for tokens in [1, 100, 5_000, 1 << 40] {
+                assert_eq!(Kept::of(&shard).bytes(tokens), kept_bytes_per_sequence(&shard, tokens), "{name}");
+            }
         }
     }
 }

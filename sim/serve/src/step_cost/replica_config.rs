@@ -105,6 +105,8 @@ pub struct ReplicaConfig<'a> {
     pub all_reduce: ReduceKernel,
     /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
     pub shared_beside: u32,
+    /// Tokens that a sequence has on average, so a longer window is full only so far.
+    pub sequence_tokens: u64,
     /// How tokens are drawn.
     pub drawing: Drawing,
     /// Whether it keeps a shared expert as one more of the routed ones.
@@ -170,6 +172,7 @@ impl<'a> ReplicaConfig<'a> {
             joint_attention: false,
             all_reduce: ReduceKernel::Own,
             shared_beside: 0,
+            sequence_tokens: u64::MAX,
             drawing: Drawing::GREEDY,
             shared_among_routed: false,
             adapters: None,

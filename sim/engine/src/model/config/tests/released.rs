@@ -140,7 +140,7 @@ fn models_have_the_parameters_that_their_cards_print() {
 /// Bytes of keys and values of a token on a GPU of a tensor group, and of what a sequence keeps besides.
 fn kept(name: &str, tp: u32) -> (u64, u64) {
     let model = of(name);
-    (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&Shard::forward(&model, hw::Dtype::Bf16, tp)))
+    (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&Shard::forward(&model, hw::Dtype::Bf16, tp), u64::MAX))
 }
 
 /// Bytes of a layer's state of Mamba-2: a number of each channel and state, and three tokens of what passes the convolution.
