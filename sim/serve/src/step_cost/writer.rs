@@ -179,24 +179,30 @@ impl<'a> Writer<'a> {
     }
 
     /// A layer whose kernel fills every expert up to whole blocks of rows, visited or not: at least the products of so many rows, and the traffic of the
-    /// activation between them. Every expert's matrix is read for its own rows. So they are dense products of the same library with the whole blocks
-    /// of one expert as rows, and the columns of all of them beside each other.
+    /// activation between them. Every expert's matrix is read once, for its own rows. So they are dense products of the same library with the whole
+    /// blocks of one expert as rows, and the columns of all of them beside each other. Some experts have a block more than others.
     fn filled_up(&self, layer: &FusedExperts, found: Estimate) -> Estimate {
         let (Some(block), Some(experts)) = (self.deployment.expert_rows, self.shard.model.experts) else {
             return found;
         };
         let n_experts = self.deployment.replicas_of(experts) / u64::from(self.shard.ep);
-        let rows = (layer.tokens * layer.top_k + n_experts * (block - 1)).next_multiple_of(block);
-        let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
-        let m = block * (rows / (block * n_experts)).max(1);
-        let columns = |width: u64| width * rows / m;
-        let ops = vec![
-            (Op::Gemm { m, n: columns(wide), k: layer.hidden, format }, 1),
-            (Op::Elementwise { bytes: rows * (wide * self.shard.dtype.bytes() + layer.width) }, 1),
-            (Op::Gemm { m, n: columns(layer.hidden), k: layer.width, format }, 1),
-        ];
-        let filled = self.cost.estimate(&Op::Sequence(ops));
+        let n_blocks = (layer.tokens * layer.top_k + n_experts * (block - 1)).div_ceil(block);
+        let fewer = (n_blocks / n_experts).max(1);
+        let share_of_more = hw::real(n_blocks.saturating_sub(fewer * n_experts)) / hw::real(n_experts);
+        let of_blocks = |each: u64| self.of_rows(layer, block * each, n_experts);
+        let filled = of_blocks(fewer).scaled(1.0 - share_of_more).then(of_blocks(fewer + 1).scaled(share_of_more));
         if filled.time > found.time { filled } else { found }
+    }
+
+    /// Products and activation of so many experts with so many rows each.
+    fn of_rows(&self, layer: &FusedExperts, rows: u64, n_experts: u64) -> Estimate {
+        let (wide, format) = (layer.width * (layer.n_matrices() - 1), layer.format);
+        let ops = vec![
+            (Op::Gemm { m: rows, n: wide * n_experts, k: layer.hidden, format }, 1),
+            (Op::Elementwise { bytes: rows * n_experts * (wide * self.shard.dtype.bytes() + layer.width) }, 1),
+            (Op::Gemm { m: rows, n: layer.hidden * n_experts, k: layer.width, format }, 1),
+        ];
+        self.cost.estimate(&Op::Sequence(ops))
     }
 
     /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
