@@ -18,6 +18,7 @@ mod data_files;
 mod data_order;
 mod determinism;
 mod docs;
+mod drawing;
 mod engine_budgets;
 mod engine_options;
 mod errors;
