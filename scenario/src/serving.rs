@@ -393,7 +393,7 @@ impl Serving {
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, &group.cluster.gpu),
-            expert_tactic: self.engine.expert_tactic(formats.experts, &group.model, gpu, ranks),
+            expert_tactic: self.engine.expert_tactic(formats.experts, group, (ranks, is_spread)),
             expert_rows: preset.and_then(|own| own.expert_rows_of(formats.experts, per_expert)),
             context_max: choice.context_max(),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),

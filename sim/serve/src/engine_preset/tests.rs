@@ -51,16 +51,6 @@ fn the_largest_captured_batch_follows_from_places_and_budget() {
 }
 
 #[test]
-fn sglang_reserves_what_its_arguments_say() {
-    // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
-    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-    let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
-    assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
-    // A chunk of 32,768 and graphs up to 64 take 512 + 49152 + 128 + 1024 MiB.
-    assert_eq!(sizes.asked(32_768, 64).reserve(&gpu, 8, 8), Bytes(50_816 << 20));
-}
-
-#[test]
 fn a_version_takes_the_newest_preset_that_is_not_newer() {
     let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
     assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
