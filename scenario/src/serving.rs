@@ -56,9 +56,8 @@ use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::Requests;
 use serve::router::RouterKind;
-use serve::step_cost::census;
 use serve::step_cost::fusion::Fusion;
-use serve::step_cost::{PromptKernel, ReplicaConfig};
+use serve::step_cost::{PromptKernel, ReplicaConfig, census};
 
 use self::drafts::OwnDrafters;
 use self::engine::EngineSection;
@@ -402,6 +401,7 @@ impl Serving {
             prompt_attention: PromptKernel {
                 flops_ratio: self.attention_flops_ratio,
                 sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
+                reads_again: preset.is_some_and(|own| own.reads_keys_again(model, gpu)),
             },
             ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
         }

@@ -82,6 +82,8 @@ pub struct EnginePreset {
     pub listed_experts: ListedExperts,
     /// Format of experts that CUTLASS computes on Blackwell where no option asks for another kernel.
     pub cutlass_experts: Option<Format>,
+    /// Whether attention with learned sinks runs through a kernel of Triton with blocks of few queries, on cards for which its faster ones have no sinks.
+    pub triton_sinks: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
     /// Kernels of its layers beside those that `engine::layer` writes.

@@ -73,6 +73,7 @@ const VLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     listed_experts: ListedExperts::All,
     cutlass_experts: None,
+    triton_sinks: true,
     fusion: Fusion::Norms,
     census: census::VLLM,
     reduces: Reduces::OnRequest,
@@ -95,7 +96,8 @@ const VLLM: EnginePreset = EnginePreset {
     api_server: VLLM_API,
     split: IN_TURN,
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
-             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
+             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size; \
+             supports_sink of flash_attn.py (version 3, capability 9) and flashinfer.py (kernels of TensorRT-LLM, capability 10) in v1/attention/backends",
 };
 
 const SGLANG: EnginePreset = EnginePreset {
@@ -114,6 +116,7 @@ const SGLANG: EnginePreset = EnginePreset {
     tunes_experts: false,
     listed_experts: ListedExperts::Narrow,
     cutlass_experts: None,
+    triton_sinks: false,
     fusion: Fusion::Norms,
     census: census::SGLANG,
     reduces: Reduces::Few,
@@ -156,6 +159,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     listed_experts: ListedExperts::All,
     cutlass_experts: Some(Format::Nvfp4),
+    triton_sinks: false,
     fusion: Fusion::Nothing,
     census: census::TRTLLM,
     reduces: Reduces::Own,

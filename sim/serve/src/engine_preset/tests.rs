@@ -218,3 +218,17 @@ fn a_program_that_calls_vllm_has_larger_batches_than_its_server() {
     assert_eq!(cards.map(|card| tokens("vllm", card)), [Some(16_384), Some(8192), Some(8192)]);
     assert_eq!(tokens("sglang", "h100-sxm"), None);
 }
+
+/// `supports_sink` in vLLM's flash_attn.py (version 3 alone, which is Hopper's) and flashinfer.py (kernels of TensorRT-LLM, which are those of servers of Blackwell).
+#[test]
+fn vllm_runs_sinks_through_triton_where_its_faster_kernels_have_none() {
+    let reads_again = |engine: &str, name: &str, card: &str| {
+        let (model, gpu) = (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
+        named(engine, Version::NEWEST).expect("listed").reads_keys_again(&model, &gpu)
+    };
+    for card in ["a100-sxm-80g", "rtx-4090", "rtx-pro-6000"] {
+        assert!(reads_again("vllm", "gpt-oss-20b", card), "{card}");
+        assert!(!reads_again("vllm", "llama-3-8b", card) && !reads_again("sglang", "gpt-oss-20b", card), "{card}");
+    }
+    assert!(["h100-sxm", "b200"].into_iter().all(|card| !reads_again("vllm", "gpt-oss-20b", card)));
+}
