@@ -9,7 +9,6 @@ use serde_json::Value;
 use crate::Machine;
 use crate::environment::{self, Variable};
 use crate::flags::Flags;
-use crate::serving::Server;
 
 /// Words of a server, the one that is written first: vLLM's and `SGLang`'s in lower case with `_`, TensorRT-LLM's in capitals.
 type Words = [(&'static str, ExpertKernel)];
@@ -55,57 +54,58 @@ const MXFP4: [(&str, ExpertKernel); 2] = [
     ("VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8", ExpertKernel::Trtllm),
 ];
 
+/// A library that is asked for, and what asks for it.
+pub(crate) type Asked = Option<(ExpertKernel, String)>;
+
 /// What vLLM is asked for: by its option, else by variables.
-pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>, machine: &Machine, environment: &[Variable]) {
+pub(crate) fn of_vllm(flags: &mut Flags<'_>, machine: &Machine, environment: &[Variable]) -> Asked {
     if flags.find("moe-backend").is_some() {
-        of_flag(server, flags, "moe-backend", &VLLM);
+        of_flag(flags, "moe-backend", &VLLM)
     } else {
-        of_variables(server, flags, machine, environment);
+        of_variables(flags, machine, environment)
     }
 }
 
 /// What `SGLang` is asked for.
-pub(crate) fn of_sglang(server: &mut Server, flags: &mut Flags<'_>) {
-    of_flag(server, flags, "moe-runner-backend", &SGLANG);
+pub(crate) fn of_sglang(flags: &mut Flags<'_>) -> Asked {
+    of_flag(flags, "moe-runner-backend", &SGLANG)
 }
 
 /// What TensorRT-LLM is asked for.
-pub(crate) fn of_trtllm(server: &mut Server, flags: &mut Flags<'_>) {
-    of_flag(server, flags, "moe-config.backend", &TRTLLM);
+pub(crate) fn of_trtllm(flags: &mut Flags<'_>) -> Asked {
+    of_flag(flags, "moe-config.backend", &TRTLLM)
 }
 
-/// The key of an option's word. `auto` is no word of a library.
-fn of_flag(server: &mut Server, flags: &mut Flags<'_>, name: &str, words: &Words) {
-    let Some(asked) = flags.text(name).filter(|asked| !asked.eq_ignore_ascii_case("auto")) else { return };
+/// The library of an option's word. `auto` is no word of a library.
+fn of_flag(flags: &mut Flags<'_>, name: &str, words: &Words) -> Asked {
+    let asked = flags.text(name).filter(|asked| !asked.eq_ignore_ascii_case("auto"))?;
     let plain = asked.replace('-', "_");
-    match words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&plain)) {
-        Some((_, kernel)) => set(server, *kernel, &flags.shown(name)),
-        None => flags.not_modelled(name, "no table has that kernel: experts run at the costs of the engine's own"),
+    let found = words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&plain));
+    if found.is_none() {
+        flags.not_modelled(name, "no table has that kernel: experts run at the costs of the engine's own");
     }
+    found.map(|(_, kernel)| (*kernel, flags.shown(name)))
 }
 
-fn set(server: &mut Server, kernel: ExpertKernel, source: &str) {
-    server.key("expert_kernel", format!("\"{}\"", kernel.word()), source);
-}
-
-/// The key of vLLM's variables. With `latency`, and where nothing is said, they take kernels of TensorRT-LLM on Blackwell, and CUTLASS on other cards
+/// The library of vLLM's variables. With `latency`, and where nothing is said, they take kernels of TensorRT-LLM on Blackwell, and CUTLASS on other cards
 /// (`get_flashinfer_moe_backend` of quantization/utils/flashinfer_utils.py, 0.17).
-fn of_variables(server: &mut Server, flags: &mut Flags<'_>, machine: &Machine, environment: &[Variable]) {
+fn of_variables(flags: &mut Flags<'_>, machine: &Machine, environment: &[Variable]) -> Asked {
     let is_on = |name: &str| environment::value(environment, name).is_some() && !environment::is_off(environment, name);
     if let Some((name, kernel)) = MXFP4.into_iter().find(|(name, _)| is_on(name)) {
-        return set(server, kernel, name);
+        return Some((kernel, name.to_owned()));
     }
     flags.findings.extend(switched_off(environment));
-    let Some(name) = SWITCHES.into_iter().find(|name| is_on(name)) else { return };
+    let name = SWITCHES.into_iter().find(|name| is_on(name))?;
     let gpu = machine.gpu.as_deref().and_then(hw::catalog::gpu);
     let is_blackwell = gpu.is_some_and(|gpu| gpu.capability() == Capability::Ten);
-    match environment::value(environment, BACKEND) {
+    let (kernel, source) = match environment::value(environment, BACKEND) {
         // The table of variables says so of it.
-        Some("masked_gemm") => {}
-        Some("throughput") => set(server, ExpertKernel::Cutlass, BACKEND),
-        _ if is_blackwell => set(server, ExpertKernel::Trtllm, name),
-        _ => set(server, ExpertKernel::Cutlass, name),
-    }
+        Some("masked_gemm") => return None,
+        Some("throughput") => (ExpertKernel::Cutlass, BACKEND),
+        _ if is_blackwell => (ExpertKernel::Trtllm, name),
+        _ => (ExpertKernel::Cutlass, name),
+    };
+    Some((kernel, source.to_owned()))
 }
 
 /// Switches that keep vLLM from `FlashInfer`: which kernel is left is not said.

@@ -107,7 +107,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
 fn experts(server: &mut Server, flags: &mut Flags<'_>) {
     dispatcher(server, flags);
     redundant_experts(server, flags);
-    expert_kernel::of_sglang(server, flags);
+    server.expert_kernel(expert_kernel::of_sglang(flags));
 }
 
 /// Drafted tokens: one behind the other, or a tree.

@@ -249,7 +249,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("disable-overlap-scheduler") {
         server.key("loop", "\"serial\"", "disable_overlap_scheduler");
     }
-    expert_kernel::of_trtllm(&mut server, &mut flags);
+    server.expert_kernel(expert_kernel::of_trtllm(&mut flags));
     server.formats = [format(&mut flags, "quant-config.quant-algo"), kv_format(&mut flags)];
     if flags.is("speculative-config.decoding-type") {
         let n = flags.count("speculative-config.max-draft-len", 1..=64);

@@ -207,7 +207,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     redundant_experts(&mut server, &mut flags);
     dispatcher(&mut server, &mut flags, &environment);
     overlap(&mut server, &mut flags);
-    expert_kernel::of_vllm(&mut server, &mut flags, machine, &environment);
+    server.expert_kernel(expert_kernel::of_vllm(&mut flags, machine, &environment));
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);

@@ -26,7 +26,8 @@ use super::activations;
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, silent, whole_prompts};
+use super::{Serving, ServingChoice, ServingGroup, whole_prompts};
+use crate::formats::narrower_checkpoint;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -553,7 +554,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             found.extend(new);
         }
     }
-    let checkpoint = silent::narrower_checkpoint(&serving.model)
+    let checkpoint = narrower_checkpoint(&serving.model)
         .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));
     for what in found {
         let finding = Finding::error(Code::NoRoomForCache, None, what);

@@ -8,8 +8,7 @@ mod network;
 mod prompts;
 
 use engine::cost::reduce::ReduceKernel;
-use engine::formats::Formats;
-use engine::model::{Model, narrow_checkpoint};
+use engine::model::Model;
 use hw::Bytes;
 use serve::engine_formats::lacking;
 use serve::engine_preset::PRESETS;
@@ -21,7 +20,7 @@ use serve::replica::{Gather, Limits, Role};
 
 use super::engine::memory_of;
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit};
+use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit, narrower_checkpoint};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
 
@@ -446,11 +445,6 @@ fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
     }
     let help = "it needs `prefix_cache = true` in `[engine]` or in a policy";
     Some(Finding::warning(Code::NoEffect, at, "`trace.dataset_prompts` changes nothing").help(help))
-}
-
-/// Path of the published checkpoint of a model that is served in 16 bits and published in fewer.
-pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
-    narrow_checkpoint(&model.name).filter(|_| model.formats == Formats::of(hw::Dtype::Bf16))
 }
 
 /// A model that nobody serves in 16 bits, named without a format.

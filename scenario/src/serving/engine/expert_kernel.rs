@@ -21,7 +21,7 @@ impl EngineSection {
 
     /// The variant of the library that is asked for; `None` where none is, or where the group's profile has no time of it.
     fn asked_tactic(&self, format: Format, group: &ServingGroup, spreads: bool) -> Option<Tactic> {
-        self.experts.kernel?.tactic(group.profile.as_ref()?, format, spreads)
+        self.experts.kernel?.tactic(&group.profile.as_ref()?.experts, format, spreads)
     }
 
     /// Whether experts of a format run by the kernel that is asked for, as far as its time or the engine's own choice is known.

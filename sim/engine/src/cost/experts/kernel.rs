@@ -1,10 +1,14 @@
 //! Libraries whose kernels compute a layer of experts, as launch scripts ask for them, and which curve of a profile is theirs.
 
+use std::collections::BTreeMap;
+
 use hw::Format;
 
 use super::{ExpertsCurve, Tactic};
 use crate::cost::names;
-use crate::cost::profile::Profile;
+
+/// Curves of a profile, by their names.
+type Curves = BTreeMap<String, ExpertsCurve>;
 
 hw::words! {
     /// A library whose kernel computes a layer of experts.
@@ -41,10 +45,10 @@ impl ExpertKernel {
         Self::ALL.into_iter().find(|library| library.in_tables().iter().any(|part| kernel.contains(part)))
     }
 
-    /// The tactic by which a profile has its time for gated experts of a format; `None` where it has none. `elsewhere`: a part of them is on other GPUs.
-    pub fn tactic(self, profile: &Profile, format: Format, elsewhere: bool) -> Option<Tactic> {
+    /// The tactic by which curves of a profile have its time for gated experts of a format; `None` where they have none. `elsewhere`: a part of them is on other GPUs.
+    pub fn tactic(self, curves: &Curves, format: Format, elsewhere: bool) -> Option<Tactic> {
         let is_own = |tactic: &Tactic| {
-            let kernel = curve(profile, format, *tactic, [true, elsewhere]).and_then(|curve| curve.kernel.as_deref());
+            let kernel = curve(curves, format, *tactic, [true, elsewhere]).and_then(|curve| curve.kernel.as_deref());
             kernel.and_then(Self::of_table) == Some(self)
         };
         [Tactic::Tuned, Tactic::Triton, Tactic::Cutlass].into_iter().find(is_own)
@@ -53,25 +57,54 @@ impl ExpertKernel {
 
 /// The curve of a format for a tactic, with a gate or without and with a part of the experts elsewhere or with none, or the plainest one.
 pub(in crate::cost) fn curve(
-    profile: &Profile,
+    curves: &Curves,
     format: Format,
     tactic: Tactic,
     [gated, elsewhere]: [bool; 2],
 ) -> Option<&ExpertsCurve> {
     let name = names::of_format("experts", format);
-    let of_kernel = tactic.curve().and_then(|kernel| profile.experts.get(&format!("{name}{kernel}")));
+    let of_kernel = tactic.curve().and_then(|kernel| curves.get(&format!("{name}{kernel}")));
     if of_kernel.is_some() {
         return of_kernel;
     }
     let plain = if gated { "" } else { "-plain" };
     let elsewhere = if elsewhere { "-elsewhere" } else { "" };
     let variants = [format!("{plain}{elsewhere}"), plain.to_owned(), elsewhere.to_owned(), String::new()];
-    variants.iter().find_map(|variant| profile.experts.get(&format!("{name}{variant}")))
+    variants.iter().find_map(|variant| curves.get(&format!("{name}{variant}")))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ExpertsLaw;
     use super::*;
+    use crate::cost::residuals::Residuals;
+
+    /// Tables of B200 under SGLang have Triton beside TensorRT-LLM's kernels in 16 bits, and those of Hopper under vLLM another library where a part is elsewhere.
+    #[test]
+    fn a_library_is_the_curve_that_was_measured_of_it() {
+        let curve = |kernel: &str| ExpertsCurve {
+            residuals: Residuals { n_fit: 1, n_held_out: 1, median_error: 0.0, p90_error: 0.0, low: 1.0, high: 1.0 },
+            kernel: Some(kernel.to_owned()),
+            law: ExpertsLaw::default(),
+            surface: None,
+        };
+        let curves = Curves::from(
+            [
+                ("experts", "sglang_flashinfer_trtllm_moe"),
+                ("experts-triton", "sglang_fused_moe_triton"),
+                ("experts-fp8-block", "vllm_fp8moe_triton_tritonexperts"),
+                ("experts-fp8-block-elsewhere", "vllm_fp8moe_flashinfer_cutlass_flashinferexperts"),
+            ]
+            .map(|(name, kernel)| (name.to_owned(), curve(kernel))),
+        );
+        let of = |library: ExpertKernel, format, elsewhere| library.tactic(&curves, format, elsewhere);
+        assert_eq!(of(ExpertKernel::Trtllm, Format::Bf16, false), Some(Tactic::Tuned));
+        assert_eq!(of(ExpertKernel::Triton, Format::Bf16, true), Some(Tactic::Triton));
+        assert_eq!(of(ExpertKernel::Triton, Format::Fp8Block, false), Some(Tactic::Tuned));
+        assert_eq!(of(ExpertKernel::Triton, Format::Fp8Block, true), None);
+        assert_eq!(of(ExpertKernel::Cutlass, Format::Fp8Block, true), Some(Tactic::Tuned));
+        assert_eq!(of(ExpertKernel::DeepGemm, Format::Nvfp4, false), None);
+    }
 
     /// Names of `kernel_source` as collectors write them.
     #[test]

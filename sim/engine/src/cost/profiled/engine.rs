@@ -138,7 +138,7 @@ impl Profiled {
 
     /// The curve of a format for the kernel and the variant that a layer is, or for the plainest one.
     fn experts_curve(&self, layer: &FusedExperts, format: Format) -> Option<&ExpertsCurve> {
-        kernel::curve(&self.profile, format, layer.tactic, [layer.gated, layer.has_experts_elsewhere()])
+        kernel::curve(&self.profile.experts, format, layer.tactic, [layer.gated, layer.has_experts_elsewhere()])
     }
 
     /// An estimate of this card, or one that is borrowed.
