@@ -45,7 +45,8 @@ fn what_adapters_cannot_be_or_stand_beside_is_refused() {
         (&["policies.run=['trtllm']"], "adapters by the rules of TensorRT-LLM"),
         (&["engine.batch_wait={ iterations = 3 }"], "adapters by the rules of TensorRT-LLM"),
         (&["kv.borrow=when-short", "cluster.nodes=1"], "adapters beside memory that is lent"),
-        (&["model.name=mixtral-8x22b", "engine.tp=8"], "those on experts"),
+        (&["model.name=mixtral-8x22b", "engine.tp=8", "engine.ep=8"], "adapters on experts that lie whole on GPUs"),
+        (&["model.name=glm-4.5-air", "engine.tp=8"], "those on experts beside shared or dense ones"),
     ] {
         let checked = checked(BASE, set);
         let said = diagnostic::render(&checked.source, &checked.findings);

@@ -25,6 +25,7 @@ struct Entry {
     memory_gib: f64,
     visible_mib: Option<f64>,
     memory_gb_per_s: f64,
+    l2_gb_per_s: Option<f64>,
     peak_bf16_tflops: f64,
     peak_fp8_tflops: Option<f64>,
     peak_fp32_tflops: Option<f64>,
@@ -105,6 +106,11 @@ pub fn is_before_ampere(name: &str) -> bool {
 /// Multiprocessors of a GPU of the catalogue.
 pub fn multiprocessors(name: &str) -> Option<u32> {
     ENTRIES.get(name)?.multiprocessors
+}
+
+/// What all multiprocessors of a GPU of the catalogue read from its L2 cache together, where it is published.
+pub fn l2_bandwidth(name: &str) -> Option<BytesPerSecond> {
+    Some(BytesPerSecond::new(ENTRIES.get(name)?.l2_gb_per_s? * 1e9))
 }
 
 /// A GPU by name.

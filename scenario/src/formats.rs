@@ -1,12 +1,18 @@
 //! Number formats of a model's parts: `weights = "fp8"`, or a table with one format for all and others for parts.
 
 use engine::formats::Formats;
+use engine::model::{Model, narrow_checkpoint};
 use hw::{Dtype, Format, Gpu};
 
 use input::reader::Section;
 
 /// Experts in four bits and sixteen elsewhere, as gpt-oss is published: a word for what most 4-bit checkpoints are.
 pub const FOUR_BIT_EXPERTS: &str = "4-bit-experts";
+
+/// Path of the published checkpoint of a model that is served in 16 bits and published in fewer.
+pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
+    narrow_checkpoint(&model.name).filter(|_| model.formats == Formats::of(Dtype::Bf16))
+}
 
 /// Formats of parts that are named; the others stay what they are without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

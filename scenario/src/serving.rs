@@ -56,9 +56,8 @@ use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::Requests;
 use serve::router::RouterKind;
-use serve::step_cost::census;
 use serve::step_cost::fusion::Fusion;
-use serve::step_cost::{PromptKernel, ReplicaConfig};
+use serve::step_cost::{PromptKernel, ReplicaConfig, census};
 
 use self::drafts::OwnDrafters;
 use self::engine::EngineSection;
@@ -395,7 +394,7 @@ impl Serving {
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, gpu),
-            expert_tactic: self.engine.expert_tactic(formats.experts, &group.model, gpu, ranks),
+            expert_tactic: self.engine.expert_tactic(formats.experts, group, (ranks, is_spread)),
             expert_rows: preset.and_then(|own| own.expert_rows_of(formats.experts, per_expert)),
             context_max: choice.context_max(),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),
@@ -404,6 +403,7 @@ impl Serving {
             prompt_attention: PromptKernel {
                 flops_ratio: self.attention_flops_ratio,
                 sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
+                reads_again: preset.is_some_and(|own| own.reads_keys_again(model, gpu)),
             },
             ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
         }

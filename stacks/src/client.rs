@@ -4,6 +4,7 @@
 //! `tables/clients.tsv`. What the command line states of requests is not read, so that nothing is written twice.
 
 mod arrivals;
+mod body;
 mod guidellm;
 mod lengths;
 mod offline;

@@ -24,6 +24,7 @@ mod encoder;
 pub mod environment;
 #[cfg(test)]
 mod example;
+mod expert_kernel;
 pub mod export;
 mod fields;
 pub mod flags;

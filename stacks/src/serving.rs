@@ -15,6 +15,7 @@ use crate::batching::CHUNKS;
 use crate::checkpoint::{self, is_narrow};
 use crate::document::Document;
 use crate::drafts::Drafts;
+use crate::expert_kernel;
 use crate::flags::Flags;
 use crate::load::Load;
 use crate::{Imported, Machine};
@@ -139,6 +140,13 @@ impl Server {
     /// Any key.
     pub(crate) fn key(&mut self, key: &'static str, value: impl std::fmt::Display, flag: &str) {
         self.keys.push((key, value.to_string(), flag.to_owned()));
+    }
+
+    /// The library that computes experts, where one is asked for.
+    pub(crate) fn expert_kernel(&mut self, asked: expert_kernel::Asked) {
+        if let Some((kernel, source)) = asked {
+            self.key("expert_kernel", format!("\"{}\"", kernel.word()), &source);
+        }
     }
 
     /// The version that the image of a container says.

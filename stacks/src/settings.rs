@@ -11,6 +11,7 @@ mod drafts;
 pub(crate) mod groups;
 
 use crate::adapters;
+use crate::expert_kernel;
 
 /// Values by key, as `engine.scheduling`.
 pub type Settings = BTreeMap<String, Value>;
@@ -63,7 +64,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 62] = [
+const ROWS: [(&str, Row); 63] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -83,6 +84,10 @@ const ROWS: [(&str, Row); 62] = [
     ("engine.ep", Row::Held),
     ("engine.eviction", Row::Told([Only("lru"), Flag("--radix-eviction-policy"), Only("lru")])),
     ("engine.expert_counts", Row::Remark),
+    (
+        "engine.expert_kernel",
+        Row::Told([By(expert_kernel::for_vllm), By(expert_kernel::for_sglang), By(expert_kernel::for_trtllm)]),
+    ),
     ("engine.expert_skew", Row::Remark),
     ("engine.framework", Row::Remark),
     ("engine.graph_max", Row::Told([By(graphs_vllm), By(graphs_sglang), By(graphs_trtllm)])),

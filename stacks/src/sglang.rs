@@ -11,6 +11,7 @@ use crate::client;
 use crate::drafts::{Drafter, Drafts};
 use crate::encoder;
 use crate::environment::{self, Variable};
+use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::launch::Launch;
 use crate::serving::{Server, format};
@@ -94,13 +95,19 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         server.key("loop", "\"serial\"", "--disable-overlap-schedule");
     }
     reduces(&mut server, &flags);
-    dispatcher(&mut server, &mut flags);
-    redundant_experts(&mut server, &mut flags);
+    experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
     drafts(&mut server, &mut flags);
     overlap_of_drafts(&mut server, &flags, &launch.environment);
     (server, flags)
+}
+
+/// How tokens come to experts, which lie twice, and what computes them.
+fn experts(server: &mut Server, flags: &mut Flags<'_>) {
+    dispatcher(server, flags);
+    redundant_experts(server, flags);
+    server.expert_kernel(expert_kernel::of_sglang(flags));
 }
 
 /// Drafted tokens: one behind the other, or a tree.

@@ -11,6 +11,7 @@ use input::diagnostic::Finding;
 use crate::batching::CHUNKS;
 use crate::client;
 use crate::drafts::{Drafter, Drafts};
+use crate::expert_kernel;
 use crate::flags::{Flags, Table, word_behind};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
@@ -248,6 +249,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.is("disable-overlap-scheduler") {
         server.key("loop", "\"serial\"", "disable_overlap_scheduler");
     }
+    server.expert_kernel(expert_kernel::of_trtllm(&mut flags));
     server.formats = [format(&mut flags, "quant-config.quant-algo"), kv_format(&mut flags)];
     if flags.is("speculative-config.decoding-type") {
         let n = flags.count("speculative-config.max-draft-len", 1..=64);

@@ -15,6 +15,7 @@ use crate::connectors;
 use crate::drafts::{Drafter, Drafts};
 use crate::encoder;
 use crate::environment::{self, Variable};
+use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
 use crate::kv_memory;
 use crate::launch::{self, Launch};
@@ -206,6 +207,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     redundant_experts(&mut server, &mut flags);
     dispatcher(&mut server, &mut flags, &environment);
     overlap(&mut server, &mut flags);
+    server.expert_kernel(expert_kernel::of_vllm(&mut flags, machine, &environment));
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);

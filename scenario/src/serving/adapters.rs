@@ -156,11 +156,18 @@ fn unpriced(model: &Model, modules: Modules) -> Option<&'static str> {
     };
     let differs = model.layers.kinds().iter().any(|kind| !is_plain(kind.mixer));
     match () {
-        () if modules.feed_forward && model.experts.is_some() => Some("experts"),
+        () if modules.feed_forward && has_other_experts(model) => Some("experts beside shared or dense ones"),
         () if modules.attention && model.latent.is_some() => Some("latent attention"),
         () if differs => Some("layers that differ"),
         () => None,
     }
+}
+
+/// Whether feed-forwards of a model are no routed experts alone, as wide as the model.
+fn has_other_experts(model: &Model) -> bool {
+    let Some(experts) = model.experts else { return false };
+    let is_mixed = model.layers.kinds().iter().any(|kind| !kind.has_experts());
+    is_mixed || experts.shared_intermediate > 0 || experts.latent.is_some()
 }
 
 /// What adapters cannot stand beside.
@@ -175,11 +182,17 @@ fn misfit(
         return wrong("beside times of whole stages or runs", "a cost model of operations");
     }
     if let Some(what) = unpriced(model, modules) {
-        let help = "a dense model, `modules = \"attention\"` where only experts are in the way, or no adapters";
+        let help = "another model, `modules = \"attention\"` where only experts are in the way, or no adapters";
         return Some((format!("on `{}`: those on {what} are not priced", model.name), help));
     }
-    if operation.pipeline_degree > 1 || operation.expert_degree > 1 {
-        return wrong("beside several batches at once", "`pp = 1` and `ep = 1`");
+    let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
+    if operation.pipeline_degree > 1 || operation.attention_ranks(tensor_degree) > 1 {
+        return wrong("beside several batches at once", "`pp = 1`, and no `ep` above `tp`");
+    }
+    if modules.feed_forward && model.experts.is_some() && operation.expert_degree > 1 {
+        // `FusedMoEWithLoRA` in vllm/lora/layers/fused_moe.py, 0.17.
+        let help = "vLLM cuts every expert over the tensor group then: `ep = 1`, or `modules = \"attention\"`";
+        return wrong("on experts that lie whole on GPUs", help);
     }
     if group.role == Role::Outputs {
         let help = "replicas of `role = \"both\"`, or of `\"prefill\"` and `\"decode\"`";

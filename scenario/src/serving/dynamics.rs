@@ -40,6 +40,33 @@ impl ServingOutage {
     pub fn group(&self) -> &str {
         &self.group
     }
+
+    /// Seconds after the start.
+    pub(super) const fn at_s(&self) -> f64 {
+        self.at_s
+    }
+
+    /// Where it stands.
+    pub(super) const fn place(&self) -> &Place {
+        &self.at
+    }
+}
+
+impl ServingLink {
+    /// Names of the groups that it comes from and goes to.
+    pub(super) fn ends(&self) -> [&str; 2] {
+        [&self.from, &self.to]
+    }
+
+    /// What all that goes there shares, where it is limited.
+    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+        self.gb_per_s.map(|rate| rate * 1e9)
+    }
+
+    /// Where it stands.
+    pub(super) const fn place(&self) -> &Place {
+        &self.at
+    }
 }
 
 fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
@@ -229,7 +256,7 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
         Some(Link {
             from,
             to,
-            bytes_per_s: link.gb_per_s.map(|rate| rate * 1e9),
+            bytes_per_s: link.bytes_per_s(),
             wire: None,
             latency_s: link.latency_s,
             wire_ratio: ratio,

@@ -1,10 +1,10 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
+mod expert_kernel;
+
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use engine::Model;
-use engine::cost::experts::Tactic;
 use engine::encoder::Split;
 use engine::verdict::Refused;
 use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
@@ -26,7 +26,8 @@ use super::activations;
 use super::experts::{self, ExpertChoice};
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
-use super::{Serving, ServingChoice, ServingGroup, silent, whole_prompts};
+use super::{Serving, ServingChoice, ServingGroup, whole_prompts};
+use crate::formats::narrower_checkpoint;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small};
 
@@ -120,16 +121,6 @@ impl EngineSection {
     /// Whether intricate layers take longer than all others.
     fn has_intricate_launches(&self) -> bool {
         self.host_us_per_intricate_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
-    }
-
-    /// Which variant of their kernel experts of a format run under the named engine.
-    pub(crate) fn expert_tactic(&self, format: hw::Format, model: &Model, gpu: &Gpu, ranks: u32) -> Tactic {
-        self.preset.map_or(Tactic::Tuned, |preset| preset.expert_tactic(format, model, gpu, ranks))
-    }
-
-    /// Whether experts of a format run through kernels of Triton under the named engine.
-    pub(crate) fn has_triton_experts(&self, format: hw::Format, gpu: &hw::Gpu) -> bool {
-        self.preset.is_some_and(|preset| preset.has_triton_experts(format, gpu))
     }
 
     /// Largest batch that a tensor group captures: what is written, or the preset's.
@@ -445,16 +436,17 @@ pub struct Memory {
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, Refused> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
-    let (degree, own) = (deployment.tensor_degree, engine.preset.map(|preset| preset.sizes_on(gpu)));
+    let (degree, own) = (deployment.tensor_degree, engine.preset.map(|preset| (preset, preset.sizes_on(gpu))));
     let (sequences, chunk) = serving.sizes_max(choice, group);
     let kept = kept_of(serving, group);
     let sampler = engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
     let graphs = engine.preset.map_or(Bytes(0), |preset| preset.graph_bytes(&deployment.graph_sizes, sequences));
     let exchanges = engine.preset.map_or(Bytes(0), |preset| preset.exchange_bytes(deployment.n_gpus()));
     let of_process = |(chunk, sequences): (u32, u32)| {
-        let reserve = |sizes: Sizes| {
-            let asked = sizes.asked(chunk, engine.graph_max(gpu, degree));
-            asked.reserve(gpu, degree, deployment.n_gpus())
+        let reserve = |(preset, sizes): (&EnginePreset, Sizes)| {
+            // A chunk is that of all ranks of attention.
+            let whole = chunk.saturating_mul(deployment.lanes().ranks);
+            preset.reserve(&sizes.asked(whole, engine.graph_max(gpu, degree)), &deployment)
         };
         let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
         ProcessMemory { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }
@@ -562,7 +554,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
             found.extend(new);
         }
     }
-    let checkpoint = silent::narrower_checkpoint(&serving.model)
+    let checkpoint = narrower_checkpoint(&serving.model)
         .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));
     for what in found {
         let finding = Finding::error(Code::NoRoomForCache, None, what);

@@ -1,5 +1,5 @@
 //! How tokens spread over experts, and which experts lie twice: `expert_skew`, `expert_counts` and `redundant_experts` of `[engine]`.
-//! And what sends tokens to experts: `dispatcher` and `two_batch_overlap`.
+//! What sends tokens to experts: `dispatcher` and `two_batch_overlap`. And what computes them: `expert_kernel`.
 //!
 //! Counts come as engines write them. A table of commas has a row for every layer with a number for every expert, as the `weight` of DeepSeek's EPLB. Or it has
 //! the columns `layer`, `expert` and `count`. JSON has `logical_count`, which SGLang's `--init-expert-location` reads: [layers][experts], or
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use engine::Model;
 use engine::cost::experts::Routing;
 use engine::cost::experts::counts::{ExpertCounts, WrongCounts};
+use engine::cost::experts::kernel::ExpertKernel;
 use engine::dispatcher::DeepEpMode;
 use engine::model::Experts;
 use serde_json::Value;
@@ -25,9 +26,12 @@ use input::reader::{Place, Section};
 /// Experts of a layer at most, and rows of a table.
 const EXPERTS_MAX: u64 = 65_536;
 
+/// What the engine does by itself.
+const AUTO: &str = "auto";
+
 /// Words of `dispatcher`: what the engine does by itself, and DeepEP.
 const DISPATCHERS: [&str; 4] =
-    ["auto", DeepEpMode::Auto.word(), DeepEpMode::Normal.word(), DeepEpMode::LowLatency.word()];
+    [AUTO, DeepEpMode::Auto.word(), DeepEpMode::Normal.word(), DeepEpMode::LowLatency.word()];
 
 /// What the section says of experts.
 #[derive(Clone, Debug)]
@@ -40,6 +44,8 @@ pub struct ExpertChoice {
     pub deep_ep: Option<DeepEpMode>,
     /// Whether tokens of one half of an iteration travel while the other one computes.
     pub overlaps_batches: bool,
+    /// Library whose kernel computes them; `None` leaves it to the engine.
+    pub kernel: Option<ExpertKernel>,
 }
 
 /// Why a file has no counts.
@@ -71,7 +77,9 @@ pub fn experts(section: &mut Section<'_>, folder: &Path, preset: Option<&EngineP
     let n = section.small("redundant_experts", Some(0), 0..=EXPERTS_MAX);
     let deep_ep = DeepEpMode::named(DISPATCHERS[section.word("dispatcher", 0, &DISPATCHERS)]);
     let overlaps_batches = section.flag("two_batch_overlap", false);
-    ExpertChoice { routing, redundant: is_balanced.then_some(n), deep_ep, overlaps_batches }
+    let libraries: Vec<&str> = [AUTO].into_iter().chain(ExpertKernel::ALL.map(ExpertKernel::word)).collect();
+    let kernel = ExpertKernel::named(libraries[section.word("expert_kernel", 0, &libraries)]);
+    ExpertChoice { routing, redundant: is_balanced.then_some(n), deep_ep, overlaps_batches, kernel }
 }
 
 /// Counts of a file.

@@ -60,6 +60,7 @@ pub struct FleetSection {
     /// Router of policies that name none.
     pub router: &'static RouterKind,
     usd_per_gpu_hour: Option<f64>,
+    price_at: Place,
     /// Who gives first tokens of prompts that are decoded elsewhere, where that is written.
     first_token: Option<FirstToken>,
     groups: Vec<Read>,
@@ -168,6 +169,7 @@ fn usual_port(cluster: &Cluster) -> f64 {
 pub fn fleet(mut section: Section<'_>) -> FleetSection {
     let (n_replicas, replicas_at) = section.count("replicas", Some(0), 1..=100_000);
     let router = way::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
+    let price_at = section.place("usd_per_gpu_hour").flatten();
     let usd_per_gpu_hour = price(&mut section);
     let first_token = first_token(&mut section);
     let (mut groups, mut types) = (Vec::new(), Vec::new());
@@ -194,7 +196,18 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
     section.finish();
-    FleetSection { n_replicas, router, usd_per_gpu_hour, first_token, groups, types, types_at, links, outages }
+    FleetSection {
+        n_replicas,
+        router,
+        usd_per_gpu_hour,
+        price_at,
+        first_token,
+        groups,
+        types,
+        types_at,
+        links,
+        outages,
+    }
 }
 
 /// `[[fleet.group]]`.
@@ -306,11 +319,16 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
 
 /// Keys of the section that nothing heeds.
 pub fn idle(serving: &Serving) -> Vec<Finding> {
-    let FleetSection { groups, types, types_at, .. } = &serving.given.fleet;
+    let FleetSection { groups, types, types_at, price_at, .. } = &serving.given.fleet;
     let mut found = Vec::new();
     let mut tell = |at: &Place, what: String, help: &str| {
         found.push(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
     };
+    let is_priced = !groups.is_empty() && groups.iter().all(|group| group.usd_per_gpu_hour.is_some());
+    if is_priced && serving.given.fleet.has_price() {
+        let what = "`fleet.usd_per_gpu_hour` changes nothing".to_owned();
+        tell(price_at, what, "every group has a price of its own");
+    }
     let has_shares = groups.iter().any(|group| group.shares.is_some());
     let goes_by_shares = serving.choices.iter().any(|choice| choice.router.by_shares);
     let routers = "a router that goes by shares: `plan-weights` or `interleaved-round-robin`";

@@ -1,22 +1,26 @@
 //! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
 //! as it is.
 
+mod expert_kernel;
 mod launches;
 mod laws;
+mod network;
 mod prompts;
 
 use engine::cost::reduce::ReduceKernel;
-use engine::formats::Formats;
-use engine::model::{Model, narrow_checkpoint};
+use engine::model::Model;
+use hw::Bytes;
 use serve::engine_formats::lacking;
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
 use serve::kv::lending::Borrow;
+use serve::kv::tiers::{N_TIERS, Store, Tier};
 use serve::replica::batcher::Reserve;
 use serve::replica::{Gather, Limits, Role};
 
+use super::engine::memory_of;
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit};
+use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit, narrower_checkpoint};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
 
@@ -39,9 +43,11 @@ pub struct Places {
     first_token: Option<Place>,
     watermark: Option<Place>,
     launches: launches::Written,
+    network: network::Written,
     /// Keys that say how iterations are played.
     of_played: Vec<laws::Written>,
-    experts: [(&'static str, Option<Place>); 6],
+    expert_kernel: Option<Place>,
+    experts: [(&'static str, Option<Place>); 7],
 }
 
 impl Places {
@@ -55,6 +61,7 @@ impl Places {
             "dispatcher",
             "two_batch_overlap",
             "host_us_per_expert_layer",
+            "expert_kernel",
         ];
         let experts = experts.map(|key| (key, at("engine", key)));
         Self {
@@ -72,7 +79,9 @@ impl Places {
             intricate: at("engine", "host_us_per_intricate_layer"),
             first_token: at("fleet", "first_token"),
             watermark: at("engine", "watermark_ratio"),
+            expert_kernel: at("engine", "expert_kernel"),
             launches: launches::written(reader),
+            network: network::written(reader),
             of_played: laws::written(reader),
             experts,
         }
@@ -208,6 +217,10 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
     found.extend(launches::idle(serving, &places.launches));
+    found.extend(network::idle(serving, &places.network));
+    found.extend(network::wide_links(serving));
+    found.extend(network::late_outages(serving));
+    found.extend(expert_kernel::unknown(serving, places.expert_kernel.as_ref()));
     found.extend(prompts::equal_chunks(serving));
     found.extend(prompts::dense(serving));
     found.extend(prompts::alone(serving));
@@ -391,15 +404,38 @@ fn whole_fleet(serving: &Serving, places: &Places) -> Option<Finding> {
     Some(Finding::warning(Code::NoEffect, at, "`fleet.first_token` changes nothing").help(help))
 }
 
-/// Tiers keep prefixes that requests share.
+/// Tiers keep prefixes that requests share, in blocks that fit.
 fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
-    if serving.requests.prefix_tokens > 0 || !serving.plain().any(|choice| choice.operation.has_tiers()) {
-        return None;
+    if !serving.plain().any(|choice| choice.operation.has_tiers()) {
+        let what = "`engine.tiers` change nothing: none has room";
+        let help = "it needs some `host_gib`, `disk_gib` or `remote_gib`";
+        return Some(Finding::warning(Code::NoEffect, places.tiers.clone()?, what).help(help));
+    }
+    if serving.requests.prefix_tokens > 0 {
+        return small_tier(serving, places);
     }
     let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";
     let at = places.tiers.clone().flatten();
     Some(Finding::warning(Code::NoEffect, at, "`tiers` change nothing").help(help))
 }
+
+/// A tier with room for no block.
+fn small_tier(serving: &Serving, places: &Places) -> Option<Finding> {
+    let (name, word) = serving.plain().find_map(|choice| {
+        let group = serving.groups_of(choice).into_iter().next()?;
+        let memory = memory_of(serving, choice, group).ok()?;
+        let mut all = TIERS.iter().zip(&choice.operation.tiers).zip(&memory.tiers);
+        let holds_none =
+            |((_, store), tier): &((&&'static str, &Store), &Tier)| store.room > Bytes(0) && tier.blocks == 0;
+        all.find(holds_none).map(|((word, _), _)| (choice.name.clone(), *word))
+    })?;
+    let what = format!("`tiers.{word}` of `{name}` changes nothing: it has no room for a block");
+    let help = "a block holds keys and values of `block_tokens` on all GPUs of a replica";
+    Some(Finding::warning(Code::NoEffect, places.tiers.clone().flatten(), what).help(help))
+}
+
+/// Keys of the room of each tier.
+const TIERS: [&str; N_TIERS] = ["host_gib", "disk_gib"];
 
 /// Prompts that come again are like any others where nobody keeps them.
 fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
@@ -409,11 +445,6 @@ fn idle_dataset(serving: &Serving, places: &Places) -> Option<Finding> {
     }
     let help = "it needs `prefix_cache = true` in `[engine]` or in a policy";
     Some(Finding::warning(Code::NoEffect, at, "`trace.dataset_prompts` changes nothing").help(help))
-}
-
-/// Path of the published checkpoint of a model that is served in 16 bits and published in fewer.
-pub fn narrower_checkpoint(model: &Model) -> Option<&'static str> {
-    narrow_checkpoint(&model.name).filter(|_| model.formats == Formats::of(hw::Dtype::Bf16))
 }
 
 /// A model that nobody serves in 16 bits, named without a format.

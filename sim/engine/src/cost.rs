@@ -9,6 +9,7 @@ pub mod experts;
 pub mod fixed;
 pub mod host;
 pub mod kernel_kind;
+pub mod key_reads;
 pub mod law;
 pub mod mixed;
 pub mod names;

@@ -6,6 +6,7 @@ pub mod blocks;
 pub mod drafting;
 mod kernels;
 mod presets;
+pub mod reserve;
 pub mod split;
 
 use std::num::NonZeroU32;
@@ -28,7 +29,7 @@ use crate::step_cost::host::EngineLoop;
 use crate::step_cost::prompt_exchange::PromptExchange;
 use drafting::WithDrafts;
 pub use presets::PRESETS;
-use presets::{KNOWN, RELEASES, VLLM_OFFLINE_TOKENS};
+use presets::{KNOWN, RELEASES};
 use split::SplitServing;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
@@ -66,6 +67,9 @@ pub struct EnginePreset {
     pub shares_prefixes: bool,
     /// Sizes by device memory: the first row whose limit is not below the device's memory holds.
     pub sizes: &'static [Sizes],
+    /// Tokens of an iteration where a program calls the engine and nobody serves: on a card of the first of `sizes`, and on a larger one. `None`: those of a
+    /// server.
+    pub offline_tokens: Option<[u32; 2]>,
     /// Batches that are captured.
     pub graphs: GraphRule,
     /// Iterations with chunks of prompts that run in captured graphs too.
@@ -76,6 +80,10 @@ pub struct EnginePreset {
     pub tunes_experts: bool,
     /// Models whose experts it computes by another kernel than Triton's on Blackwell.
     pub listed_experts: ListedExperts,
+    /// Format of experts that CUTLASS computes on Blackwell where no option asks for another kernel.
+    pub cutlass_experts: Option<Format>,
+    /// Whether attention with learned sinks runs through a kernel of Triton with blocks of few queries, on cards for which its faster ones have no sinks.
+    pub triton_sinks: bool,
     /// What it computes in one kernel.
     pub fusion: Fusion,
     /// Kernels of its layers beside those that `engine::layer` writes.
@@ -327,16 +335,20 @@ impl EnginePreset {
     }
 
     /// Which variant of their kernel experts of a format run, with so many ranks of data-parallel attention. Before Blackwell, and between such ranks
-    /// (`DeepEP`, `DeepGEMM`), other kernels compute them. TensorRT-LLM takes CUTLASS where no option says otherwise (NVIDIA/TensorRT-LLM,
-    /// tensorrt_llm/_torch/model_config.py, `resolve_moe_backend`).
+    /// (`DeepEP`, `DeepGEMM`), other kernels compute them.
     pub fn expert_tactic(&self, format: Format, model: &Model, gpu: &Gpu, ranks: u32) -> Tactic {
-        match gpu.capability() {
-            Capability::Ten if self.name == "trtllm" && format == Format::Nvfp4 => Tactic::Cutlass,
-            Capability::Ten if ranks > 1 => Tactic::Tuned,
-            Capability::Ten if self.keeps_triton(format, model) => Tactic::Triton,
-            Capability::Ten if format == Format::Fp8Block && !self.tunes_experts => Tactic::Untuned,
+        let chosen = match gpu.capability() {
+            Capability::Ten if self.cutlass_experts == Some(format) => Tactic::Cutlass,
+            Capability::Ten if ranks == 1 && self.keeps_triton(format, model) => Tactic::Triton,
             _ => Tactic::Tuned,
-        }
+        };
+        self.as_tuned(chosen, format, gpu, ranks)
+    }
+
+    /// A variant as the engine runs it: what its tuner has timed, or what it falls back to.
+    pub fn as_tuned(&self, tactic: Tactic, format: Format, gpu: &Gpu, ranks: u32) -> Tactic {
+        let falls_back = gpu.capability() == Capability::Ten && ranks == 1 && !self.tunes_experts;
+        if falls_back && tactic == Tactic::Tuned && format == Format::Fp8Block { Tactic::Untuned } else { tactic }
     }
 
     /// Whether a model's shared expert is one more of the routed ones on a card, which are spread over GPUs or not. SGLang does so with DeepSeek-V3 and -R1
@@ -359,7 +371,7 @@ impl EnginePreset {
     /// Tokens of an iteration on a device where a program calls the engine and nobody serves; `None` where they are those of a server.
     pub fn offline_tokens_on(&self, gpu: &Gpu) -> Option<u32> {
         let is_small = self.sizes_on(gpu) == self.sizes[0];
-        (self.name == "vllm").then(|| VLLM_OFFLINE_TOKENS[usize::from(!is_small)])
+        self.offline_tokens.map(|[small, large]| if is_small { small } else { large })
     }
 }
 
@@ -367,16 +379,6 @@ impl Sizes {
     /// The same where a chunk has so many tokens and the largest captured batch so many sequences.
     pub const fn asked(self, tokens_max: u32, graph_max: u32) -> Self {
         Self { tokens_max, graph_max: [graph_max; 2], ..self }
-    }
-
-    /// Memory that SGLang keeps beside weights, keys and values on so many GPUs: 512 MiB, 1.5 MiB per token of a chunk, 2 MiB per sequence of
-    /// the largest captured batch, 128 MiB per GPU of the worker (`server_args.py`; 10 GiB at least on devices above 60 GiB).
-    pub fn reserve(&self, gpu: &Gpu, tensor_degree: u32, n_gpus: u32) -> Bytes {
-        let graph_max = self.graph_max[usize::from(tensor_degree >= 4)];
-        let mib =
-            512.0 + 1.5 * f64::from(self.tokens_max.max(2048)) + 2.0 * f64::from(graph_max) + 128.0 * f64::from(n_gpus);
-        let least = if gpu.memory > Bytes::from_gib(60.0) { 10.0 } else { 0.0 };
-        Bytes::from_gib(f64::max(mib / 1024.0, least))
     }
 }
 

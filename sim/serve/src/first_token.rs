@@ -82,7 +82,7 @@ mod tests {
         let sparse = SparseAttention { kernel: &sparse_attention::KERNELS[0], positions, threshold: 32_768 };
         let cost = Roofline::new(&cluster);
         for sparse in [None, Some(sparse)] {
-            let prompt_attention = PromptKernel { flops_ratio: Some(0.597), sparse };
+            let prompt_attention = PromptKernel { flops_ratio: Some(0.597), sparse, ..PromptKernel::PLAIN };
             let config = ReplicaConfig { prompt_attention, ..ReplicaConfig::new(&model, &cluster, 8) };
             let prompt = 262_144;
             for size in [2048, 16_384, 65_536, 262_144] {

@@ -26,10 +26,14 @@ impl<'m> Reader<'m> {
     /// What was asked, and what is said of the options.
     pub(super) fn done(mut self) -> (Asked, Vec<Finding>) {
         self.flags.judge();
-        let names = ["backend", "endpoint", "endpoint-type"];
-        self.asked.is_chat =
-            names.iter().filter_map(|name| self.flags.find(name)).any(|flag| flag.value().contains("chat"));
+        self.asked.is_chat = self.is_chat();
         (self.asked, self.flags.findings)
+    }
+
+    /// Whether requests are chats.
+    pub(super) fn is_chat(&self) -> bool {
+        let names = ["backend", "endpoint", "endpoint-type"];
+        names.iter().filter_map(|name| self.flags.find(name)).any(|flag| flag.value().contains("chat"))
     }
 
     /// Whether the command line leaves a key of `[trace]` to the client.
@@ -47,6 +51,12 @@ impl<'m> Reader<'m> {
     /// A key, with the options that gave it.
     pub(super) fn set(&mut self, key: &'static str, value: impl ToString, remark: impl Into<String>) {
         self.asked.keys.push((key, value.to_string(), remark.into()));
+    }
+
+    /// The same in place of what was given before.
+    pub(super) fn replace(&mut self, key: &'static str, value: impl ToString, remark: impl Into<String>) {
+        self.asked.keys.retain(|(known, ..)| *known != key);
+        self.set(key, value, remark);
     }
 
     /// Whether a key was given.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::arrivals::{self, Load, REQUESTS_MAX, Said};
+use super::body;
 use super::lengths::{self, Rule, TOKENS_MAX};
 use super::reader::Reader;
 use crate::flags::Flag;
@@ -69,6 +70,7 @@ pub(super) const OFFLINE: Serving = Serving { warm_up: &[], is_offline: true, ..
 /// Reads the options.
 pub(super) fn read(read: &mut Reader<'_>, serving: &Serving) {
     let requests = data_set(read, serving);
+    body::read(read, serving.is_offline);
     let load = if serving.is_offline { Load::default() } else { load(read) };
     let warm_up = warm_up(read, serving, &load);
     let is_held = arrivals::write(read, &load);

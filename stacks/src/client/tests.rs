@@ -410,3 +410,30 @@ fn chats_of_the_release_that_parses_their_template_for_each_are_named() {
         assert_eq!(codes(&found(&script, &[])), said, "{script}");
     }
 }
+
+/// Fields of a body stand over those of the client (`payload.update` of `endpoint_request_func.py` and `bench_serving.py`).
+#[test]
+fn what_is_added_to_the_body_of_requests_is_read_or_named() {
+    let vllm = "vllm bench serve --dataset-name random --random-input-len 128 --random-output-len 64 --num-prompts 10";
+    let chat = format!("{vllm} --backend openai-chat");
+    let sglang = "python3 -m sglang.bench_serving --backend sglang --dataset-name random --random-input-len 128 --random-output-len 64 --random-range-ratio 1 --num-prompts 10";
+    let named = [Code::NotModelled];
+    for (command, body, output, said) in [
+        (vllm, "--extra-body '{\"max_tokens\": 32, \"temperature\": 0.6, \"ignore_eos\": true}'", 32, &[][..]),
+        // A chat carries `max_completion_tokens`, which counts before `max_tokens`.
+        (&chat, "--extra-body '{\"max_tokens\": 32}'", 64, &named),
+        (&chat, "--extra-body '{\"max_completion_tokens\": 32}'", 32, &[]),
+        (vllm, "--extra-body '{\"chat_template_kwargs\": {\"enable_thinking\": false}}'", 64, &named),
+        (vllm, "--extra-body '{\"unheard_of\": 1}'", 64, &named),
+        (sglang, "--extra-request-body '{\"sampling_params\": {\"max_new_tokens\": 16, \"temperature\": 0}}'", 16, &[]),
+        (sglang, "--extra-request-body '{\"sampling_params\": {\"temperature\": 0}}'", 64, &named),
+        (sglang, "--extra-request-body '{\"ignore_eos\": false}'", 64, &named),
+        (sglang, "--extra-request-body '{\"stream\": false}'", 64, &named),
+    ] {
+        let found = found(&format!("{SERVER}{command} {body}\n"), &[]);
+        assert!(trace(&found).contains(&format!("output_tokens = {output};")), "{command} {body}: {}", trace(&found));
+        assert_eq!(codes(&found), said, "{command} {body}: {:#?}", found.findings);
+    }
+    let wrong = found(&format!("{SERVER}{vllm} --extra-body max_tokens=3\n"), &[]);
+    assert_eq!(codes(&wrong), [Code::WrongFlag], "{:#?}", wrong.findings);
+}

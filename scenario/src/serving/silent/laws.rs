@@ -6,7 +6,7 @@ use input::reader::{Place, Reader};
 use super::super::{CostLaw, Serving};
 
 /// What the time of an iteration follows from where nobody gives it.
-const OF_ITERATIONS: [&str; 13] = [
+const OF_ITERATIONS: [&str; 14] = [
     "engine.host_us_per_step",
     "engine.host_us_per_sequence",
     "engine.host_us_per_layer",
@@ -17,6 +17,7 @@ const OF_ITERATIONS: [&str; 13] = [
     "engine.graph_max",
     "engine.all_reduce",
     "engine.expert_skew",
+    "engine.expert_kernel",
     "cost.attention_flops_ratio",
     "cost.sustained_flops_ratio",
     "cost.strict_hull",

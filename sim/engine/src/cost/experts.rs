@@ -25,6 +25,7 @@ use crate::cost::unusable::Unusable;
 pub mod balance;
 pub mod counts;
 pub mod draws;
+pub mod kernel;
 mod routing;
 mod stream;
 pub mod tables;

@@ -154,6 +154,11 @@ impl CompressedAttention {
 }
 
 impl Model {
+    /// Whether attention of some layers has learned sinks.
+    pub fn has_sinks(&self) -> bool {
+        self.layers.kinds().iter().any(|kind| self.heads(kind.mixer).sinks)
+    }
+
     /// Why heads cannot be cut over a tensor group whose GPUs are so many ranks of attention; `None` where they can. Heads of keys and values are dealt out, or
     /// each is kept by as many GPUs (vLLM and SGLang assert either, for example in `vllm/model_executor/models/llama.py`). Latent vectors are not cut.
     pub fn uncut(&self, tensor_degree: u32, ranks: u32) -> Option<String> {

@@ -1,5 +1,6 @@
 //! What an engine does otherwise where it drafts tokens.
 
+use super::reserve::DraftReserve;
 use super::{EnginePreset, Sizes};
 use crate::step_cost::host::{EngineLoop, RoundLaunches};
 
@@ -10,13 +11,16 @@ pub struct WithDrafts {
     pub sequences_max: Option<u32>,
     /// Its loop beside drafts one behind the other, and beside a tree or words of the text; as without drafts where there is none.
     pub loops: Option<[EngineLoop; 2]>,
+    /// Memory that is kept for them, where the share of memory is a reserve.
+    pub reserve: DraftReserve,
     /// Kernels of a round outside of graphs, where its host does not work ahead.
     pub launches: RoundLaunches,
 }
 
 impl WithDrafts {
     /// As without.
-    pub const ALIKE: Self = Self { sequences_max: None, loops: None, launches: RoundLaunches::NONE };
+    pub const ALIKE: Self =
+        Self { sequences_max: None, loops: None, reserve: DraftReserve::NONE, launches: RoundLaunches::NONE };
 
     /// SGLang: "Max running requests is reset to 48 for speculative decoding", and no overlap with the host before v0.5.11 (`speculative_algorithm` in
     /// server_args.py of 0.4.6 to 0.5.12). `SGLANG_ENABLE_SPEC_V2` switches the overlap on, and is the default from 0.5.11 on; trees and n-grams have none.
@@ -28,6 +32,7 @@ impl WithDrafts {
     pub const SGLANG: Self = Self {
         sequences_max: Some(48),
         loops: Some([EngineLoop::Serial; 2]),
+        reserve: DraftReserve { model: 6, layers: 2 },
         launches: RoundLaunches { accepted: 47, drafts: 9, later_draft: 7, verification: 20 },
     };
 }

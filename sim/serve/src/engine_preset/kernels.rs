@@ -39,6 +39,11 @@ impl EnginePreset {
         !is_listed
     }
 
+    /// Whether prompts of a model read their keys again and again on a card: those with sinks, where neither FlashAttention 3 nor TensorRT-LLM's kernels run.
+    pub fn reads_keys_again(&self, model: &Model, gpu: &Gpu) -> bool {
+        self.triton_sinks && model.has_sinks() && gpu.capability() == Capability::Other
+    }
+
     /// Whether it computes chunks of prompts and decoding sequences of an iteration in one launch: vLLM V1 does (`v1/attention/backends/flash_attn.py`).
     /// `SGLang` has iterations of one kind, and TensorRT-LLM a kernel for each.
     pub fn has_joint_attention(&self) -> bool {

@@ -1,6 +1,9 @@
 //! The presets themselves, by engine and version.
 
+use hw::Format;
+
 use super::drafting::WithDrafts;
+use super::reserve::DraftReserve;
 use super::split::{AT_ONCE, IN_TURN};
 use super::{Count, Detokenizer, EnginePreset, GraphRule, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly};
 use crate::api_server::ApiServer;
@@ -52,7 +55,7 @@ const EXCHANGE_MIB: u64 = 1833;
 
 /// Tokens of an iteration where nobody serves vLLM and a program calls it: on a card of so much memory that a server takes 2,048, and on a larger one
 /// (`UsageContext.LLM_CLASS` in `get_batch_defaults`). Sequences are those of the server.
-pub(super) const VLLM_OFFLINE_TOKENS: [u32; 2] = [8192, 16_384];
+const VLLM_OFFLINE_TOKENS: [u32; 2] = [8192, 16_384];
 
 const VLLM: EnginePreset = EnginePreset {
     name: "vllm",
@@ -63,11 +66,14 @@ const VLLM: EnginePreset = EnginePreset {
     with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &VLLM_SIZES,
+    offline_tokens: Some(VLLM_OFFLINE_TOKENS),
     graphs: GraphRule::Vllm,
     prompt_graphs: PromptGraphs::Batches,
     expert_rows: None,
     tunes_experts: true,
     listed_experts: ListedExperts::All,
+    cutlass_experts: None,
+    triton_sinks: true,
     fusion: Fusion::Norms,
     census: census::VLLM,
     reduces: Reduces::OnRequest,
@@ -90,7 +96,8 @@ const VLLM: EnginePreset = EnginePreset {
     api_server: VLLM_API,
     split: IN_TURN,
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
-             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
+             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size; \
+             supports_sink of flash_attn.py (version 3, capability 9) and flashinfer.py (kernels of TensorRT-LLM, capability 10) in v1/attention/backends",
 };
 
 const SGLANG: EnginePreset = EnginePreset {
@@ -102,11 +109,14 @@ const SGLANG: EnginePreset = EnginePreset {
     with_drafts: WithDrafts::SGLANG,
     shares_prefixes: true,
     sizes: &SGLANG_SIZES,
+    offline_tokens: None,
     graphs: GraphRule::Sglang,
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: false,
     listed_experts: ListedExperts::Narrow,
+    cutlass_experts: None,
+    triton_sinks: false,
     fusion: Fusion::Norms,
     census: census::SGLANG,
     reduces: Reduces::Few,
@@ -142,11 +152,14 @@ const TRTLLM: EnginePreset = EnginePreset {
     with_drafts: WithDrafts::ALIKE,
     shares_prefixes: true,
     sizes: &TRTLLM_SIZES,
+    offline_tokens: None,
     graphs: GraphRule::Trtllm,
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: true,
     listed_experts: ListedExperts::All,
+    cutlass_experts: Some(Format::Nvfp4),
+    triton_sinks: false,
     fusion: Fusion::Nothing,
     census: census::TRTLLM,
     reduces: Reduces::Own,
@@ -168,7 +181,8 @@ const TRTLLM: EnginePreset = EnginePreset {
     api_server: ApiServer::NONE,
     split: IN_TURN,
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs",
+             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs; \
+             tensorrt_llm/_torch/model_config.py, resolve_moe_backend: CUTLASS where no option says otherwise",
 };
 
 const VLLM_ASYNC: EnginePreset = EnginePreset {
@@ -205,13 +219,24 @@ const SGLANG_JOINED: EnginePreset = EnginePreset {
     reduces: Reduces::AllExperts,
     tunes_experts: true,
     listed_experts: ListedExperts::Wide,
+    with_drafts: WithDrafts { reserve: DraftReserve { model: 6, layers: 4 }, ..WithDrafts::SGLANG },
     source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
-             Qwen3.5 among the models with fused all-reduces",
+             Qwen3.5 among the models with fused all-reduces; 4 GiB for heads that draft",
     ..SGLANG
 };
 
+const SGLANG_OVERLAPPED: EnginePreset = EnginePreset {
+    since: Version(0, 5, 11),
+    with_drafts: WithDrafts {
+        loops: Some([EngineLoop::Asynchronous, EngineLoop::Serial]),
+        ..SGLANG_JOINED.with_drafts
+    },
+    source: "as 0.5.10, and environ.py of 0.5.11: SGLANG_ENABLE_SPEC_V2 is on by default, which overlaps chains of drafts with the host",
+    ..SGLANG_JOINED
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 14] = [
+pub static PRESETS: [EnginePreset; 15] = [
     EnginePreset {
         since: Version(0, 21, 0),
         sampler: Sampler::Rejecting,
@@ -241,11 +266,12 @@ pub static PRESETS: [EnginePreset; 14] = [
     },
     VLLM,
     EnginePreset {
-        since: Version(0, 5, 11),
-        with_drafts: WithDrafts { loops: Some([EngineLoop::Asynchronous, EngineLoop::Serial]), ..WithDrafts::SGLANG },
-        source: "as 0.5.10, and environ.py of 0.5.11: SGLANG_ENABLE_SPEC_V2 is on by default, which overlaps chains of drafts with the host",
-        ..SGLANG_JOINED
+        since: Version(0, 5, 14),
+        with_drafts: WithDrafts { reserve: DraftReserve::NONE, ..SGLANG_OVERLAPPED.with_drafts },
+        source: "as 0.5.11, and server_args.py of 0.5.14, which keeps nothing for drafts",
+        ..SGLANG_OVERLAPPED
     },
+    SGLANG_OVERLAPPED,
     SGLANG_JOINED,
     EnginePreset {
         since: Version(0, 5, 8),

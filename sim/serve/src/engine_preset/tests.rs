@@ -51,16 +51,6 @@ fn the_largest_captured_batch_follows_from_places_and_budget() {
 }
 
 #[test]
-fn sglang_reserves_what_its_arguments_say() {
-    // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
-    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-    let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
-    assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
-    // A chunk of 32,768 and graphs up to 64 take 512 + 49152 + 128 + 1024 MiB.
-    assert_eq!(sizes.asked(32_768, 64).reserve(&gpu, 8, 8), Bytes(50_816 << 20));
-}
-
-#[test]
 fn a_version_takes_the_newest_preset_that_is_not_newer() {
     let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
     assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
@@ -227,4 +217,18 @@ fn a_program_that_calls_vllm_has_larger_batches_than_its_server() {
     let cards = ["h100-sxm", "rtx-4090", "a100-sxm-80g"];
     assert_eq!(cards.map(|card| tokens("vllm", card)), [Some(16_384), Some(8192), Some(8192)]);
     assert_eq!(tokens("sglang", "h100-sxm"), None);
+}
+
+/// `supports_sink` in vLLM's flash_attn.py (version 3 alone, which is Hopper's) and flashinfer.py (kernels of TensorRT-LLM, which are those of servers of Blackwell).
+#[test]
+fn vllm_runs_sinks_through_triton_where_its_faster_kernels_have_none() {
+    let reads_again = |engine: &str, name: &str, card: &str| {
+        let (model, gpu) = (engine::model::embedded(name).expect("listed"), hw::catalog::gpu(card).expect("listed"));
+        named(engine, Version::NEWEST).expect("listed").reads_keys_again(&model, &gpu)
+    };
+    for card in ["a100-sxm-80g", "rtx-4090", "rtx-pro-6000"] {
+        assert!(reads_again("vllm", "gpt-oss-20b", card), "{card}");
+        assert!(!reads_again("vllm", "llama-3-8b", card) && !reads_again("sglang", "gpt-oss-20b", card), "{card}");
+    }
+    assert!(["h100-sxm", "b200"].into_iter().all(|card| !reads_again("vllm", "gpt-oss-20b", card)));
 }

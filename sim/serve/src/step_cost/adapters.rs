@@ -7,6 +7,10 @@
 //! A kernel takes the time of its bytes, or of its multiplications at the peak where that is longer: up to ranks of some hundred it is bytes. A batch
 //! without an adapter pays nothing (vLLM's `cudagraph_specialize_lora`, on by default in 0.19). Approximations: blocks of rows that an
 //! adapter does not fill cost nothing more, and launches that no graph holds start as fast as others. Units: tokens, adapters, bytes, seconds.
+//!
+//! Experts have a pair of matrices each for every adapter, and the same three kernels for gate and up and for down (`vllm/lora/layers/fused_moe.py` and
+//! `ops/triton_ops/fused_moe_lora_op.py`, 0.17). Rows are tokens times their experts, and read are the matrices of visited experts of every adapter. Left out: the
+//! kernel that sorts rows by adapter and expert, and that experts themselves run through Triton there, also where tables have a faster kernel.
 
 use engine::task::Op;
 use hw::{Dtype, Seconds, Tick};
@@ -17,7 +21,7 @@ use super::writer::Writer;
 
 /// What the time of adapters is called.
 const ADAPTERS: &str = "adapters";
-/// Bytes of an element between the two products.
+/// Bytes of an element between the two products; those of experts keep the format of activations (`a_intermediate_cache1` of `fused_moe_lora_op.py`).
 const BETWEEN_BYTES: u64 = 4;
 
 /// What adapters compute in an iteration.
@@ -39,17 +43,16 @@ impl Module {
     /// Its kernels for so many tokens of so many adapters of one rank, in an iteration.
     fn kernels(&self, [tokens, n, rank]: [u64; 3], dtype: Dtype) -> [Kernel; 3] {
         let (element, wide) = (dtype.bytes(), self.slices * rank);
-        let between = tokens * wide * BETWEEN_BYTES;
-        let (read, written) = (tokens * self.inputs * element, tokens * self.outputs * element);
-        let flops = |width: u64, elements: u64| 2.0 * hw::real(tokens) * hw::real(width) * hw::real(elements);
+        let (rows, matrices) = (self.rows(tokens), self.matrices(tokens, n));
+        let between = rows * wide * if self.experts.is_some() { element } else { BETWEEN_BYTES };
+        let (read, written) = (rows * self.inputs * element, rows * self.outputs * element);
+        let weights = |width: u64, elements: u64| hw::whole(matrices * hw::real(width * elements * element));
+        let flops = |width: u64, elements: u64| 2.0 * hw::real(rows) * hw::real(width) * hw::real(elements);
         [
             Kernel { bytes: between, flops: 0.0 },
-            Kernel { bytes: read + n * wide * self.inputs * element + between, flops: flops(wide, self.inputs) },
+            Kernel { bytes: read + weights(wide, self.inputs) + between, flops: flops(wide, self.inputs) },
             // It reads the module's result and writes the sum.
-            Kernel {
-                bytes: between + n * rank * self.outputs * element + 2 * written,
-                flops: flops(rank, self.outputs),
-            },
+            Kernel { bytes: between + weights(rank, self.outputs) + 2 * written, flops: flops(rank, self.outputs) },
         ]
     }
 }

@@ -169,9 +169,11 @@ fn kernels(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Vec<(ShapedD
 /// What keys of plain attention cost beside a chunk, where an engine has one launch for both. Attention with sinks goes through Triton, which shares reads
 /// (vLLM: `flash_attn_supports_sinks` is of FlashAttention 3).
 fn by_head(deployment: &ReplicaConfig<'_>, plain: &DecodeShape, cost: &dyn CostModel) -> Option<ByHead> {
-    let model = deployment.model;
-    let has_sinks = model.layers.kinds().iter().any(|kind| model.heads(kind.mixer).sinks);
-    if deployment.joint_attention && !has_sinks { ByHead::on(&deployment.cluster.gpu, plain, cost) } else { None }
+    if deployment.joint_attention && !deployment.model.has_sinks() {
+        ByHead::on(&deployment.cluster.gpu, plain, cost)
+    } else {
+        None
+    }
 }
 
 /// What a layer is whose kernel is no plain attention. Nobody measured an index of pools, nor one over heads.

@@ -52,11 +52,10 @@ impl Prefill {
         let deployment = writer.deployment;
         // Time per pair falls with the keys where attention is not to all of them, time per token does not bend.
         let per = if deployment.model.is_plain() { Rates::Pairs } else { Rates::Tokens };
-        let PromptKernel { flops_ratio, sparse } = deployment.prompt_attention;
-        let Some(SparseAttention { threshold, .. }) = sparse else {
+        let Some(SparseAttention { threshold, .. }) = deployment.prompt_attention.sparse else {
             return Self::Table(PrefillTable::new(tokens_max, (per, 0), |chunk| writer.prefill(chunk)));
         };
-        let dense = PromptKernel { flops_ratio, sparse: None };
+        let dense = PromptKernel { sparse: None, ..deployment.prompt_attention };
         let dense = ReplicaConfig { prompt_attention: dense, ..deployment.clone() };
         let kernels = dense.kernels(cost);
         let dense = Writer::new(&dense, kernels.as_ref(), case);

@@ -19,6 +19,7 @@ use engine::CostModel;
 use engine::cost::experts::balance::Room;
 use engine::cost::experts::counts::{BusiestRank, Placement};
 use engine::cost::experts::{Routing, Tactic};
+use engine::cost::key_reads::KeyReads;
 use engine::cost::reduce::ReduceKernel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
@@ -124,11 +125,13 @@ pub struct PromptKernel {
     pub flops_ratio: Option<f64>,
     /// Sparse attention of chunks that see many keys.
     pub sparse: Option<SparseAttention>,
+    /// Whether blocks of few queries read their keys again out of the L2 cache, where its bandwidth is known.
+    pub reads_again: bool,
 }
 
 impl PromptKernel {
     /// Dense, at the cost model's speed.
-    pub const PLAIN: Self = Self { flops_ratio: None, sparse: None };
+    pub const PLAIN: Self = Self { flops_ratio: None, sparse: None, reads_again: false };
 }
 
 impl<'a> ReplicaConfig<'a> {
@@ -183,10 +186,16 @@ impl<'a> ReplicaConfig<'a> {
     /// A cost model with the kernels that the replica has of its own laid over it.
     pub fn kernels<'c>(&self, cost: &'c dyn CostModel) -> Box<dyn CostModel + 'c> {
         let gpu = &self.cluster.gpu;
-        let PromptKernel { flops_ratio, sparse } = self.prompt_attention;
+        let PromptKernel { flops_ratio, sparse, reads_again } = self.prompt_attention;
+        let cost: Box<dyn CostModel + 'c> = match hw::catalog::l2_bandwidth(&gpu.name).filter(|_| reads_again) {
+            Some(l2) => Box::new(KeyReads::new(cost, l2)),
+            None => Box::new(cost),
+        };
+        if self.sparse_weights.is_none() && flops_ratio.is_none() && sparse.is_none() {
+            return cost;
+        }
         let attention = PromptAttention::new(cost, gpu, flops_ratio, sparse);
         match self.sparse_weights {
-            None if self.prompt_attention == PromptKernel::PLAIN => Box::new(cost),
             None => Box::new(attention),
             Some(layers) => Box::new(SparseWeights::new(attention, gpu, layers, self.model, self.tensor_degree)),
         }

@@ -256,7 +256,7 @@ impl<'a> Writer<'a> {
         let computed = [half, m - half].map(|tokens| self.one_batch(tokens, n_busy, self.hand_offs(tokens)));
         let computed = computed[0] + computed[1];
         let way = self.expert_exchange(half, n_busy);
-        let n_layers = f64::from(way.first().map_or(1, |(_, n)| *n).max(1));
+        let n_layers = f64::from(self.n_with_experts().max(1));
         let sent = self.sum(way.into_iter().map(|(op, n)| (op, 2 * n)).collect());
         let hidden = if sent < computed { sent } else { computed };
         let last = sent * (0.5 / n_layers);
@@ -412,13 +412,17 @@ impl<'a> Writer<'a> {
         self.deployment.hand_offs().map(message).collect()
     }
 
-    /// Tokens to experts and back.
+    /// Layers with experts.
+    fn n_with_experts(&self) -> u32 {
+        self.kinds.iter().filter(|kind| kind.layer.has_experts()).map(|kind| kind.n).sum()
+    }
+
+    /// Tokens to experts and back. Both ways of a layer are one entry, or one each.
     pub(super) fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
         let ranks = self.deployment.lanes().ranks;
         let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
-        let of = |experts| self.kinds.iter().filter(move |kind| kind.layer.has_experts() == experts);
-        let count = |experts| of(experts).map(|kind| kind.n).sum();
-        let (n_dense, n_expert) = (count(false), count(true));
+        let n_expert = self.n_with_experts();
+        let n_dense = self.kinds.iter().map(|kind| kind.n).sum::<u32>() - n_expert;
         if self.sends_to_experts(experts) {
             let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
             let (load, shape) = (self.exchanged(m, n_busy, experts), self.deployment.expert_shape());
@@ -451,7 +455,7 @@ impl<'a> Writer<'a> {
         if !is_summed || ranks < 2 || self.sends_to_experts(experts) {
             return None;
         }
-        let n_expert = self.kinds.iter().filter(|kind| kind.layer.has_experts()).map(|kind| kind.n).sum();
+        let n_expert = self.n_with_experts();
         let wide = experts.latent.unwrap_or(self.shard.model.hidden);
         let summed = sums(total * wide * self.shard.dtype.bytes(), n_expert, self.deployment.expert_shape());
         Some([summed, self.expert_exchange(total.div_ceil(ranks.into()), ranks)])

@@ -4,7 +4,7 @@ use hw::{Dtype, Format, GroupShape, Seconds};
 
 use super::{Fitted, Profiled, links};
 use crate::cost::decode::{DecodeShape, Reads, ShapedDecode};
-use crate::cost::experts::{ExpertsCurve, FusedExperts};
+use crate::cost::experts::{ExpertsCurve, FusedExperts, kernel};
 use crate::cost::mixed::{self, MixedChunk, MixingKernel};
 use crate::cost::profile::CollectiveCurve;
 use crate::cost::reduce::ReduceKernel;
@@ -138,15 +138,7 @@ impl Profiled {
 
     /// The curve of a format for the kernel and the variant that a layer is, or for the plainest one.
     fn experts_curve(&self, layer: &FusedExperts, format: Format) -> Option<&ExpertsCurve> {
-        let name = names::of_format("experts", format);
-        let of_kernel = layer.tactic.curve().and_then(|kernel| self.profile.experts.get(&format!("{name}{kernel}")));
-        if of_kernel.is_some() {
-            return of_kernel;
-        }
-        let plain = if layer.gated { "" } else { "-plain" };
-        let elsewhere = if layer.has_experts_elsewhere() { "-elsewhere" } else { "" };
-        let variants = [format!("{plain}{elsewhere}"), plain.to_owned(), elsewhere.to_owned(), String::new()];
-        variants.iter().find_map(|variant| self.profile.experts.get(&format!("{name}{variant}")))
+        kernel::curve(&self.profile.experts, format, layer.tactic, [layer.gated, layer.has_experts_elsewhere()])
     }
 
     /// An estimate of this card, or one that is borrowed.

@@ -90,3 +90,26 @@ fn multiplications_count_where_ranks_are_large() {
     assert!(time(512) > 0.9 * least, "{} of {least}", time(512));
     assert!(time(8) < 2.5 * time(1), "bytes of tokens count more than small ranks");
 }
+
+/// Qwen3-30B-A3B: 48 layers of 128 experts, 8 for a token, hidden 2048, 768 in an expert.
+#[test]
+fn adapters_on_experts_are_read_for_every_expert_that_is_visited() {
+    let (model, cluster) = (engine::model::embedded("qwen3-30b-a3b").expect("listed"), a100());
+    let modules = Modules { attention: false, feed_forward: true };
+    let room = AdapterRoom { modules, ..ROOM };
+    let config = ReplicaConfig { adapters: Some(room), ..ReplicaConfig::new(&model, &cluster, 1) };
+    // `w13_lora_a_stacked`, `w13_lora_b_stacked`, `w2_lora_a_stacked` and `w2_lora_b_stacked` of `fused_moe.py`, per rank.
+    let of_expert = 2 * 2048 + 2 * 768 + 768 + 2048;
+    assert_eq!(room.bytes_per_rank(&model, 1, hw::Dtype::Bf16).0, 48 * 128 * of_expert * 2);
+    // A row's own: inputs, outputs read and written, and three slices of sixteen numbers of 16 bits that are cleared, written and read.
+    let row = 2.0 * (2048.0 + 768.0) + 4.0 * (2.0 * 768.0 + 2048.0) + 3.0 * 3.0 * 16.0 * 2.0;
+    let matrices = hw::real(of_expert) * 2.0 * 16.0;
+    for (n_decode, n) in [(1_u32, 1_u32), (32, 32), (32, 4), (200, 1)] {
+        // One token visits eight experts; of several each expert is missed by all with the chance of a draw without it.
+        let visited = 128.0 * (1.0 - (120.0_f64 / 128.0).powf(f64::from(n_decode) / f64::from(n)));
+        let bytes = f64::from(n) * visited * matrices + 8.0 * f64::from(n_decode) * row;
+        let expected = 48.0 * (6.0 * KERNEL_START_S + bytes / (0.75 * 2039e9));
+        let found = added_s(&config, n_decode, n);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{n_decode} sequences, {n} adapters: {found} s of {expected} s");
+    }
+}

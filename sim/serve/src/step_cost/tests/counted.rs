@@ -159,6 +159,21 @@ fn of_two_halves_one_travels_while_the_other_computes() {
         let found = seconds(&halves, tokens);
         assert!((found / expected - 1.0).abs() < 1e-6, "{mode:?}: {found} s of {expected}");
     }
+    // Inside of a node both ways are one entry of 116, and the last way is that of one of 58 layers all the same.
+    let node = hw::catalog::cluster(&gpu, 1, 8);
+    let inside = |overlaps_batches| {
+        let base = ReplicaConfig::new(&model, &node, 1);
+        let formats = Formats::weights(Format::Fp8Block, Dtype::Bf16);
+        ReplicaConfig { expert_degree: 8, formats, deep_ep: Some(DeepEpMode::LowLatency), overlaps_batches, ..base }
+    };
+    let inside_s = |overlaps: bool, tokens| Writer::new(&inside(overlaps), &cost, Case::Expected).layers(tokens).get();
+    let ops = Writer::new(&inside(false), &cost, Case::Expected).expert_exchange(64, 8);
+    assert_eq!(ops.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [116]);
+    let way = 2.0 * 116.0 * cost.estimate(&ops[0].0).time.get();
+    let computed = 2.0 * inside_s(false, 64) - way;
+    let expected = computed + way - (computed.min(way) - way / 2.0 / 58.0);
+    let found = inside_s(true, 128);
+    assert!((found / expected - 1.0).abs() < 1e-6, "{found} s of {expected}");
     // Many tokens gain, and one token cannot be cut.
     assert!(seconds(&of(DeepEpMode::Normal, true), 16384) < seconds(&of(DeepEpMode::Normal, false), 16384));
     assert_eq!(seconds(&of(DeepEpMode::Normal, true), 1), seconds(&of(DeepEpMode::Normal, false), 1));
