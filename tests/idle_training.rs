@@ -100,6 +100,27 @@ fn keys_of_what_is_not_there_are_idle() {
     check(&head, "training.narrow_gather=true", false);
 }
 
+/// Links above the leaves of rails carry what goes to a GPU of another place in its node: between stages and in rings that lie across nodes.
+#[test]
+fn narrow_links_above_rails_are_idle_where_no_exchange_leaves_its_rail() {
+    let key = "cluster.oversubscription=50";
+    let ring = ["parallel.cp=16", "parallel.exchange=ring"];
+    for (layout, is_idle) in [
+        (&["parallel.tp=8"][..], true),
+        (&["parallel.tp=1"], true),
+        (&["parallel.tp=8", "parallel.pp=2"], true),
+        (&["parallel.pp=16"], false),
+        (&ring, false),
+        (&["parallel.tp=8", "cluster.fabric=fat_tree"], false),
+    ] {
+        let beside: Vec<&str> = ["cluster.nodes=2"].into_iter().chain(layout.iter().copied()).collect();
+        check(&beside, key, is_idle);
+    }
+    // Groups that a policy makes may lie anywhere.
+    let (idle, ..) = told(&["cluster.nodes=2", "parallel.cp=16", "policies.run=[\"hybrid-cp\"]", key]);
+    assert!(!idle.iter().any(|what| what.contains("oversubscription")), "{idle:?}");
+}
+
 #[test]
 fn parameters_of_a_policy_are_idle_without_their_mode() {
     let of = |policy: &str, more: &[&str]| {
