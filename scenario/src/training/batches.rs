@@ -11,7 +11,7 @@ use train::problem::Framework;
 
 use super::PolicyChoice;
 use input::diagnostic::Code;
-use input::reader::Reader;
+use input::reader::{Place, Reader};
 
 /// Refuses a batch that Megatron-LM does not start with. Sequences of many lengths are packed, and their number is no number of micro-batches.
 pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
@@ -31,9 +31,14 @@ pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
     reader.refuse(Code::UnevenBatch, at, what, help);
 }
 
+/// Place of `optimizer.kernels`, before its section is read.
+pub fn kernels_at(reader: &Reader<'_>) -> Place {
+    reader.peek_in("optimizer", "kernels").and_then(|(_, at)| at)
+}
+
 /// Refuses a step that one micro-batch of each replica does not hold where each backward updates. Policies that cut sequences or make groups of their own are asked
-/// for their plans.
-pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice]) {
+/// for their plans. The place is that of `optimizer.kernels`.
+pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice], at: Place) {
     let execution = &problem.execution;
     if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() {
         return;
@@ -41,7 +46,7 @@ pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[Poli
     let (dp, of_replica) = (u64::from(problem.layout.dp), problem.bucket_tokens * u64::from(problem.layout.cp));
     let tokens = |step| problem.workload.step(step).map(|(_, tokens)| tokens).sum::<u64>();
     let most = (0..problem.workload.n_steps()).map(tokens).max().unwrap_or(0);
-    if most <= dp * of_replica || !policies.iter().any(packs) {
+    if dp * of_replica == 0 || most <= dp * of_replica || !policies.iter().any(packs) {
         return;
     }
     let what = format!(
@@ -53,7 +58,6 @@ pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[Poli
         n => format!("`training.batch_size = {n}` is one micro-batch, or "),
     };
     let help = format!("torchtune refuses gradients that add up beside it: {fits}`kernels = \"fused\"`");
-    let at = reader.peek_in("optimizer", "kernels").and_then(|(_, at)| at);
     reader.refuse(Code::WrongOperation, at, what, help);
 }
 

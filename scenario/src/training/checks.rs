@@ -45,9 +45,6 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
         if reader.n_errors() == before && policies.iter().any(pads) {
             batches::whole(reader, problem);
         }
-        if reader.n_errors() == before {
-            batches::updated_once(reader, problem, policies);
-        }
     }
 }
 
