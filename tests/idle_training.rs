@@ -100,6 +100,25 @@ fn keys_of_what_is_not_there_are_idle() {
     check(&head, "training.narrow_gather=true", false);
 }
 
+/// Exchanges of consecutive ranks in powers of two join GPUs of one place in their nodes, which one rail has. Leaves of a fat tree are nodes.
+#[test]
+fn narrow_links_above_rails_are_idle_where_no_exchange_leaves_its_rail() {
+    let key = "cluster.oversubscription=50";
+    for layout in [&["parallel.tp=8"][..], &["parallel.tp=1"], &["parallel.tp=8", "parallel.pp=2"]] {
+        let beside: Vec<&str> = ["cluster.nodes=2"].into_iter().chain(layout.iter().copied()).collect();
+        check(&beside, key, true);
+    }
+    check(&["cluster.nodes=8", "cluster.fabric=fat_tree", "parallel.tp=8"], key, false);
+    // Stages and rings reach neighbours, whatever place these have, and groups that a policy makes may lie anywhere.
+    let hybrid = "policies.run=[\"hybrid-cp\"]";
+    for layout in [&["parallel.pp=16"][..], &["parallel.cp=16", "parallel.exchange=ring"], &["parallel.cp=16", hybrid]]
+    {
+        let beside: Vec<&str> = ["cluster.nodes=2", key].into_iter().chain(layout.iter().copied()).collect();
+        let (idle, ..) = told(&beside);
+        assert!(!idle.iter().any(|what| what.contains("oversubscription")), "{layout:?}: {idle:?}");
+    }
+}
+
 #[test]
 fn parameters_of_a_policy_are_idle_without_their_mode() {
     let of = |policy: &str, more: &[&str]| {

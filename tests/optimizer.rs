@@ -460,3 +460,34 @@ fn a_file_that_is_no_scenario_is_answered_with_the_files_that_are_read() {
     assert!(help("axolotl.yaml").contains("DeepSpeed"), "{}", help("axolotl.yaml"));
     assert_eq!(help("mine.toml"), "");
 }
+
+/// torchtune: "Gradient accumulation is not supported with optimizer in bwd" (`recipes/full_finetune_single_device.py`).
+#[test]
+fn updates_in_backward_are_refused_beside_several_micro_batches() {
+    let of = |batch: u64, kernels: &str, policy: &str| {
+        let text = text("tp = 1\nzero = 0\n", &format!("kernels = \"{kernels}\"\nmaster = \"none\""));
+        let training =
+            format!("batch_size = {batch}\nbucket_tokens = 4096\nframework = \"pytorch\"\ngradient_dtype = \"bf16\"\n");
+        let before = "batch_size = 16\nbucket_tokens = 4096\nframework = \"megatron-core\"\n";
+        let text =
+            text.replace("tp = 2\n", "").replace(before, &training).replace("\"megatron\"", &format!("\"{policy}\""));
+        checked(text)
+    };
+    let errors = |(_, findings): (Option<Scenario>, Vec<Finding>)| {
+        findings.into_iter().filter(|of| of.code == Code::WrongOperation).collect::<Vec<_>>()
+    };
+    // Sixteen replicas hold 4,096 tokens each.
+    assert_eq!(errors(of(16, "in-backward", "megatron")), []);
+    assert_eq!(errors(of(32, "fused", "megatron")), []);
+    let refused = errors(of(32, "in-backward", "megatron"));
+    let [finding] = refused.as_slice() else { panic!("{refused:?}") };
+    assert!(
+        finding.at.is_some() && finding.help.as_deref().is_some_and(|help| help.contains("`training.batch_size = 16`")),
+        "{finding:?}"
+    );
+    // A policy that cuts sequences is asked for its plan.
+    let (scenario, findings) = of(32, "in-backward", "chunkflow");
+    let scenario = scenario.unwrap_or_else(|| panic!("{findings:?}"));
+    let row = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+    assert!(!row.status.is_ok() && row.why.contains("micro-batches") && row.why.contains("in-backward"), "{}", row.why);
+}

@@ -328,3 +328,43 @@ fn answers_that_take_long_to_play_are_told_of() {
     assert!(streamed.contains("80 batches of 640000 answers take about"), "{streamed}");
     assert!(!messages(&MANY).contains("answers take about"));
 }
+
+/// A day over steps, by hand: whole steps between checkpoints, one failure, and failures of the GPUs of both sides.
+#[test]
+fn a_run_of_days_has_the_steps_that_failures_and_checkpoints_leave() {
+    let of = |name: &str, failures: &str| {
+        let set =
+            ["train.failures.days=1.0", failures, "train.checkpoint.mode=memory", "train.checkpoint.every_s=3000.0"];
+        run(name, &set)
+    };
+    for (name, is_ahead) in [("rl/grpo-qwen3-32b", false), ("rl/one-step-behind", true)] {
+        let (whole, once) = (of(name, "train.failures.at_hours=[]"), of(name, "train.failures.at_hours=[12.0]"));
+        for row in &whole.results {
+            let way = row.policy.as_str();
+            let [without, with] = [&whole, &once].map(|run| move |key: &str| metric(run, way, key));
+            let segment_s = without("checkpoint_interval_s") + without("checkpoint_stall_s");
+            let steps = 86_400.0 / segment_s * without("checkpoint_interval_s") / without("step_s");
+            let of_segment = without("checkpoint_interval_s") / without("step_s");
+            assert!(
+                (of_segment - of_segment.round()).abs() < 1e-9 && (without("run_steps") - steps).abs() <= of_segment
+            );
+            assert!(
+                (without("run_tokens_per_s") / without("tokens_per_s") / without("run_goodput_ratio") - 1.0).abs()
+                    < 1e-9
+            );
+            // Behind a restart nothing was made ahead: the parts of the first step come one after another.
+            let parts = ["generation_s", "rewards_s", "log_probability_s", "training_s", "weights_s", "switch_s"];
+            let waits_s = parts.iter().map(|key| with(key)).sum::<f64>() - with("step_s");
+            assert_eq!(waits_s > 1e-6 * with("step_s"), is_ahead && way != "0-off", "{name} {way}: {waits_s}");
+            let read_s = with("run_restart_ratio") * 86_400.0 - 300.0 - waits_s.max(0.0);
+            assert!((0.0..30.0).contains(&read_s), "{name} {way}: {read_s} s to read a checkpoint from memory");
+            assert_eq!(with("run_failures"), 1.0);
+        }
+        // A hundred failures in the mean of all GPUs, over 32 draws.
+        let gpus = metric(&whole, &whole.results[0].policy, "n_gpus");
+        let drawn = of(name, &format!("train.failures.gpu_mtbf_hours={}", gpus * 24.0 / 100.0));
+        let failures = metric(&drawn, &drawn.results[0].policy, "run_failures");
+        assert!((failures - 100.0).abs() < 4.0 * (100.0_f64 / 32.0).sqrt(), "{name}: {failures}");
+    }
+    assert!(messages(&["train.slow_nodes.node_hours=1000.0"]).contains("`[train.slow_nodes]` has no place in a step"));
+}

@@ -233,9 +233,8 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let collectives_at = cluster::collectives_at(reader);
-    let head = Head::read(reader, &SECTIONS, source, overrides);
-    let model = framework::model(reader, folder);
+    let (collectives_at, kernels_at) = (cluster::collectives_at(reader), batches::kernels_at(reader));
+    let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
@@ -277,6 +276,7 @@ pub fn of_sequences(
         // A search asks each of its layouts.
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
         cross_checks(reader, &mut problem, &policies, &parallel.places);
+        batches::updated_once(reader, &problem, &policies, kernels_at);
     }
     let words = said(&asked, &problem, &cost, search.is_some());
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::{Machine, Stack, import, recognise};
 
 /// A file of every format, with whatever its reader knows.
-const FILES: [(Stack, &str); 31] = [
+const FILES: [(Stack, &str); 33] = [
     (
         Stack::Trainer,
         "n=4\nNPROC_PER_NODE=$n CUDA_VISIBLE_DEVICES=0,1,2,3 \\\nswift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --tuner_type lora --max_length 2048 \\\n\
@@ -117,6 +117,17 @@ const FILES: [(Stack, &str); 31] = [
         Stack::Vllm,
         "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    environment:\n      - TP=2\n    command: >\n      --model ${MODEL:-llama-3-8b}\n      \
          --tensor-parallel-size 2\n    deploy:\n      replicas: 2\n  web:\n    image: nginx\n    entrypoint: [nginx, -g]\n",
+    ),
+    (
+        Stack::Nanotron,
+        "model:\n  dtype: bfloat16\n  make_vocab_size_divisible_by: 128\n  model_config:\n    is_llama_config: true\n    hidden_size: 4096\n    num_hidden_layers: 32\n\
+         \u{20}   vocab_size: 128256\nparallelism:\n  dp: 4\n  pp: 2\n  tp: 2\n  tp_linear_async_communication: true\ntokens:\n  micro_batch_size: 2\n\
+         \u{20} batch_accumulation_per_replica: 8\n  sequence_length: 4096\n",
+    ),
+    (
+        Stack::Megatron,
+        "NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1 megatron sft --load Qwen2.5-7B-Instruct-mcore --tensor_model_parallel_size 2 --sequence_parallel true \\\n\
+         --micro_batch_size 16 --global_batch_size 16 --max_length 2048 --train_type lora --lora_rank 8 --packing true\n",
     ),
     (
         Stack::Trainer,

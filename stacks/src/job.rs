@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) model: Option<String>,
     /// Key that names it.
     pub(crate) model_key: &'static str,
+    /// Whether keys of `[model.config]` state its shape, so that it needs no name.
+    pub(crate) has_shape: bool,
     /// Tokens of a sequence.
     pub(crate) tokens: Option<u64>,
     /// Tensor, pipeline and context degree.
@@ -128,6 +130,9 @@ impl Job {
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
         let Some(asked) = machine.model.as_ref().or(self.model.as_ref()) else {
+            if self.has_shape {
+                return;
+            }
             flags.findings.push(checkpoint::unnamed());
             return;
         };

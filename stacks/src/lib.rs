@@ -37,6 +37,7 @@ pub mod launch;
 pub mod llm_d;
 mod load;
 pub mod megatron;
+pub mod nanotron;
 mod positional;
 pub mod schedule;
 pub mod servers;
@@ -84,6 +85,8 @@ hw::words! {
         Bridge = "Megatron Bridge",
         /// Dynamo: the deployment of a fleet.
         Dynamo = "Dynamo",
+        /// nanotron: its YAML.
+        Nanotron = "nanotron",
         /// Hugging Face's Trainer, Axolotl, LLaMA-Factory, ms-swift, TRL and torchtune: a YAML, or a script with their words.
         Trainer = "Hugging Face Trainer (Axolotl, LLaMA-Factory, ms-swift, TRL, torchtune)",
     }
@@ -194,6 +197,7 @@ pub fn named_beside(text: &str) -> Vec<String> {
     names.extend(of_servers);
     let of_engine = megatron::deepspeed::named_beside(text).filter(|name| !names.contains(name));
     names.extend(of_engine);
+    names.extend(nanotron::named_beside(text).filter(|name| !names.contains(name)));
     names
 }
 
@@ -258,6 +262,10 @@ pub fn recognise(text: &str) -> Option<Stack> {
         || torchtitan::configurations::is_script(text)
     {
         Some(Stack::Torchtitan)
+    } else if nanotron::is_job(text) {
+        Some(Stack::Nanotron)
+    } else if megatron::swift::starts(text) {
+        Some(Stack::Megatron)
     } else if trainer::is_job(text) {
         Some(Stack::Trainer)
     } else if bridge::import::has_overrides(text) {
@@ -299,6 +307,7 @@ fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
         Stack::Verl => verl::import(text, machine),
         Stack::Bridge => bridge::import::import(text, machine),
         Stack::Dynamo => dynamo::import(text, machine),
+        Stack::Nanotron => nanotron::import(text, machine),
         Stack::Trainer => trainer::import(text, machine),
     }
 }

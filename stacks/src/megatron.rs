@@ -16,6 +16,7 @@ mod optimizer;
 mod parallel;
 mod rules;
 pub(crate) mod slime;
+pub(crate) mod swift;
 use std::collections::BTreeSet;
 pub use std::sync::LazyLock;
 
@@ -61,16 +62,21 @@ const STACK: &str = "Megatron-LM";
 
 /// Which word of a command begins the program.
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
-    words.iter().position(|word| word.ends_with(".py") && !word.contains("torch.distributed"))
+    swift::begins(words).or_else(|| words.iter().position(|word| is_program(word)))
+}
+
+/// Whether a word is a program of Python, and not the launcher of several.
+fn is_program(word: &str) -> bool {
+    word.ends_with(".py") && !word.contains("torch.distributed")
 }
 
 /// Reads a launch script or the YAML of a functional test.
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
-    let table = &*deepspeed::FLAGS;
+    let (is_swift, table) = (swift::starts(text), &*deepspeed::FLAGS);
     let knows = |name: &str| table.find(name).is_some();
     let matters = |name: &str| table.find(name).is_none_or(|known| known.effect != Effect::Silent);
-    let judge = Judge { knows: &knows, matters: &matters, is_switch: &|name| SWITCHES.contains(name) };
+    let judge = Judge { knows: &knows, matters: &matters, is_switch: &|name| !is_swift && SWITCHES.contains(name) };
     let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
         Ok(mut launch) => {
@@ -78,7 +84,8 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
             slime::today(&mut launch);
             bigscience::today(&mut launch);
             deepspeed::today(&mut launch);
-            let machine = deepspeed::with_written(text, machine, &launch);
+            let machine = swift::today(&mut launch, text, machine);
+            let machine = deepspeed::with_written(text, &machine, &launch);
             of_launch(launch, &machine)
         }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
@@ -115,7 +122,12 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
     let (gpus, per_node) = launch::gpus(&launch.launcher);
     let is_deepspeed = deepspeed::is_job(&launch.flags);
     let is_slime = slime::is_job(&launch.flags);
-    let table = if is_slime { &slime::FLAGS } else { deepspeed::table(&launch.flags) };
+    let is_swift = swift::is_job(&launch.program);
+    let table = match (is_slime, is_swift) {
+        (true, _) => &slime::FLAGS,
+        (_, true) => &swift::FLAGS,
+        _ => deepspeed::table(&launch.flags),
+    };
     let mut flags = Flags::new(launch.flags, table);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
@@ -132,6 +144,9 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         let n_micro_batches = training(&mut flags, &mut out, &degrees, (&shape, machine));
         if is_slime {
             slime::filled(&mut flags, &mut out, &shape);
+        }
+        if is_swift {
+            swift::trained(&mut flags, &mut out);
         }
         if is_deepspeed {
             deepspeed::engine(&mut flags, &mut out, (&shape, machine, n_micro_batches));

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::flags::{Effect, Known, Table};
-use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trainer, trtllm, verl, vllm};
+use crate::{
+    Imported, Machine, Stack, deepspeed, import, megatron, nanotron, sglang, torchtitan, trainer, trtllm, verl, vllm,
+};
 
 /// Values that are tried where a flag is no choice of a few words.
 const VALUES: [&str; 21] = [
@@ -359,6 +361,33 @@ fn rows_of_slime_are_read() {
             "python3 train.py --actor-num-nodes 2 --use-dynamic-batch-size --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --vocab-size 32000",
         ],
         with: option,
+    });
+}
+
+#[test]
+fn rows_of_swift_s_megatron_are_read() {
+    check(&Rows {
+        stack: Stack::Megatron,
+        table: &megatron::swift::OWN,
+        files: &[
+            "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --max_length 4096",
+            "NPROC_PER_NODE=8 megatron sft --load Qwen3-8B-mcore --tuner_type lora --max_length 4096",
+            "NPROC_PER_NODE=8 megatron sft --load Qwen3-8B-mcore",
+        ],
+        with: option,
+    });
+}
+
+#[test]
+fn rows_of_nanotron_are_read() {
+    check(&Rows {
+        stack: Stack::Nanotron,
+        table: &nanotron::KEYS,
+        files: &[
+            "parallelism:\n  dp: 1\ntokens:\n  batch_accumulation_per_replica: 1\nmodel:\n  model_config:\n    is_llama_config: true\n    vocab_size: 32000",
+            "parallelism:\n  pp: 2\n  tp: 2\ntokens:\n  batch_accumulation_per_replica: 1\n  sequence_length: 512",
+        ],
+        with: yaml,
     });
 }
 

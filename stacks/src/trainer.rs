@@ -17,7 +17,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
-use crate::flags::{Effect, Flags, Known, Table};
+use crate::flags::{Effect, Flag, Flags, Known, Table};
 use crate::job::Job;
 use crate::{Imported, Machine};
 
@@ -111,6 +111,11 @@ pub(crate) fn is_launch(text: &str) -> bool {
 /// Names of files beside a job: configurations of accelerate and of DeepSpeed, and the YAML that a command is given.
 pub(crate) fn named_beside(text: &str) -> Vec<String> {
     given::named_beside(text)
+}
+
+/// GPUs that variables say in front of a command, as flags of a launcher.
+pub(crate) fn gpus_of_variables(text: &str) -> Vec<Flag> {
+    given::of_variables(text)
 }
 
 /// Reads a YAML or a script.

@@ -4,7 +4,7 @@
 //! (`CheckpointConfig`).
 
 use train::Problem;
-use train::long_run::{CheckpointMode, LongRun};
+use train::long_run::{CheckpointMode, Job, LongRun};
 
 /// A run of days over steps that take so long.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Weeks {
 impl Weeks {
     /// Steps between two checkpoints.
     fn n_steps(&self, problem: &Problem) -> u64 {
-        hw::whole(self.run.steps_between(problem, self.step_s))
+        hw::whole(self.run.steps_between(&Job::of_training(problem, self.step_s)))
     }
 }
 

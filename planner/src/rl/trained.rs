@@ -1,11 +1,15 @@
 //! The trainer's side of a step: updates and forwards of its plan, played. It is the same for every way that trains alike. Units: seconds.
 
+use std::collections::BTreeMap;
+
 use engine::CostModel;
 use engine::verdict::Refused;
 use hw::Bytes;
 use hw::topology::Topology;
-use rl::forward;
-use rl::step::{Rules, Trainer};
+use rl::rollouts::Rollouts;
+use rl::step::{Rules, Step, Trainer};
+use rl::{days, forward};
+use train::long_run::LongRun;
 use train::metrics::{self, Metrics, Played};
 use train::problem::Problem;
 
@@ -30,6 +34,16 @@ pub struct Trained {
     forward_s: [f64; 3],
 }
 
+/// What is said of a step.
+pub struct Figured {
+    /// By their keys.
+    pub values: BTreeMap<String, f64>,
+    /// Low and high ends of some of them.
+    pub interval: BTreeMap<String, [f64; 2]>,
+    /// Where the time goes, in words.
+    pub why: String,
+}
+
 impl Trained {
     /// Plays what was decided.
     ///
@@ -46,6 +60,24 @@ impl Trained {
         let (n_updates, update_s) = (updates.len(), with_ends(&metrics, problem, [low, metrics.step_s(), high]));
         let forward_s = if forward_s[1] > 0.0 { with_ends(&metrics, problem, forward_s) } else { forward_s };
         Ok(Self { first: updates.swap_remove(0), n_updates, metrics, update_s, forward_s, decided })
+    }
+
+    /// Figures of a step of this trainer with such answers, with their intervals and where the time goes; of a run of days over it besides.
+    pub fn figured(&self, step: &Step, (rollouts, answers): (&Rollouts, &[u32]), run: Option<&LongRun>) -> Figured {
+        let mut values = step.figures(rollouts, answers);
+        let mut interval = step.interval(&values);
+        let mut why = step.why();
+        if let Some(run) = run {
+            let lasted = days::lasted(run, step, rollouts.tokens(answers), &self.decided.problem);
+            let [low, expected, high] = step.step_s;
+            interval.extend(lasted.intervals(expected, [low, high]));
+            why = format!("{why}; {}", lasted.why);
+            values.extend(lasted.values);
+        }
+        values.insert("n_updates".to_owned(), hw::real(self.n_updates as u64));
+        let of_update = ["mfu_ratio", PEAK].map(|key| Some((key.to_owned(), *self.metrics.values.get(key)?)));
+        values.extend(of_update.into_iter().flatten());
+        Figured { values, interval, why }
     }
 
     /// The trainer of a step.

@@ -1,6 +1,7 @@
 //! The table of policies: one file each, one `mod` line and one row here.
 
 use train::layout::Zero;
+use train::optimizer::UpdateKernels;
 use train::problem::GradientSync;
 use train::{Plan, Problem};
 
@@ -88,8 +89,24 @@ impl Policy for Paper {
     }
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
-        (self.plan)(problem, context)
+        let decision = (self.plan)(problem, context)?;
+        updates_once(problem, &decision.plan)?;
+        Ok(decision)
     }
+}
+
+/// Refuses several micro-batches where each backward updates: none is left to add gradients over. torchtune refuses them too ("Gradient accumulation is not
+/// supported with optimizer in bwd", `recipes/full_finetune_single_device.py`).
+fn updates_once(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
+    let execution = &problem.execution;
+    let n_most = plan.steps.iter().flat_map(|step| step.groups.iter().map(Vec::len)).max().unwrap_or(0);
+    if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() || n_most < 2 {
+        return Ok(());
+    }
+    Err(PlanError::Unsupported(format!(
+        "{n_most} micro-batches for a step, and `optimizer.kernels = \"in-backward\"` updates in each backward: a step of one micro-batch, or \
+         `kernels = \"fused\"`"
+    )))
 }
 
 /// A policy by name.

@@ -54,6 +54,8 @@ pub struct Found {
     pub best: Decision<Simulated>,
     /// Layouts that no other one beats in both objective and memory, the best one first; empty where nobody asked.
     pub front: Vec<Simulated>,
+    /// Context degrees that were looked at.
+    pub context_degrees: Vec<u32>,
     /// Legal layouts that were judged.
     pub n_judged: usize,
     /// Of these, dropped because they cannot fit.
@@ -243,7 +245,8 @@ pub fn search(
     let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
     let n_open = if stop::is_asked() { bounded.iter().filter(is_open).count() } else { 0 };
     let best = best.bounded(Some(bound), Status::Heuristic);
-    Ok(Found { best, front, n_judged, n_too_large, n_refused, n_simulated, n_open })
+    let context_degrees = space.cp.clone();
+    Ok(Found { best, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
 }
 
 impl Search<'_> {

@@ -6,7 +6,7 @@ use hw::topology::Topology;
 use hw::{Cluster, Rank};
 use train::Problem;
 use train::long_run::slow::{Asked, Beside, Reaction, SlowNodes, Slowed};
-use train::long_run::{Lasted, LongRun};
+use train::long_run::{Job, Lasted, LongRun};
 use train::plan::Plan;
 use train::straggler::Straggler;
 
@@ -30,11 +30,12 @@ pub fn lasted(
     (problem, plan, step_s): (&Problem, &Plan, f64),
     costs: (&dyn CostModel, &Topology),
 ) -> Result<Lasted, PlanError> {
-    let Some(slow) = &run.slow_nodes else { return Ok(run.play(problem, step_s, None)) };
+    let job = Job::of_training(problem, step_s);
+    let Some(slow) = &run.slow_nodes else { return Ok(run.play(&job, None)) };
     let unnamed = Choice::default();
     let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
     let beside = beside(slow, choice, (problem, plan), costs)?;
-    Ok(run.play(problem, step_s, Some(&beside)))
+    Ok(run.play(&job, Some(&beside)))
 }
 
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.

@@ -10,11 +10,9 @@ use input::diagnostic::Code;
 use input::reader::Reader;
 
 /// Sections of a training scenario that say where sequences come from, or what many steps meet.
-const NOT_OF_STEPS: [(&str, &str); 5] = [
+const NOT_OF_STEPS: [(&str, &str); 3] = [
     ("workload", "the answers of `[rollouts]` are trained on"),
-    ("failures", "`kind = \"training\"` plays runs of days"),
-    ("slow_nodes", "`kind = \"training\"` plays runs of days"),
-    ("checkpoint", "`kind = \"training\"` plays runs of days"),
+    ("slow_nodes", "`kind = \"training\"` plays nodes that are slow for a time: here they may be the engines'"),
     ("expect", "`[expect]` of the file has the golden figures"),
 ];
 

@@ -1,14 +1,17 @@
-//! Batches as Megatron-LM divides them: whole micro-batches, as many for every replica.
+//! Batches that frameworks do not start with.
 //!
-//! Source: NVIDIA/Megatron-LM d98e8a64d, `megatron/core/num_microbatches_calculator.py`: "global batch size is not divisible by micro batch size times
-//! data parallel size".
+//! Sources: NVIDIA/Megatron-LM d98e8a64d, `megatron/core/num_microbatches_calculator.py`: "global batch size is not divisible by micro batch size times
+//! data parallel size". pytorch/torchtune, `recipes/full_finetune_single_device.py`: "Gradient accumulation is not supported with optimizer in bwd".
 
+use planner::train::policy::Reads;
 use train::Problem;
 use train::batches::{around, together};
+use train::optimizer::UpdateKernels;
 use train::problem::Framework;
 
+use super::PolicyChoice;
 use input::diagnostic::Code;
-use input::reader::Reader;
+use input::reader::{Place, Reader};
 
 /// Refuses a batch that Megatron-LM does not start with. Sequences of many lengths are packed, and their number is no number of micro-batches.
 pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
@@ -26,4 +29,40 @@ pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
     let help = format!("Megatron-LM asserts it: allowed are multiples of {together}, nearest {}", near.join(" and "));
     let at = reader.peek_in("training", "batch_size").and_then(|(_, at)| at);
     reader.refuse(Code::UnevenBatch, at, what, help);
+}
+
+/// Place of `optimizer.kernels`, before its section is read.
+pub fn kernels_at(reader: &Reader<'_>) -> Place {
+    reader.peek_in("optimizer", "kernels").and_then(|(_, at)| at)
+}
+
+/// Refuses a step that one micro-batch of each replica does not hold where each backward updates. Policies that cut sequences or make groups of their own are asked
+/// for their plans. The place is that of `optimizer.kernels`.
+pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice], at: Place) {
+    let execution = &problem.execution;
+    if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() {
+        return;
+    }
+    let (dp, of_replica) = (u64::from(problem.layout.dp), problem.bucket_tokens * u64::from(problem.layout.cp));
+    let tokens = |step| problem.workload.step(step).map(|(_, tokens)| tokens).sum::<u64>();
+    let most = (0..problem.workload.n_steps()).map(tokens).max().unwrap_or(0);
+    if dp * of_replica == 0 || most <= dp * of_replica || !policies.iter().any(packs) {
+        return;
+    }
+    let what = format!(
+        "`optimizer.kernels = \"in-backward\"` updates in each backward, and {most} tokens of a step are several micro-batches of {of_replica} on {dp} replicas"
+    );
+    let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0).max(1);
+    let fits = match dp * (of_replica / longest) {
+        0 => String::new(),
+        n => format!("`training.batch_size = {n}` is one micro-batch, or "),
+    };
+    let help = format!("torchtune refuses gradients that add up beside it: {fits}`kernels = \"fused\"`");
+    reader.refuse(Code::WrongOperation, at, what, help);
+}
+
+/// Whether a policy packs sequences into the room that ranks have, on the scenario's context ranks.
+fn packs(choice: &PolicyChoice) -> bool {
+    let policy = planner::train::policies::named(&choice.policy);
+    choice.cp.is_none() && policy.is_some_and(|of| of.reads() == Reads::Room)
 }

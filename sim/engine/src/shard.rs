@@ -58,6 +58,16 @@ impl Framework {
         }
     }
 
+    /// Whether PyTorch's modules are compiled.
+    pub fn is_compiled(self) -> bool {
+        self.torch().is_some_and(|modules| modules.compiled)
+    }
+
+    /// Whether PyTorch's modules run kernel by kernel.
+    pub fn runs_single_kernels(self) -> bool {
+        self.torch().is_some_and(|modules| !modules.compiled)
+    }
+
     /// The same with modules that run otherwise.
     pub fn with_modules(self, change: impl Fn(TorchModules) -> TorchModules) -> Self {
         match self {

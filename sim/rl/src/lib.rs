@@ -8,6 +8,7 @@
 //! What is left out: environments that a rollout talks to. A scenario states their time where it counts.
 
 pub mod cycle;
+pub mod days;
 #[cfg(test)]
 mod example;
 pub mod forward;

@@ -104,6 +104,29 @@ pub struct LongRun {
     pub slow_nodes: Option<SlowNodes>,
 }
 
+/// A job that goes on step after step.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// What is trained. The GPUs of its cluster write the checkpoints.
+    pub problem: &'a Problem,
+    /// A step.
+    pub step_s: f64,
+    /// Tokens of a step.
+    pub tokens: f64,
+    /// GPUs whose failures take the job down.
+    pub n_gpus: u32,
+    /// Dollars per hour for a GPU, where they are known for all.
+    pub usd_per_hour: Option<f64>,
+}
+
+impl<'a> Job<'a> {
+    /// Training alone, whose steps take so long.
+    pub fn of_training(problem: &'a Problem, step_s: f64) -> Self {
+        let (tokens, n_gpus) = (tokens_per_step(problem), problem.cluster.n_gpus());
+        Self { problem, step_s, tokens, n_gpus, usd_per_hour: problem.cluster.gpu.usd_per_hour() }
+    }
+}
+
 /// What a checkpoint costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CheckpointTimes {
@@ -213,18 +236,18 @@ impl LongRun {
     }
 
     /// The best interval between two checkpoints, and the least: one stands behind a whole step, and begins when the one before it is safe.
-    fn best_and_least_s(&self, problem: &Problem, step_s: f64) -> (f64, f64) {
-        let times = checkpoint_times(problem, &self.checkpoint);
-        let between_s = self.between_s(problem.cluster.n_gpus());
-        let least_s = step_s.max(times.behind_s);
+    fn best_and_least_s(&self, job: &Job<'_>) -> (f64, f64) {
+        let times = checkpoint_times(job.problem, &self.checkpoint);
+        let between_s = self.between_s(job.n_gpus);
+        let least_s = job.step_s.max(times.behind_s);
         let best_s =
             if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
         (best_s, least_s)
     }
 
-    /// Whole steps of so many seconds between two checkpoints: those that are asked for, else the best.
-    pub fn steps_between(&self, problem: &Problem, step_s: f64) -> f64 {
-        let (best_s, least_s) = self.best_and_least_s(problem, step_s);
+    /// Whole steps between two checkpoints: those that are asked for, else the best.
+    pub fn steps_between(&self, job: &Job<'_>) -> f64 {
+        let ((best_s, least_s), step_s) = (self.best_and_least_s(job), job.step_s);
         match self.checkpoint.every_s {
             Some(given_s) => (given_s / step_s).round().max(1.0),
             // Below the least, every checkpoint would wait for the one before.
@@ -232,29 +255,30 @@ impl LongRun {
         }
     }
 
-    /// Plays the run over steps of a problem that take so long, and so much longer beside slow nodes: under the reaction with which most is
+    /// Plays the run over steps of a job, which take so much longer beside slow nodes: under the reaction with which most is
     /// useful, of those that the job chooses from.
     ///
     /// # Panics
     /// When there is no reaction to choose.
-    pub fn play(&self, problem: &Problem, step_s: f64, beside: Option<&Beside>) -> Lasted {
-        let Some(Beside { slowed, reactions }) = beside else { return self.played(problem, step_s, None) };
-        let all = reactions.iter().map(|&reaction| self.played(problem, step_s, Some((reaction, *slowed))));
+    pub fn play(&self, job: &Job<'_>, beside: Option<&Beside>) -> Lasted {
+        let Some(Beside { slowed, reactions }) = beside else { return self.played(job, None) };
+        let all = reactions.iter().map(|&reaction| self.played(job, Some((reaction, *slowed))));
         // The first of equal ones, which does least.
         let better = |a: Lasted, b: Lasted| if b.useful() > a.useful() { b } else { a };
         all.reduce(better).expect("a job can always go on")
     }
 
-    fn played(&self, problem: &Problem, step_s: f64, slow: Option<(Reaction, Slowed)>) -> Lasted {
+    fn played(&self, job: &Job<'_>, slow: Option<(Reaction, Slowed)>) -> Lasted {
+        let Job { problem, step_s, .. } = *job;
         let times = checkpoint_times(problem, &self.checkpoint);
-        let (best_s, _) = self.best_and_least_s(problem, step_s);
-        let every_s = self.steps_between(problem, step_s) * step_s;
+        let (best_s, _) = self.best_and_least_s(job);
+        let every_s = self.steps_between(job) * step_s;
         let is_drawn = matches!(self.failures, Failures::Rate { .. })
             || self.slow_nodes.as_ref().is_some_and(|slow| matches!(slow.begins, Begins::Rate { .. }));
         let n_draws = if is_drawn { DRAWS } else { 1 };
         let drawn = |draw| {
             let spells = slow.map(|slow| self.spells(problem, draw, slow));
-            self.spent(every_s, &times, &mut self.strikes(problem, draw), spells)
+            self.spent(every_s, &times, &mut self.strikes(job, draw), spells)
         };
         let all: Vec<Spent> = (0..n_draws).map(drawn).collect();
         let mut lasted = Lasted::of(&all, self.span_s);
@@ -262,9 +286,9 @@ impl LongRun {
             lasted.say(reaction, slowed, &mean(&all), self.span_s);
         }
         let Spent { useful_s, .. } = mean(&all);
-        let tokens = useful_s / step_s * tokens_per_step(problem);
-        if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
-            let usd = usd_per_hour * self.n_paid(problem) * self.span_s / hours(1.0);
+        let tokens = useful_s / step_s * job.tokens;
+        if let Some(usd_per_hour) = job.usd_per_hour {
+            let usd = usd_per_hour * self.n_paid(job) * self.span_s / hours(1.0);
             lasted.values.insert("run_cost_usd".to_owned(), usd);
             if tokens > 0.0 {
                 lasted.values.insert("run_cost_usd_per_mtok".to_owned(), usd / (tokens / 1e6));
@@ -283,20 +307,20 @@ impl LongRun {
     }
 
     /// GPUs that are paid for: those of the job, and those that stand by.
-    fn n_paid(&self, problem: &Problem) -> f64 {
-        f64::from(problem.cluster.n_gpus()) + f64::from(self.spares) * f64::from(problem.cluster.gpus_per_node)
+    fn n_paid(&self, job: &Job<'_>) -> f64 {
+        f64::from(job.n_gpus) + f64::from(self.spares) * f64::from(job.problem.cluster.gpus_per_node)
     }
 
     /// Moments of failures from the start, endlessly many where they are drawn.
-    fn strikes(&self, problem: &Problem, draw: u64) -> Box<dyn FnMut() -> f64 + '_> {
+    fn strikes(&self, job: &Job<'_>, draw: u64) -> Box<dyn FnMut() -> f64 + '_> {
         match &self.failures {
             Failures::Trace { at_s } => {
                 let mut rest = at_s.iter();
                 Box::new(move || rest.next().copied().unwrap_or(f64::INFINITY))
             }
             Failures::Rate { .. } => {
-                let between_s = self.between_s(problem.cluster.n_gpus());
-                let mut stream = random::stream(problem.seed, "failures").branch(draw);
+                let between_s = self.between_s(job.n_gpus);
+                let mut stream = random::stream(job.problem.seed, "failures").branch(draw);
                 let mut at_s = 0.0;
                 Box::new(move || {
                     at_s += stream.exponential() * between_s;

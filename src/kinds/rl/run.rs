@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use engine::cost::Source;
 use engine::verdict::Refused;
-use planner::rl::trained::Trained;
+use planner::rl::trained::{Figured, Trained};
 use planner::train::chosen::{Decided, fields, layout_words};
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, views};
 
@@ -111,15 +111,16 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let (step, source) = sides.step(way, n_nodes)?;
     let (trained, measured) = sides.trainer(way.policy, n_nodes)?;
     let Decided { problem, decision, found } = &trained.decided;
-    let metrics = step.figures(&sides.scenario.rollouts, &sides.scenario.answers);
+    let Rl { rollouts, answers, training, .. } = sides.scenario;
+    let Figured { values, interval, why } = trained.figured(&step, (rollouts, answers), training.long_run.as_ref());
     let words = split.iter().map(|split| split.limit.clone()).chain(found.iter().map(layout_words));
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,
-        why: words.map(|words| words + "; ").chain([step.why()]).collect(),
+        why: words.map(|words| words + "; ").chain([why]).collect(),
         chosen: fields(problem, found.as_ref()),
-        interval: step.interval(&metrics),
-        metrics,
+        interval,
+        metrics: values,
         planner: Some(split.as_ref().map_or_else(|| kinds::facts(decision), kinds::facts)),
         measured: Measured {
             planner_wall_s: measured.planner_wall_s + searched_s,
@@ -127,12 +128,8 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
         },
         ..PolicyResult::default()
     };
-    let n_nodes = sides.scenario.training.problem.cluster.n_nodes;
+    let n_nodes = training.problem.cluster.n_nodes;
     let shared_out = split.map(|split| [("train_nodes", split.plan), ("n_nodes", n_nodes)]);
     result.chosen.extend(shared_out.into_iter().flatten().map(|(key, n)| (key.to_owned(), n.into())));
-    result.metrics.insert("n_updates".to_owned(), hw::real(trained.n_updates as u64));
-    let of_update =
-        ["mfu_ratio", "peak_memory_bytes"].map(|key| Some((key.to_owned(), *trained.metrics.values.get(key)?)));
-    result.metrics.extend(of_update.into_iter().flatten());
     Ok(Row { result, source, trained: Some(trained) })
 }

@@ -266,7 +266,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let planner = scaling::hold(scenario, choice, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
     let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
-    let unexplained = (!scenario.times_are_known())
+    let unexplained = (case == Case::Expected && !scenario.times_are_known())
         .then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, RateSetBy::of(queue.as_ref())));
     let n_draws = 1 + scenario.draws.len();
     let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);

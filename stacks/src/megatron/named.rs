@@ -47,7 +47,7 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, model: &Model) ->
     let stated: Vec<String> = flags.given.iter().map(|flag| flag.name.clone()).collect();
     add(&mut flags.given, model, &stated);
     super::dropout(flags, out, super::model::DROPOUT);
-    out.word("model", "name", &model.name, "--set model.name");
+    out.word("model", "name", &model.name, "--set model.name, or --model and --load of ms-swift");
     Some(Shape {
         n_layers: model.n_layers,
         n_predicting,

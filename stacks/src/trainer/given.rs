@@ -276,7 +276,7 @@ fn of_launcher(flags: &[Flag]) -> Vec<Flag> {
 }
 
 /// GPUs that variables and lists of devices say: `CUDA_VISIBLE_DEVICES=0,1`, `NPROC_PER_NODE=4`, `--include localhost:0,1`.
-fn of_variables(text: &str) -> Vec<Flag> {
+pub(super) fn of_variables(text: &str) -> Vec<Flag> {
     let n_listed = |mark: &str| Some(listed(text, mark)?.split(',').filter(|one| !one.is_empty()).count().to_string());
     let devices = n_listed("--include localhost:").or_else(|| n_listed("CUDA_VISIBLE_DEVICES="));
     let devices = devices.map(|n| flag("num-gpus".to_owned(), &n, 0..0));

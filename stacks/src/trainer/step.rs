@@ -204,11 +204,20 @@ fn sends_activations(flags: &mut Flags<'_>) -> bool {
     is_sent
 }
 
+/// Words for FlashAttention 3: of transformers, and of LLaMA-Factory.
+const FLASH_THREE: [&str; 3] = ["flash_attention_3", "flash_attn_3", "fa3"];
+
 /// Whether attention writes its scores.
 fn is_unfused(flags: &mut Flags<'_>) -> bool {
     let names = words_of(flags, "training.attention");
     names.first().is_some_and(|name| {
         let value = flags.text(name).unwrap_or_default();
+        if FLASH_THREE.contains(&value.as_str()) {
+            flags.not_modelled(
+                name,
+                "FlashAttention 3 is not measured: FlashAttention 2 is counted, which is slower on Hopper",
+            );
+        }
         let is_eager = name == "eager_attention" && is_true(&value);
         is_eager || value == "eager" || value == "disabled"
     })

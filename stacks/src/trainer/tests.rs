@@ -106,6 +106,23 @@ fn a_command_is_given_a_yaml_and_its_overrides() {
     );
 }
 
+/// modelscope/ms-swift 3.9.3 and hiyouga/LLaMA-Factory take such words.
+#[test]
+fn flash_attention_three_is_named() {
+    for (start, more) in [
+        ("swift sft --model", "--attn_impl flash_attention_3"),
+        ("llamafactory-cli train --model_name_or_path", "--flash_attn fa3"),
+    ] {
+        let text = format!("{start} Qwen/Qwen3-8B --per_device_train_batch_size 1 {more}\n");
+        let machine = Machine::of_overrides(&["cluster.gpu=h100-sxm".to_owned()]);
+        let found = import(Stack::Trainer, &text, &machine);
+        let named = format!("`{more}` is not modelled");
+        assert!(found.findings.iter().any(|one| one.what == named), "{named}: {:?}", found.findings);
+        let two = import(Stack::Trainer, &text.replace("_3", "_2").replace("fa3", "fa2"), &machine);
+        assert!(!two.findings.iter().any(|one| one.what.contains("attn")), "{:?}", two.findings);
+    }
+}
+
 #[test]
 fn words_of_the_trainer_give_keys() {
     for (options, line) in [

@@ -110,10 +110,14 @@ pub fn layout_words(found: &Found) -> String {
         0 => String::new(),
         n => format!("{n} without a plan of the policy, "),
     };
+    let degrees: Vec<String> = found.context_degrees.iter().map(u32::to_string).collect();
     format!(
-        "best of {} layouts ({} too large for memory, {refused}{} simulated, {open}the rest bounded above it): \
+        "best of {} layouts with cp in {} ({} too large for memory, {refused}{} simulated, {open}the rest bounded above it): \
          {words}{other}",
-        found.n_judged, found.n_too_large, found.n_simulated
+        found.n_judged,
+        degrees.join(", "),
+        found.n_too_large,
+        found.n_simulated
     )
 }
 

@@ -77,9 +77,7 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         return Err(PlanError::Unsupported(what.to_owned()));
     }
     let shapes = shapes(problem, context)?;
-    let (seconds, shape) = best_of(problem, context, &shapes);
-    let n_steps = problem.workload.n_steps();
-    let steps = (0..n_steps).map(|index| step(problem, context, index, shape)).collect();
+    let (seconds, shape, steps) = best_of(problem, context, &shapes);
     let Shape { chunk_tokens, keep } = shape;
     let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
     let holds = if seconds.is_finite() {
@@ -97,30 +95,30 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
     Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
 }
 
-/// Of some pairs the one whose steps take least, and what its pipelines take of a step on the mean, seconds; infinite where none fits.
-fn best_of(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]) -> (f64, Shape) {
+/// Of some pairs the one whose steps take least: what its pipelines take of a step on the mean, seconds, and its steps. The time is infinite where none
+/// fits; the first pair stays then.
+fn best_of(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]) -> (f64, Shape, Vec<Step>) {
     let n_steps = problem.workload.n_steps();
-    let of_step = |shape: Shape, index: usize| {
-        let ways = ways(problem, index, shape);
-        shortest(problem, context, index, shape, &ways).0
-    };
     // The best of the first step comes first, so that most others are left early.
-    let mut by_first: Vec<(f64, Shape)> = shapes.iter().map(|&shape| (of_step(shape, 0), shape)).collect();
-    by_first.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut best = (f64::INFINITY, by_first[0].1);
-    for (first_s, shape) in by_first {
-        let mut total_s = first_s;
-        for index in 1..n_steps {
-            if total_s >= best.0 {
-                break;
-            }
-            total_s += of_step(shape, index);
+    let mut by_first: Vec<((f64, Step), Shape)> =
+        shapes.iter().map(|&shape| (step(problem, context, 0, shape), shape)).collect();
+    by_first.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+    let mut best: Option<(f64, Shape, Vec<Step>)> = None;
+    for ((first_s, first), shape) in by_first {
+        let least_s = best.as_ref().map_or(f64::INFINITY, |(least_s, ..)| *least_s);
+        let is_left = |total_s: f64| best.is_some() && total_s >= least_s;
+        let (mut total_s, mut steps) = (first_s, vec![first]);
+        while steps.len() < n_steps && !is_left(total_s) {
+            let (step_s, next) = step(problem, context, steps.len(), shape);
+            total_s += step_s;
+            steps.push(next);
         }
-        if total_s < best.0 {
-            best = (total_s, shape);
+        if !is_left(total_s) {
+            best = Some((total_s, shape, steps));
         }
     }
-    (best.0 / hw::real(n_steps.max(1) as u64), best.1)
+    let (total_s, shape, steps) = best.expect("there is a pair");
+    (total_s / hw::real(n_steps.max(1) as u64), shape, steps)
 }
 
 /// What is given, or the grid that memory allows.
@@ -147,16 +145,10 @@ fn shapes(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Shape>, Pl
     Ok(shapes)
 }
 
-/// A step with the shortest order among its ways.
-fn step(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape) -> Step {
-    let mut ways = ways(problem, index, shape);
-    let at = if ways.len() > 1 { shortest(problem, context, index, shape, &ways).1 } else { 0 };
-    ways.swap_remove(at)
-}
-
-/// Seconds of the shortest order of some ways of a step, and which it is; the first of equal ones.
-fn shortest(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape, ways: &[Step]) -> (f64, usize) {
-    let judged = ways.iter().enumerate().map(|(at, step)| (predicted(problem, context, index, shape, step), at));
+/// Seconds of a step in the shortest of its ways, and the step; the first of equal ones.
+fn step(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape) -> (f64, Step) {
+    let ways = ways(problem, index, shape).into_iter();
+    let judged = ways.map(|step| (predicted(problem, context, index, shape, &step), step));
     judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("a step has a way")
 }
 
@@ -253,7 +245,13 @@ fn dependent(sequence: u32, tokens: u64, shape: Shape, place: impl Fn(u32, u64, 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use engine::cost::roofline::Roofline;
+    use engine::{CostModel, Estimate, Op};
+
     use super::*;
+    use crate::train::policy::Value;
 
     #[test]
     fn a_long_sequence_runs_forward_n_and_n_minus_k_times() {
@@ -276,19 +274,52 @@ mod tests {
         let lengths = [vec![1000; 16], [30_000, 500, 29_000, 700].repeat(4)].concat();
         let mut problem = super::super::tests::problem(lengths, 16, 4, 1, 32_768);
         (problem.layout.dp, problem.layout.pp) = (1, 4);
-        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let cost = Roofline::new(&problem.cluster);
         let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
         let shapes = shapes(&problem, &context).expect("a grid");
-        let of_steps = |shape: Shape, n: usize| {
-            let of_step = |index| shortest(&problem, &context, index, shape, &ways(&problem, index, shape)).0;
-            (0..n).map(of_step).sum::<f64>()
-        };
-        let (mean_s, found) = best_of(&problem, &context, &shapes);
+        let of_steps =
+            |shape: Shape, n: usize| (0..n).map(|index| step(&problem, &context, index, shape).0).sum::<f64>();
+        let (mean_s, found, steps) = best_of(&problem, &context, &shapes);
+        assert_eq!(
+            steps,
+            [0, 1].map(|index| step(&problem, &context, index, found).1),
+            "the steps are those of the pair"
+        );
         let all = shapes.iter().map(|&shape| of_steps(shape, 2)).fold(f64::INFINITY, f64::min);
         assert!(all.is_finite() && (2.0 * mean_s / all - 1.0).abs() < 1e-12, "{mean_s} {all}");
         let by_first = |a: &&Shape, b: &&Shape| of_steps(**a, 1).total_cmp(&of_steps(**b, 1));
         let first = shapes.iter().min_by(by_first).expect("a grid");
         assert!(of_steps(found, 2) < of_steps(*first, 2), "{found:?} {first:?}");
+    }
+
+    /// Datasheet costs that count how often they are asked.
+    struct Counted(Roofline, AtomicUsize);
+
+    impl CostModel for Counted {
+        fn elementary(&self, op: &Op) -> Estimate {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.elementary(op)
+        }
+    }
+
+    #[test]
+    fn a_pair_that_is_given_is_planned_once() {
+        let mut problem = super::super::tests::problem([30_000, 500, 29_000, 700].repeat(8), 16, 4, 1, 32_768);
+        (problem.layout.dp, problem.layout.pp) = (1, 4);
+        let cost = Counted(Roofline::new(&problem.cluster), AtomicUsize::new(0));
+        let given = [("chunk_tokens", 4096.0), ("keep", 1.0)];
+        let parameters = given.map(|(name, value)| (name.to_owned(), Value::Number(value))).into();
+        let context = PlanContext { cost: &cost, parameters };
+        let shape = Shape { chunk_tokens: 4096, keep: 1 };
+        for index in 0..2 {
+            for way in ways(&problem, index, shape) {
+                predicted(&problem, &context, index, shape, &way);
+            }
+        }
+        let of_every_way = cost.1.swap(0, Ordering::Relaxed);
+        plan(&problem, &context).expect("a plan");
+        assert!(of_every_way > 0);
+        assert_eq!(cost.1.into_inner(), of_every_way);
     }
 
     /// Every list of so many standalone and dependent chunks that keeps the dependent ones in order.
@@ -311,11 +342,11 @@ mod tests {
         let mut problem = super::super::tests::problem(tokens.to_vec(), 5, 4, 1, 4096);
         problem.layout.dp = 1;
         problem.layout.pp = 4;
-        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let cost = Roofline::new(&problem.cluster);
         let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
         let shape = Shape { chunk_tokens: 4096, keep: 1 };
         let seconds = |step: &Step| predicted(&problem, &context, 0, shape, step);
-        let found = step(&problem, &context, 0, shape);
+        let (_, found) = step(&problem, &context, 0, shape);
         let first = ways(&problem, 0, shape).swap_remove(0).groups.swap_remove(0);
         let lists = merged(&first[..4], &first[4..]);
         assert_eq!(lists.len(), 330, "eleven places for four");

@@ -11,6 +11,9 @@
 //! itself does. With ZeRO 3 a rank exchanges parameters and gradients for every micro-batch, one after another. Activations that leave for the host take the time of their copies on every rank.
 //! A forward for keys and values alone has no embedding, no head and no backward.
 //!
+//! A straggler computes longer by its rate, and a lane goes at the pace of its slowest rank. So the rank r that holds a straggler adds
+//! (rate - 1) times the computation of its own passes; what it exchanges takes as long as ever.
+//!
 //! Pipelines of shapes of their own are none of the layout's: of a plan that has them the certified bound of `train::bound` counts, and nothing
 //! is known of its memory.
 //!
@@ -23,7 +26,7 @@ use engine::task::Collective;
 use engine::{CostModel, Op};
 use hw::Format;
 use train::layout::{Position, Zero};
-use train::lower::training::{Parts, parts, pipelines};
+use train::lower::training::{Parts, computed_parts, parts, pipelines};
 use train::metrics::causes;
 use train::peak::{self, Moment};
 use train::pipeline_states::Batches as Held;
@@ -50,11 +53,21 @@ type Parameters = (f64, f64);
 /// What micro-batches are remembered by: data-parallel groups, context ranks, tokens that a rank may hold.
 type RoomKey = (u32, u32, u64);
 
+/// Groups of a step.
+#[derive(Default)]
+struct Groups {
+    distinct: Vec<Group>,
+    /// Which of the distinct ones each data-parallel group is.
+    of_dp: Vec<usize>,
+}
+
+/// A pipeline rank with a straggler: its group among the distinct ones, its place in the pipeline, and the straggler's rate.
+type Slow = (usize, usize, f64);
+
 /// Micro-batches that a policy makes.
 struct Batches {
     distinct: Vec<MicroBatch>,
-    /// Distinct groups of every step.
-    steps: Vec<Vec<Group>>,
+    steps: Vec<Groups>,
     /// Most micro-batches of a group.
     n_most: u32,
     /// Least tokens on a rank.
@@ -119,6 +132,11 @@ fn passes((parts, micro_batch): &Timed<'_>, stage: &Stage) -> [f64; 3] {
     parts.stage(stage)
 }
 
+/// All of them on the stages of a rank, seconds.
+fn of_chunks(part: &Timed<'_>, chunks: &Chunks) -> f64 {
+    chunks.iter().map(|(_, stage)| passes(part, stage).iter().sum::<f64>()).sum()
+}
+
 /// Judges candidates, remembering what they share.
 pub struct Judge<'a> {
     policy: &'a dyn Policy,
@@ -127,6 +145,8 @@ pub struct Judge<'a> {
     scratch: Problem,
     batches: BTreeMap<RoomKey, Result<Batches, PlanError>>,
     parts: BTreeMap<(RoomKey, CutKey), Vec<Parts>>,
+    /// The same of computation alone, where a device straggles.
+    computed: BTreeMap<(RoomKey, CutKey), Vec<Parts>>,
     stages: BTreeMap<StageKey, Vec<Chunks>>,
     moments: BTreeMap<MomentKey, Vec<Vec<Moment>>>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
@@ -142,6 +162,7 @@ impl<'a> Judge<'a> {
             scratch: problem.clone(),
             batches: BTreeMap::new(),
             parts: BTreeMap::new(),
+            computed: BTreeMap::new(),
             stages: BTreeMap::new(),
             moments: BTreeMap::new(),
             tokens_least: 0,
@@ -157,6 +178,7 @@ impl<'a> Judge<'a> {
         if self.policy.reads() == Reads::Everything {
             self.batches.clear();
             self.parts.clear();
+            self.computed.clear();
         }
         let key = (candidate.layout.dp, candidate.layout.cp, candidate.bucket_tokens);
         if !self.batches.contains_key(&key) {
@@ -176,7 +198,12 @@ impl<'a> Judge<'a> {
             return Err(Dropped::TooLarge);
         }
         let parts: Vec<Timed<'_>> = self.parts[&(key, cut(candidate))].iter().zip(&batches.distinct).collect();
-        let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, &parts, groups)).sum();
+        let computed = self.computed.get(&(key, cut(candidate))).map_or(&[][..], Vec::as_slice);
+        let of_step = |(step_index, groups): (usize, &Groups)| {
+            let slow = self.slow(step_index, &groups.of_dp);
+            self.step(candidate, ranks, (&parts, computed), &groups.distinct, &slow)
+        };
+        let total: f64 = batches.steps.iter().enumerate().map(of_step).sum();
         Ok(Least { step_s: total / hw::real(batches.steps.len() as u64) * ROUNDING, bytes })
     }
 
@@ -199,6 +226,20 @@ impl<'a> Judge<'a> {
         self.parts
             .entry((key, cut(candidate)))
             .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
+        if !scratch.execution.stragglers.is_empty() {
+            self.computed
+                .entry((key, cut(candidate)))
+                .or_insert_with(|| batches.distinct.iter().map(|mb| computed_parts(scratch, mb, cost)).collect());
+        }
+    }
+
+    /// Pipeline ranks of the candidate at hand that hold a straggler in a step.
+    fn slow(&self, step_index: usize, of_dp: &[usize]) -> Vec<Slow> {
+        let problem = &self.scratch;
+        let rates = problem.rates(step_index);
+        let of_layout = rates.stragglers().iter().filter(|(rank, _)| rank.0 < problem.layout.n_ranks());
+        let placed = of_layout.map(|&(rank, rate)| (problem.position(rank), rate));
+        placed.map(|(at, rate)| (of_dp[at.dp as usize], at.pp as usize, rate)).collect()
     }
 
     /// The least that the fullest rank needs.
@@ -227,7 +268,14 @@ impl<'a> Judge<'a> {
     }
 
     /// Bound of one step: the slowest rank of the slowest group.
-    fn step(&self, candidate: &Candidate, ranks: &[Chunks], parts: &[Timed<'_>], groups: &[Group]) -> f64 {
+    fn step(
+        &self,
+        candidate: &Candidate,
+        ranks: &[Chunks],
+        (parts, computed): (&[Timed<'_>], &[Parts]),
+        groups: &[Group],
+        slow: &[Slow],
+    ) -> f64 {
         let of_path = |kinds: &[usize]| {
             // Running sums over the stages before, at the least over micro-batches.
             let n_stages = ranks.iter().flatten().map(|(index, _)| index + 1).max().unwrap_or(0);
@@ -257,7 +305,7 @@ impl<'a> Judge<'a> {
         let mut slowest: f64 = 0.0;
         // Ranks that hold alike exchange and update alike: most ranks are as the one before.
         let mut before: Option<(&Chunks, OfRank)> = None;
-        for chunks in ranks {
+        for (pp, chunks) in ranks.iter().enumerate() {
             let own = match &before {
                 Some((others, own)) if holds_alike(others, chunks) => *own,
                 _ => self.of_rank(candidate, chunks),
@@ -267,10 +315,7 @@ impl<'a> Judge<'a> {
             let hops = hw::real(first.min(ranks.len()) as u64) * message;
             let head = if linear { before_forward[first] + hops } else { 0.0 };
             let tail = if linear && !splits { before_backward[first] + hops + follows_first } else { own.follows };
-            let sums: Vec<f64> = parts
-                .iter()
-                .map(|part| chunks.iter().map(|(_, stage)| passes(part, stage).iter().sum::<f64>()).sum())
-                .collect();
+            let sums: Vec<f64> = parts.iter().map(|part| of_chunks(part, chunks)).collect();
             let share = if linear { 1.0 } else { 0.5 };
             let most = |of: &dyn Fn(usize) -> f64| {
                 let work = |group: &Group| group.iter().map(|&(index, n)| of(index) * f64::from(n)).sum::<f64>();
@@ -279,6 +324,13 @@ impl<'a> Judge<'a> {
             let is_whole = |index: usize| !parts[index].1.forward_only;
             let copies = most(&|index| if is_whole(index) { own.copies } else { 0.0 });
             slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
+            for &(group, _, rate) in slow.iter().filter(|(_, at, _)| *at == pp) {
+                let of_one = |&(index, n): &(usize, u32)| {
+                    let longer = (rate - 1.0) * of_chunks(&(&computed[index], parts[index].1), chunks);
+                    f64::from(n) * (sums[index] + longer)
+                };
+                slowest = slowest.max(head + share * groups[group].iter().map(of_one).sum::<f64>() + tail);
+            }
             slowest = slowest.max(most(&|index| own.gathers[usize::from(is_whole(index))]) + own.optimizer);
         }
         slowest
@@ -474,7 +526,7 @@ fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) ->
     let mut known: BTreeMap<Content, usize> = BTreeMap::new();
     let mut steps = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups = Groups::default();
         for micro_batches in &step.groups {
             let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
             for micro_batch in micro_batches {
@@ -485,16 +537,19 @@ fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) ->
                 *counts.entry(index).or_default() += 1;
             }
             let group: Group = counts.into_iter().collect();
-            if !groups.contains(&group) {
-                groups.push(group);
+            let at = groups.distinct.iter().position(|known| *known == group).unwrap_or(groups.distinct.len());
+            if at == groups.distinct.len() {
+                groups.distinct.push(group);
             }
+            groups.of_dp.push(at);
         }
         steps.push(groups);
     }
     let cp = problem.layout.cp;
     let tokens_least =
         distinct.iter().flat_map(|mb| (0..cp).map(move |rank| mb.tokens_on(rank, cp))).min().unwrap_or(0);
-    let n_most = steps.iter().flatten().map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
+    let all = steps.iter().flat_map(|groups: &Groups| &groups.distinct);
+    let n_most = all.map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
     let are_kept = distinct.iter().all(|mb| !mb.forward_only && mb.offload_permille.is_empty());
     let of_own_shapes_s = plan.steps.iter().any(Step::is_mixed).then(|| {
         let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&plan));

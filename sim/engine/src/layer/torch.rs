@@ -64,7 +64,7 @@ impl Writer<'_> {
 
     /// What single kernels move of `width` elements per token beyond a fused one.
     fn single(&mut self, elements: [u64; 2], tokens_times_width: u64) {
-        if self.shard.framework.torch().is_some_and(|modules| !modules.compiled) {
+        if self.shard.framework.runs_single_kernels() {
             self.moved(of_pass(elements, self.kind) * tokens_times_width * self.shard.dtype.bytes());
         }
     }
@@ -272,18 +272,17 @@ pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
 
 /// Whether single kernels compute the last product of a layer again, for the adapter beside it.
 fn reads_last_product(shard: &Shard<'_>) -> bool {
-    let is_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
+    let is_single = shard.framework.runs_single_kernels();
     is_single && shard.adapters.is_some_and(|adapters| adapters.beside.has(AdaptedProducts::DOWN))
 }
 
 /// Bytes per logit that the kernels of the loss move. A loss over chunks runs the same kernels on fewer tokens at a time, compiled with its modules.
 pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> u64 {
-    let is_compiled = shard.framework.torch().is_some_and(|modules| modules.compiled);
     let bytes = match (shard.cuts_loss(), shard.loss) {
         (true, _) => CUT_LOSS_BYTES,
         (false, Loss::WithHead) => FUSED_LOSS_BYTES,
         (false, Loss::Compiled) => COMPILED_LOSS_BYTES,
-        (false, Loss::Chunked) if is_compiled => COMPILED_LOSS_BYTES,
+        (false, Loss::Chunked) if shard.framework.is_compiled() => COMPILED_LOSS_BYTES,
         (false, _) => LOSS_BYTES,
     };
     of_pass(bytes, kind)

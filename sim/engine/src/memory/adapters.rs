@@ -122,7 +122,7 @@ pub(super) fn inputs(shard: &Shard<'_>) -> Option<Inputs> {
 /// of dropout keep a mask as well.
 fn kept_of(shard: &Shard<'_>, adapters: Adapters, beside: AdaptedProducts, width: u64, is_kept: bool) -> u64 {
     let n = u64::from(shard.n_adapters(beside));
-    let is_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
+    let is_single = shard.framework.runs_single_kernels();
     let copies = if is_single { adapters.copies_input() } else { adapters.drops };
     let n_inputs = match (copies, is_kept) {
         (true, _) => n,

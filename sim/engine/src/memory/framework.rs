@@ -257,7 +257,7 @@ fn compressed_attention(shard: &Shard<'_>, compressed: CompressedAttention) -> (
 
 /// A dense feed-forward: what the first product writes, and what the second reads.
 fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
-    let are_single = shard.framework.torch().is_some_and(|modules| !modules.compiled);
+    let are_single = shard.framework.runs_single_kernels();
     let factors: u64 = match (shard.model.gated, are_single) {
         (false, _) => 1,
         // Single kernels keep what the activation function writes; a compiled layer makes it again.

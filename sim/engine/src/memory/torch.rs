@@ -92,17 +92,12 @@ fn piece_of_head(tokens: u64, vocab: u64, hidden: u64) -> u64 {
 
 /// Bytes per logit that a loss over chunks keeps of those that are done.
 fn kept_of_chunks(shard: &Shard<'_>) -> u64 {
-    if shard.framework.torch().is_some_and(|modules| modules.compiled) {
-        COMPILED_KEPT_OF_CHUNKS
-    } else {
-        KEPT_OF_CHUNKS
-    }
+    if shard.framework.is_compiled() { COMPILED_KEPT_OF_CHUNKS } else { KEPT_OF_CHUNKS }
 }
 
 /// Bytes of the chunk in work.
 fn of_chunk(shard: &Shard<'_>, logits: u64) -> u64 {
-    let is_compiled = shard.framework.torch().is_some_and(|modules| modules.compiled);
-    logits.div_ceil(CHUNKS) * if is_compiled { COMPILED_CHUNK_BYTES } else { CHUNK_BYTES }
+    logits.div_ceil(CHUNKS) * if shard.framework.is_compiled() { COMPILED_CHUNK_BYTES } else { CHUNK_BYTES }
 }
 
 /// Logits of a token that the loss of a rank works on.

@@ -36,7 +36,7 @@ mod sync;
 mod torch;
 
 pub(crate) use attention::hop_bytes;
-pub use durations::{Parts, parts, pipelines};
+pub use durations::{Parts, computed_parts, parts, pipelines};
 pub use lanes::Fold;
 pub use rank_times::RankTimes;
 pub use sharded::RESERVED;

@@ -14,7 +14,7 @@ use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
 use crate::memory;
-use crate::plan::Plan;
+use crate::plan::{MicroBatch, Plan};
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, Pipeline};
 use crate::stage::{Stage, stages};
@@ -311,19 +311,33 @@ impl Parts {
 /// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
 /// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all. Of a tensor
 /// exchange the hidden share alone is left out, and of whatever else is hidden everything.
-pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dyn CostModel) -> Parts {
+pub fn parts(problem: &Problem, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
-    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
     let mut exposed = problem.clone();
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
+    let unhidden = unhidden(problem, &content, cost);
+    Parts { unhidden, ..added_up(&exposed, &content, |ops| cost.estimate(&Op::Sequence(ops)).time.get()) }
+}
+
+/// The same of computation alone, which is what a straggler takes longer for.
+pub fn computed_parts(problem: &Problem, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Parts {
+    let content = super::content(problem, micro_batch);
+    added_up(problem, &content, |mut ops| {
+        ops.retain(|(op, _)| !matches!(op, Op::Collective { .. } | Op::Copy { .. }));
+        cost.estimate(&Op::Sequence(ops)).time.get()
+    })
+}
+
+/// Parts by the seconds of their operations, at the least over context ranks.
+fn added_up(problem: &Problem, content: &Content, seconds: impl Fn(Ops) -> f64) -> Parts {
+    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
     let timed = |stage: Stage| {
         let stage = part_of(problem, stage);
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
-            let seconds =
-                |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();
-            content.shares.iter().map(seconds).fold(f64::INFINITY, f64::min)
+            let of_share = |share: &Share| seconds(pass_ops(problem, load, &stage, share, kind));
+            content.shares.iter().map(of_share).fold(f64::INFINITY, f64::min)
         })
     };
     let layer = |with_experts: bool, place| {
@@ -339,7 +353,7 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
         expert: each(true),
         first: timed(Stage { first: true, ..Stage::default() }),
         last: timed(Stage { last: true, ..Stage::default() }),
-        unhidden: unhidden(problem, &content, cost),
+        unhidden: Unhidden::default(),
         running,
     }
 }

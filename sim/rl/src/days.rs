@@ -1,0 +1,25 @@
+//! A run of days over steps of reinforcement learning.
+//!
+//! A failure of any GPU, of the trainer's or the engines', takes the job down, and it begins again behind the last checkpoint. Checkpoints stand behind whole
+//! steps, so a batch that was being generated or trained is made again (verl-project/verl, `verl/trainer/ppo/ray_trainer.py`: one controller
+//! saves every `save_freq` steps, and `resume_mode = "auto"` loads the last). Where batches are ahead of the trainer, the first update behind a restart waits for
+//! a whole batch. Units: seconds.
+
+use train::long_run::{Job, Lasted, LongRun};
+use train::problem::Problem;
+
+use crate::step::Step;
+
+/// The run over such steps of so many tokens, whose trainer writes checkpoints of a problem.
+pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Lasted {
+    let restart_s = run.restart_s + first_waits_s(step);
+    let run = LongRun { restart_s, ..run.clone() };
+    // Engines may have GPUs of another price.
+    run.play(&Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None }, None)
+}
+
+/// How much longer the first step takes, before which no batch was made ahead.
+fn first_waits_s(step: &Step) -> f64 {
+    let [_, parts, _] = &step.parts;
+    (parts.in_turn() - step.expected_s()).max(0.0)
+}
