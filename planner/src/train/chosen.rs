@@ -179,7 +179,7 @@ pub fn searched(problem: &Problem, found: &Found) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
         "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
-        layout_words(found),
+        layout_words(problem, found),
         ms(found.best.plan.step_s),
         ms(found.best.plan.bound_s),
         (1.0 - found.best.plan.bound_s / found.best.plan.step_s) * 100.0,

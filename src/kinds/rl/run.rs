@@ -112,7 +112,8 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let (trained, measured) = sides.trainer(way.policy, n_nodes)?;
     let Decided { problem, decision, found } = &trained.decided;
     let metrics = step.figures(&sides.scenario.rollouts, &sides.scenario.answers);
-    let words = split.iter().map(|split| split.limit.clone()).chain(found.iter().map(layout_words));
+    let layouts = found.iter().map(|found| layout_words(problem, found));
+    let words = split.iter().map(|split| split.limit.clone()).chain(layouts);
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,

@@ -194,7 +194,7 @@ fn judged(
     };
     let metrics = metrics::of_steps(&problem, &steps, cost);
     result.status = reports::Ended::Ok;
-    result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
+    result.why = found.iter().map(|found| layout_words(&problem, found) + "; ").chain([metrics.why.clone()]).collect();
     let interval = metrics.parts.interval_of(&problem, [low, metrics.step_s(), high]);
     result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
