@@ -346,3 +346,67 @@ fn a_fleet_that_no_plan_may_have_is_not_recommended() {
     assert!(!found.points.is_empty() && found.points.iter().all(|point| !point.name.contains("tp 4")), "{found:?}");
     assert!(found.left_out.iter().any(|(_, why)| why.contains("must fill them")), "{:?}", found.left_out);
 }
+
+/// A fleet of experts on more ranks than a tensor group has: its GPUs, what they cost by the hour, and a million tokens of it.
+fn paid(set: &[&str], fleet: &str) -> [f64; 3] {
+    let found = commands::capacity_of("serving/capacity", set).expect("a report");
+    let point = found.points.iter().find(|point| point.name == fleet);
+    let point = point.unwrap_or_else(|| panic!("{fleet}: {:?}", found.left_out));
+    [point.n_gpus as f64, point.usd_per_hour, point.usd_per_mtok]
+}
+
+/// Experts lie on four GPUs at least, whatever the tensor degree is: two of `tp 2` make the replica of four.
+#[test]
+fn run_tune_and_capacity_agree_on_what_a_replica_of_experts_takes() {
+    const EXPERTS: [&str; 7] = [
+        "model.name='mixtral-8x7b'",
+        "engine.ep=4",
+        "trace.requests=60",
+        "slo={ttft_s=60}",
+        "cluster.nodes=2",
+        "capacity.replicas=[2]",
+        "capacity.gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]",
+    ];
+    for tp in [1, 2, 4] {
+        let degree = format!("engine.tp={tp}");
+        let other = if tp == 4 { "engine.tp=2" } else { "engine.tp=4" };
+        let asked = [&EXPERTS[..], &["capacity.tp=[1,2,4]"]].concat();
+        let fleet = format!("2 x h100-sxm tp {tp}");
+        // What the file itself has of the degree changes nothing.
+        let [own, of_other] = [degree.as_str(), other].map(|engine| paid(&[&asked[..], &[engine]].concat(), &fleet));
+        assert_eq!(own, of_other);
+        assert_eq!(own[..2], [8.0, 8.0 * 2.25], "two replicas of four GPUs");
+        let set: Vec<&str> = [&EXPERTS[..], &[&degree, "capacity={}"]].concat();
+        let tuned = ["tune.tp", "tune.max_sequences", "tune.max_tokens"].map(|key| match key {
+            "tune.tp" => format!("{key}=[{tp}]"),
+            "tune.max_sequences" => format!("{key}=[128]"),
+            _ => format!("{key}=[1024]"),
+        });
+        let tuned: Vec<&str> = set.iter().copied().chain(tuned.iter().map(String::as_str)).collect();
+        let tuned = checked(&tuned).scenario.expect("a good scenario").tuned().expect("it lists settings");
+        let setting = &tuned.settings[0];
+        assert_eq!([f64::from(setting.n_gpus), setting.metrics["cost_usd_per_mtok"]], [own[0], own[2]], "tp {tp}");
+        let run = checked(&set).scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
+        assert_eq!([run["cost_usd_per_hour"], run["cost_usd_per_mtok"]], [own[1], own[2]], "tp {tp}");
+    }
+}
+
+/// A variant may have degrees of its own: the section's stand in their place, and its own hold where the section says none.
+#[test]
+fn a_variant_is_tried_with_the_degrees_and_the_replicas_that_are_asked() {
+    let variant = "policies={run=['two'],variant=[{name='two',policy='vllm-v1',tp=2,pp=2,replicas=1}]}";
+    let base = ["trace.requests=60", "slo={ttft_s=60}", "cluster.nodes=2", "capacity.replicas=[1,3]", variant];
+    let gpu = "capacity.gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]";
+    let with = |more: &[&'static str]| [&base[..], &[gpu], more].concat();
+    let asked = with(&["capacity.tp=[1,4]"]);
+    for (fleet, n_gpus) in [("1 x h100-sxm tp 1", 2.0), ("3 x h100-sxm tp 1", 6.0), ("3 x h100-sxm tp 4", 24.0)] {
+        let [gpus, usd, _] = paid(&asked, fleet);
+        assert_eq!([gpus, usd], [n_gpus, n_gpus * 2.25], "{fleet}");
+    }
+    let own = paid(&with(&["capacity.tp=[2]"]), "3 x h100-sxm tp 2");
+    assert_eq!(own, paid(&with(&[]), "3 x h100-sxm tp 2"));
+    let by_hand = ["policies.variant.two.replicas=3", "capacity={}"];
+    let run = checked(&[&base[..], &by_hand].concat()).scenario.expect("a good scenario").run(&|_| {});
+    let metrics = &run.results[0].metrics;
+    assert_eq!([metrics["cost_usd_per_hour"], metrics["cost_usd_per_mtok"]], own[1..]);
+}

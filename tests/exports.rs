@@ -402,3 +402,19 @@ fn checkpoints_of_a_run_of_days_are_flags() {
         }
     }
 }
+
+/// Plain selective recompute of Megatron-LM is that of attention. Formulas of papers have a remark; of Megatron's own kernels the modules are to be written.
+#[test]
+fn selective_recompute_beside_fused_attention_is_refused_with_the_key_to_write() {
+    let selective = ["training.framework=\"megatron-core\"", "training.recompute=\"selective\"", "parallel.zero=1"];
+    for target in ["megatron", "bridge"] {
+        let with = |set: &[&str]| told(DENSE, &set.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>(), target);
+        let why = with(&selective).expect_err("no such flag");
+        assert!(why.contains("`training.recompute = \"layernorm\"`") && why.contains("core_attn"), "{why}");
+        // Where the score matrix is kept, dropping it is what both do.
+        with(&[&selective[..], &["training.attention=\"unfused\""]].concat()).expect("a file");
+        with(&[&selective[..], &["training.recompute=\"layernorm\""]].concat()).expect("a file");
+        let remark = with(&[selective[1], selective[2]]).expect("a file");
+        assert!(remark.contains("The prediction computes norms and activation functions again"), "{remark}");
+    }
+}

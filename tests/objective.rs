@@ -131,3 +131,92 @@ fn slow_nodes_by_a_trace_cost_their_time_and_need_a_run_of_days() {
     assert!(words("quickstart", &["slow_nodes={node_hours=10.0,lasts_hours=1.0,rate=2.0}"]).contains("NoEffect"));
     assert!(words(SLOW, &["slow_nodes={lasts_hours=1.0,rate=2.0}"]).contains("node_hours"));
 }
+
+/// A contract price stands in the place of quotes, so that cards without one can be asked too.
+#[test]
+fn a_price_of_the_cluster_is_what_a_step_costs() {
+    let of = |set: &[&str]| row(&run("quickstart", set)).metrics.clone();
+    let priced = of(&["cluster.usd_per_gpu_hour=7.5"]);
+    let n_gpus = priced["cost_usd_per_step"] / (7.5 / 3600.0 * priced["iteration_time_s"]);
+    assert!((n_gpus - n_gpus.round()).abs() < 1e-9 && n_gpus >= 1.0, "{n_gpus}");
+    let quoted = of(&[]);
+    assert!((quoted["cost_usd_per_step"] / priced["cost_usd_per_step"] - 2.25 / 7.5).abs() < 1e-9, "{quoted:?}");
+    assert_eq!(quoted["iteration_time_s"], priced["iteration_time_s"]);
+    let dollars = "policies={run=[\"megatron\"],maximize=\"tokens_per_usd\"}";
+    let without = words(SEARCHED, &["cluster={gpu=\"h20\",nodes=4}", dollars]);
+    assert!(without.contains("write `cluster.usd_per_gpu_hour`"), "{without}");
+    let with = words(SEARCHED, &["cluster={gpu=\"h20\",nodes=4,usd_per_gpu_hour=1.8}", dollars]);
+    assert!(!with.contains("cluster.usd_per_gpu_hour"), "{with}");
+}
+
+/// The layout in the sentence about a search, as `--set` takes it.
+fn by_hand(why: &str) -> Vec<String> {
+    let words = why.split("bounded above it): ").nth(1).expect("a search").split("\u{a0}%").next().expect("a layout");
+    let (words, layers) = match words.split_once(", layers [") {
+        Some((before, behind)) => (before, behind.split(']').next()),
+        None => (words, None),
+    };
+    let mut set = vec!["parallel.layout=\"given\"".to_owned(), "search={}".to_owned()];
+    set.extend(layers.map(|layers| format!("parallel.layers=[{layers}]")));
+    let parts: Vec<&str> = words.split(", ").collect();
+    let degrees: Vec<&str> = parts[0].split(' ').collect();
+    set.extend(degrees.chunks(2).map(|pair| format!("parallel.{}={}", pair[0], pair[1])));
+    let schedule: Vec<&str> = parts[1].split(' ').collect();
+    set.extend([format!("parallel.schedule=\"{}\"", schedule[0]), format!("parallel.chunks={}", schedule[2])]);
+    for part in &parts[2..] {
+        let Some((key, value)) =
+            part.split_once(' ').filter(|(key, _)| key.chars().all(|c| c == '_' || c.is_alphabetic()))
+        else {
+            continue;
+        };
+        set.push(match key {
+            "recompute" if value.contains('+') => format!("training.recompute=[\"{}\"]", value.replace('+', "\",\"")),
+            "recompute" => format!("training.recompute=\"{value}\""),
+            "bucket_tokens" | "offload_ratio" => format!("training.{key}={value}"),
+            "nodes" => format!("cluster.nodes={value}"),
+            _ => format!("parallel.{key}={value}"),
+        });
+    }
+    set
+}
+
+/// Whoever writes what the sentence says has the same step.
+#[test]
+fn the_sentence_about_a_search_can_be_written_by_hand() {
+    let card = "cluster={gpu=\"h100-sxm\",nodes=1}";
+    for lists in [
+        "{tp=[1,2],pp=[2],recompute=[[\"layernorm\",\"mlp\"]],offload_ratio=[0.3],micro_batch=[2]}",
+        "{tp=[2],pp=[2,4],chunks=[2],head_layers=[2],recompute=[\"none\"],sequence_parallel=[false]}",
+        "{tp=[4],pp=[1],zero=[3],micro_batch=[1,2]}",
+    ] {
+        let search = format!("search={lists}");
+        let framework = "training={framework=\"megatron-core\",batch_size=16}";
+        let policies = "policies={run=[\"megatron\"]}";
+        let base = [card, framework, policies];
+        let found = run(SEARCHED, &[&base[..], &[&search]].concat());
+        let set = by_hand(&row(&found).why);
+        let set: Vec<&str> = base.iter().copied().chain(set.iter().map(String::as_str)).collect();
+        let again = run(SEARCHED, &set);
+        for key in ["iteration_time_s", "peak_memory_bytes"] {
+            assert_eq!(row(&again).metrics[key], row(&found).metrics[key], "{key} of {}: {set:?}", row(&found).why);
+        }
+    }
+}
+
+/// The same plan with a slow rank and without: all that the step takes longer is said of the slow device, and no other cause has more.
+#[test]
+fn what_others_wait_for_a_slow_device_is_its_own_loss() {
+    let base = ["policies.run=[\"deepspeed\"]", "policies.baseline=\"deepspeed\"", "training.steps=2"];
+    let of = |set: &[&str]| row(&run("quickstart", &[&base[..], set].concat())).metrics.clone();
+    let (healthy, slow) = (of(&[]), of(&["stragglers=[{ranks=[3],rate=1.5}]"]));
+    let more = slow["iteration_time_s"] - healthy["iteration_time_s"];
+    assert!(more > 0.1 * healthy["iteration_time_s"]);
+    let lost = |metrics: &std::collections::BTreeMap<String, f64>, key: &str| metrics.get(key).copied().unwrap_or(0.0);
+    assert!((lost(&slow, "lost_straggler_s") / more - 1.0).abs() < 0.02, "{slow:?} {healthy:?}");
+    for key in ["lost_imbalance_s", "lost_bubble_s", "lost_communication_s", "lost_kernel_s", "lost_recompute_s"] {
+        assert!(lost(&slow, key) <= lost(&healthy, key) + 1e-6, "{key}: {slow:?} {healthy:?}");
+    }
+    let sum: f64 = slow.iter().filter(|(key, _)| key.starts_with("lost_")).map(|(_, seconds)| seconds).sum();
+    let gap = slow["iteration_time_s"] - slow["iteration_time_bound_s"];
+    assert!((sum / gap - 1.0).abs() < 1e-6, "{sum} of {gap}");
+}

@@ -271,3 +271,75 @@ fn a_time_per_further_token_of_requests_with_one_token_is_known_and_missing() {
     let unknown = found.unknown.expect("no request has it");
     assert!(unknown.metric == "tpot_s.p99" && unknown.why.contains("more than one output token"), "{unknown:?}");
 }
+
+const PHASES: &str = r#"
+kind = "serving"
+seed = 0
+[model]
+name = "llama-3-8b"
+[trace]
+prompt_tokens = 2000
+output_tokens = 200
+arrivals = "poisson"
+rate_per_s = 6.0
+requests = 100
+[engine]
+name = "vllm"
+max_tokens = 3000
+[[fleet.group]]
+name = "read"
+gpu = "h100-sxm"
+replicas = 2
+role = "prefill"
+tp = 1
+[[fleet.group]]
+name = "write"
+gpu = "a100-sxm-80g"
+replicas = 1
+role = "decode"
+tp = 4
+[policies]
+run = ["vllm-v1"]
+[tune]
+by = "tpot_s.p99"
+"#;
+
+/// The answer to a text, and the figure of its own policy.
+fn of_text(text: &str) -> (Tuned, f64) {
+    let source = input::diagnostic::Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let found = format!("{:?}", checked.findings);
+    let scenario = checked.scenario.unwrap_or_else(|| panic!("{found}"));
+    let own = scenario.run(&|_| {}).results[0].metrics["tpot_s.p99"];
+    (scenario.tuned().expect("it has `[tune]`"), own)
+}
+
+/// Decoding on one GPU in the place of four would be another fleet. Nothing bounds such fleets, so the own setting is served.
+#[test]
+fn groups_keep_their_degrees_and_the_own_setting_is_served() {
+    let (found, own) = of_text(PHASES);
+    assert!(found.settings.iter().all(|setting| setting.n_gpus == 6 && !setting.values.contains_key("tp")));
+    // Six numbers of sequences times five of tokens, and what the file has.
+    assert_eq!(found.counts.settings, 31);
+    let of_file = found.settings.iter().find(|setting| setting.values["max_tokens"] == "3000").expect("the own one");
+    // Both cards take another number of sequences by themselves.
+    assert_eq!((of_file.values["max_sequences"].as_str(), of_file.figure), ("own", Some(own)));
+    assert!(found.answer().and_then(|best| best.figure).expect("no limits") <= own);
+    // A list that is written holds for all groups.
+    let (found, _) = of_text(&format!("{PHASES}tp = [1]\nmax_tokens = [2048]\nmax_sequences = [64]\n"));
+    assert_eq!(found.settings[0].values["tp"], "1");
+}
+
+/// Equal replicas have numbers for all three keys; what is in the usual lists is not listed twice.
+#[test]
+fn what_the_engine_has_stands_in_order_beside_usual_numbers() {
+    let text = PHASES.split("[[fleet.group]]").next().expect("the sections before").to_owned();
+    let rest =
+        "[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[policies]\nrun = [\"vllm-v1\"]\n[tune]\nby = \"tpot_s.p99\"\n";
+    let (found, own) = of_text(&format!("{text}{rest}max_sequences = [64]\nwithin = {{}}\n"));
+    // tp 1, 2, 4 and 8 times five numbers of tokens, and one GPU with 3,000.
+    assert_eq!(found.counts.settings, 21);
+    assert!(found.answer().and_then(|best| best.figure).expect("no limits") <= own);
+    let text = text.replace("max_tokens = 3000", "max_tokens = 2048");
+    assert_eq!(of_text(&format!("{text}{rest}max_sequences = [64]\nwithin = {{}}\n")).0.counts.settings, 20);
+}

@@ -76,6 +76,11 @@ impl Gpu {
         self.visible_memory = None;
     }
 
+    /// Takes dollars of a GPU and hour as they are written: what others quote no longer counts.
+    pub fn set_price(&mut self, usd_per_hour: f64) {
+        self.prices = vec![Price { provider: "the scenario".to_owned(), date: String::new(), usd_per_hour }];
+    }
+
     /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
     /// bf16 peak over eight where it is not known, a stated approximation for the vector and TF32 paths.
     pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {

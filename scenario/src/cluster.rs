@@ -182,6 +182,16 @@ pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
     tuned(section, RESERVED_GIB).map(|(cluster, reserved, _)| (cluster, reserved))
 }
 
+/// The same with dollars of a GPU and hour, where the section has them: they stand in the place of quoted prices.
+pub fn priced(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
+    let price = section.some_number("usd_per_gpu_hour", 1e-6..=1e6);
+    let (mut cluster, reserved) = cluster(section)?;
+    if let Some(usd_per_hour) = price {
+        cluster.gpu.set_price(usd_per_hour);
+    }
+    Some((cluster, reserved))
+}
+
 /// The same where processes keep so many GiB if nobody says otherwise, and what the section says whatever the GPU is.
 pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, Bytes, Tuning)> {
     let nodes = section.small("nodes", None, 1..=100_000);

@@ -127,6 +127,11 @@ impl ServingChoice {
         self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::infeasible(why)))
     }
 
+    /// Whether it is a batching policy under a name of its own, which may have keys of its own.
+    fn is_variant(&self) -> bool {
+        self.candidate.is_none() && self.name != self.batcher.name()
+    }
+
     /// Whether its model is served, by itself or by others beside it: one of several that cannot be is not tried.
     fn is_tried(&self) -> bool {
         self.candidate.is_none() || self.refused.is_none()
@@ -466,7 +471,7 @@ pub fn of_requests(
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
-    let usual = Usual::of(&choices, cluster.as_ref().map(|(cluster, ..)| cluster), fleet.has_price(), &slo);
+    let usual = Usual::of(&choices, cluster.as_ref().map(|(cluster, ..)| cluster), &fleet, &slo);
     let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));

@@ -235,7 +235,9 @@ pub fn of_sequences(
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
     let (collectives_at, kernels_at) = (cluster::collectives_at(reader), batches::kernels_at(reader));
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
-    let cluster = cluster::cluster(reader.section("cluster"));
+    // What a step costs is said of training by itself.
+    let section = reader.section("cluster");
+    let cluster = if sequences.is_some() { cluster::cluster(section) } else { cluster::priced(section) };
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let (card, of_steps) = (machine.map(|cluster| &cluster.gpu), stragglers::of_steps(sequences.is_some()));

@@ -6,7 +6,7 @@
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::optimizer::Optimizer;
-use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Recompute, Unfused};
+use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Modules, Recompute, Unfused};
 
 /// What is asked of a plan.
 pub(crate) struct Asked<'a> {
@@ -308,12 +308,21 @@ pub(crate) fn is_usual_order(layout: &Layout) -> bool {
     layout.order.into_iter().filter(is_cut).eq(usual)
 }
 
-/// Megatron-LM's plain selective recompute is that of attention, fused or not.
+/// Megatron-LM's plain selective recompute is that of attention, fused or not. What is predicted of its own kernels has modules; formulas of papers have no others.
 fn recompute_megatron(asked: &Asked<'_>) -> Fate {
-    let execution = &asked.problem.execution;
+    let (execution, model) = (&asked.problem.execution, &asked.problem.model);
     let is_other = execution.recompute == Recompute::Selective && execution.attention.is_fused();
-    let words = "The prediction computes norms and activation functions again; Megatron-LM computes attention again.";
-    told(is_other, words)
+    if is_other && execution.framework == Framework::MegatronCore {
+        let modules = Recompute::Modules(Modules::cheap(model)).written();
+        return Fate::Unsaid(format!(
+            "`recompute = \"selective\"`, norms and activation functions: plain `--recompute-granularity selective` computes attention again; write \
+             `training.recompute = {modules}` for modules that Megatron-LM has, or `\"core_attn\"` for attention"
+        ));
+    }
+    told(
+        is_other,
+        "The prediction computes norms and activation functions again; Megatron-LM computes attention again.",
+    )
 }
 
 fn recompute_torchtitan(asked: &Asked<'_>) -> Fate {

@@ -203,21 +203,23 @@ struct Tried<'q> {
     usd_per_hour: Vec<f64>,
 }
 
-/// Fleets of equal replicas: every number of replicas with every tensor degree on every type. A replica has so many tensor groups: its
-/// stages, or what its experts lie on.
-pub fn uniform(
-    replicas: &[u64],
-    tensor_degrees: &[u64],
-    gpus: &[Quoted],
-    n_gpus_per_node: u64,
-    n_tensor_groups: u64,
-) -> Vec<Candidate> {
+/// A tensor degree to try, and the GPUs of a replica that has it: stages and experts take some as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Degree {
+    /// GPUs that share every layer.
+    pub tensor: u64,
+    /// GPUs of a replica.
+    pub gpus_per_replica: u64,
+}
+
+/// Fleets of equal replicas: every number of replicas with every tensor degree on every type.
+pub fn uniform(replicas: &[u64], degrees: &[Degree], gpus: &[Quoted], n_gpus_per_node: u64) -> Vec<Candidate> {
+    let is_plain = degrees.iter().all(|degree| degree.tensor == 1);
     let mut all = Vec::new();
     for (index, quoted) in gpus.iter().enumerate() {
-        for &tp in tensor_degrees {
+        for &Degree { tensor: tp, gpus_per_replica } in degrees {
             for &n in replicas {
-                let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
-                let gpus_per_replica = tp * n_tensor_groups;
+                let degree = if is_plain { String::new() } else { format!(" tp {tp}") };
                 // A replica that fits in a node lies in one; a larger one has nodes of its own.
                 let n_nodes = match n_gpus_per_node / gpus_per_replica {
                     0 => n * gpus_per_replica.div_ceil(n_gpus_per_node),

@@ -97,9 +97,9 @@ fn with_ends(metrics: &Metrics, problem: &Problem, at: [f64; 3]) -> [f64; 3] {
 /// Counts references in the memory of an update.
 fn beside(metrics: &mut Metrics, references: Bytes, problem: &Problem) -> Result<(), Refused> {
     let Some(peak) = metrics.values.get_mut(PEAK) else { return Ok(()) };
-    let (updates, gpu) = (*peak, &problem.cluster.gpu);
+    let (updates, there) = (*peak, problem.device_memory().as_f64());
     *peak += references.as_f64();
-    if *peak <= gpu.memory.as_f64() {
+    if *peak <= there {
         return Ok(());
     }
     let gib = |bytes: f64| bytes / hw::GIB;
@@ -107,7 +107,7 @@ fn beside(metrics: &mut Metrics, references: Bytes, problem: &Problem) -> Result
         "an update takes {:.1} GiB and a reference {:.1} GiB of the {:.1} GiB of `{}`: keep the reference on the host",
         gib(updates),
         gib(references.as_f64()),
-        gib(gpu.memory.as_f64()),
-        gpu.name
+        gib(there),
+        problem.cluster.gpu.name
     )))
 }

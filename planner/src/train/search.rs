@@ -52,6 +52,8 @@ pub struct Simulated {
 pub struct Found {
     /// Best layout, with its own lower bound and the best of the others that were simulated.
     pub best: Decision<Simulated>,
+    /// What the scenario has where nothing is searched.
+    pub own: Candidate,
     /// Layouts that no other one beats in both objective and memory, the best one first; empty where nobody asked.
     pub front: Vec<Simulated>,
     /// Context degrees that were looked at.
@@ -245,8 +247,8 @@ pub fn search(
     let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
     let n_open = if stop::is_asked() { bounded.iter().filter(is_open).count() } else { 0 };
     let best = best.bounded(Some(bound), Status::Heuristic);
-    let context_degrees = space.cp.clone();
-    Ok(Found { best, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
+    let (own, context_degrees) = (Candidate::own(problem), space.cp.clone());
+    Ok(Found { best, own, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
 }
 
 impl Search<'_> {
@@ -448,7 +450,7 @@ pub(crate) fn play(
     let machine = Machine {
         cost: context.cost,
         topology,
-        memory_bytes: problem.cluster.gpu.memory.0,
+        memory_bytes: problem.device_memory().0,
         case: Case::Expected,
         speed_changes: &[],
     };

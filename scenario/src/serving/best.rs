@@ -14,12 +14,13 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use super::engine::EngineSection;
+use super::fleet::FleetSection;
 use super::kv::KvTerms;
 use super::listed::{self, Shown};
 use super::{ServingChoice, way};
 use crate::expect;
 use input::diagnostic::Code;
-use input::reader::{self, Listed, Place, Section, unknown};
+use input::reader::{Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
 const LISTS: [&str; 15] = [
@@ -133,7 +134,9 @@ pub fn best(
     let at = section.at();
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
-    let ways = ways(section, None, engine, router)?;
+    let mut ways = Ways::new(None, engine, router);
+    let is_whole = ways.add(section, WAYS_MAX, &[]);
+    let ways = is_whole.then(|| ways.label())?;
     let name = ways.first()?.candidate.as_ref()?.of.clone();
     Some((Best { name, at, aim: aim?, within, limits_at: Case::Expected }, ways))
 }
@@ -143,28 +146,58 @@ pub struct Usual<'s> {
     policy: Option<&'static str>,
     n_joined: u32,
     has_price: bool,
+    /// Groups have tensor degrees of their own.
+    has_groups: bool,
     slo: &'s Slo,
 }
 
+/// A value of the scenario's own, where it is listed beside usual ones.
+const OWN: &str = "own";
+
 impl<'s> Usual<'s> {
     /// What follows from the other sections.
-    pub fn of(choices: &[ServingChoice], cluster: Option<&Cluster>, has_price: bool, slo: &'s Slo) -> Self {
+    pub fn of(choices: &[ServingChoice], cluster: Option<&Cluster>, fleet: &FleetSection, slo: &'s Slo) -> Self {
         let n_joined = cluster.map_or(1, |cluster| cluster.domain().min(cluster.n_gpus()));
-        Self { policy: choices.first().map(|choice| choice.batcher.name()), n_joined, has_price, slo }
+        let policy = choices.first().map(|choice| choice.batcher.name());
+        Self { policy, n_joined, has_price: fleet.has_price(), has_groups: fleet.has_groups(), slo }
     }
 
-    /// Lays it over the section.
+    /// Lays what is sought, and the policy, over the section.
     fn over(&self, section: &mut Section<'_>) {
-        let numbers = |of: &[i64]| ValueInner::Array(of.iter().map(|n| Value::new(ValueInner::Integer(*n))).collect());
         if let Some(policy) = self.policy {
             section.or("policy", ValueInner::String(policy.into()));
         }
         let by = if self.has_price { "cost_usd_per_mtok" } else { "output_tokens_per_s_per_gpu" };
         section.or("by", ValueInner::String(by.into()));
-        let degrees: Vec<i64> = (0..=self.n_joined.max(1).ilog2()).map(|power| 1 << power).collect();
-        section.or("tp", numbers(&degrees));
-        section.or("max_sequences", numbers(&SEQUENCES));
-        section.or("max_tokens", numbers(&TOKENS));
+    }
+
+    /// Lists of keys that the section leaves out. Groups keep their tensor degrees: one degree for all of them would be another fleet.
+    fn lists(&self, section: &Section<'_>) -> Vec<(&'static str, Vec<i64>)> {
+        let degrees = (0..=self.n_joined.max(1).ilog2()).map(|power| 1 << power).collect();
+        let mut lists = vec![("max_sequences", SEQUENCES.to_vec()), ("max_tokens", TOKENS.to_vec())];
+        if !self.has_groups {
+            lists.push(("tp", degrees));
+        }
+        lists.retain(|(key, _)| !section.has(key));
+        lists
+    }
+
+    /// What the scenario has of these keys, in words. What an engine takes by itself is a number where nothing else decides it.
+    fn own(&self, engine: &EngineSection, lists: &[(&'static str, Vec<i64>)]) -> Vec<(&'static str, Shown)> {
+        let (limits, operation) = (&engine.limits, &engine.operation);
+        let is_plain = !self.has_groups
+            && operation.expert_degree == 1
+            && operation.drafts.is_none()
+            && limits.sequences_max <= limits.tokens_max;
+        let number = |is_usual: bool, n: u32| {
+            if is_usual && !is_plain { OWN.to_owned() } else { n.to_string() }
+        };
+        let of = |key: &'static str| match key {
+            "tp" => number(false, engine.tensor_degree),
+            "max_sequences" => number(engine.is_usual[0], limits.sequences_max),
+            _ => number(engine.is_usual[1], limits.tokens_max),
+        };
+        lists.iter().map(|(key, _)| (*key, Shown::Word(of(key)))).collect()
     }
 
     fn within(&self) -> Vec<Expectation> {
@@ -195,6 +228,14 @@ pub fn tune(
         );
     }
     usual.over(&mut section);
+    let mut ways = Ways::new(Some(TUNE), engine, router);
+    let lists = usual.lists(&section);
+    let mut is_whole = true;
+    if !lists.is_empty() {
+        // The scenario's own values stand beside usual ones, so that no answer is worse than what was given.
+        is_whole &= section.aside(|own| ways.add(own, SETTINGS_MAX, &usual.own(engine.0, &lists)));
+        lists.iter().for_each(|(key, list)| section.or(key, numbers(list)));
+    }
     let at = section.at();
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(|| usual.within(), expect::limits);
@@ -202,36 +243,75 @@ pub fn tune(
     if within.is_empty() {
         section.idle(&["limits_at"], "limits: `within`, or `[slo]`");
     }
-    let ways = ways(section, Some(TUNE), engine, router).unwrap_or_default();
+    is_whole &= ways.add(section, SETTINGS_MAX, &[]);
+    ways.sort(&lists);
+    let ways = if is_whole { ways.label() } else { Vec::new() };
     (aim.map(|aim| Best { name: TUNE.to_owned(), at, aim, within, limits_at }), ways)
 }
 
-/// Every combination of what a section lists, for a choice of a name; one that is not given is the section's own.
-fn ways(
-    section: Section<'_>,
-    of: Option<&str>,
-    engine: (&EngineSection, &KvTerms),
+/// Numbers as the list of a key.
+fn numbers(of: &[i64]) -> ValueInner<'static> {
+    ValueInner::Array(of.iter().map(|n| Value::new(ValueInner::Integer(*n))).collect())
+}
+
+/// Every combination of what sections list, for a choice of a name; one that is not given is the section's own.
+struct Ways<'r> {
+    of: Option<&'static str>,
+    engine: (&'r EngineSection, &'r KvTerms),
     router: &'static RouterKind,
-) -> Option<Vec<ServingChoice>> {
-    let (mut ways, mut lists) = (Vec::new(), Lists::default());
-    let (mut seen, mut n_again) = (BTreeSet::new(), 0);
-    let most = if of == Some(TUNE) { SETTINGS_MAX } else { WAYS_MAX };
-    let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
-        let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
-        let values = listed.iter().filter_map(number).collect();
-        let name = of.map_or_else(|| way.name(), |name| Some(name.to_owned()));
-        let read = way::way(&mut way, engine, router);
-        way.finish();
-        let Some((of, choice)) = name.zip(read) else { return };
-        let at = listed.iter().map(|(key, value)| lists.add(key, Shown::of(value.as_ref()))).collect::<Vec<_>>();
-        // A value that is listed twice is one setting.
-        if !seen.insert(at.clone()) {
-            n_again += 1;
-            return;
-        }
-        ways.push((at, ServingChoice { candidate: Some(Candidate { of, values, ..Candidate::default() }), ..choice }));
-    });
-    (n == ways.len() + n_again).then(|| lists.label(ways))
+    lists: Lists,
+    /// Each with the places of its values.
+    ways: Vec<(Vec<(usize, usize)>, ServingChoice)>,
+}
+
+impl<'r> Ways<'r> {
+    fn new(of: Option<&'static str>, engine: (&'r EngineSection, &'r KvTerms), router: &'static RouterKind) -> Self {
+        Self { of, engine, router, lists: Lists::default(), ways: Vec::new() }
+    }
+
+    /// Reads the ways of a section; `own` is said of keys that it leaves to the scenario. Whether all could be read.
+    fn add(&mut self, section: Section<'_>, most: usize, own: &[(&'static str, Shown)]) -> bool {
+        let mut seen: BTreeSet<Vec<(usize, usize)>> = self.ways.iter().map(|(at, _)| at.clone()).collect();
+        let mut n_read = 0;
+        let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
+            let name = self.of.map_or_else(|| way.name(), |name| Some(name.to_owned()));
+            let read = way::way(&mut way, self.engine, self.router);
+            way.finish();
+            let Some((of, choice)) = name.zip(read) else { return };
+            n_read += 1;
+            let shown = shown(listed, own);
+            let number = |(key, shown): &(&str, Shown)| Some(((*key).to_owned(), shown.number()?));
+            let values = shown.iter().filter_map(number).collect();
+            let at: Vec<(usize, usize)> = shown.into_iter().map(|(key, shown)| self.lists.add(key, shown)).collect();
+            // A value that is listed twice is one setting.
+            if seen.insert(at.clone()) {
+                let candidate = Some(Candidate { of, values, ..Candidate::default() });
+                self.ways.push((at, ServingChoice { candidate, ..choice }));
+            }
+        });
+        n == n_read
+    }
+
+    /// Orders ways by the values of these keys, whose numbers were not listed in order.
+    fn sort(&mut self, keys: &[(&'static str, Vec<i64>)]) {
+        let ranks: Vec<Vec<usize>> = self.lists.ranks(keys);
+        let rank = |at: &[(usize, usize)]| at.iter().map(|(list, value)| ranks[*list][*value]).collect::<Vec<_>>();
+        self.ways.sort_by_cached_key(|(at, _)| rank(at));
+    }
+
+    fn label(self) -> Vec<ServingChoice> {
+        self.lists.label(self.ways)
+    }
+}
+
+/// What a way has of every key that is varied, in the order of `LISTS`.
+fn shown(listed: &[Listed], own: &[(&'static str, Shown)]) -> Vec<(&'static str, Shown)> {
+    let of = |key: &&'static str| {
+        let value = listed.iter().find(|(known, _)| known == key).map(|(_, value)| Shown::of(value.as_ref()));
+        let own = || own.iter().find(|(known, _)| known == key).map(|(_, shown)| shown.clone());
+        Some((*key, value.or_else(own)?))
+    };
+    LISTS.iter().filter_map(of).collect()
 }
 
 /// Values of all ways by key, each once. They are named when all are known, so that no two have one name.
@@ -252,6 +332,22 @@ impl Lists {
             values.len() - 1
         });
         (list, at)
+    }
+
+    /// The rank of every value in its list: by its number where such keys have it, else by its place.
+    fn ranks(&self, keys: &[(&'static str, Vec<i64>)]) -> Vec<Vec<usize>> {
+        let Self(lists) = self;
+        let of = |(key, values): &(&'static str, Vec<Shown>)| {
+            let mut order: Vec<usize> = (0..values.len()).collect();
+            if keys.iter().any(|(known, _)| known == key) {
+                let number = |at: &usize| values[*at].number().unwrap_or(f64::INFINITY);
+                order.sort_by(|a, b| number(a).total_cmp(&number(b)));
+            }
+            let mut ranks = vec![0; order.len()];
+            order.into_iter().enumerate().for_each(|(rank, value)| ranks[value] = rank);
+            ranks
+        };
+        lists.iter().map(of).collect()
     }
 
     /// Ways with the names of their values.

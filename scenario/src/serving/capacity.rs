@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 
 use engine::verdict::Refused;
-use planner::deploy::capacity::{Peak, Question, Quoted, Variation, Varied, mixed, uniform};
+use planner::deploy::capacity::{Degree, Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::Value;
 
-use super::{Serving, ServingGroup};
+use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Severity};
-use input::reader::{Place, Reader, Section, items, unknown};
+use input::reader::{Place, Reader, Section, items, small, unknown};
 
 /// What `skrull-sim capacity` is asked.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ pub struct CapacitySection {
     /// Without fleets yet.
     question: Question,
     replicas: Vec<u64>,
-    tensor_degrees: Vec<u64>,
+    /// `None` where the scenario's own holds.
+    tensor_degrees: Option<Vec<u64>>,
     n_gpus_per_node: u64,
     groups: Vec<(String, Place, Vec<u64>)>,
 }
@@ -54,7 +55,7 @@ pub fn capacity(
     let at = section.at();
     let is_uniform = ["replicas", "tp", "gpus_per_node", "gpu"].into_iter().any(|key| section.has(key));
     let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8], 1);
-    let tensor_degrees = counts(&mut section, "tp", &[1], 1);
+    let tensor_degrees = section.has("tp").then(|| counts(&mut section, "tp", &[1], 1));
     let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
     // Turns of sessions follow each other: no window of them is cut.
     let has_turns = !requests.follows.is_empty();
@@ -127,11 +128,8 @@ pub fn question(
             let help = "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try";
             return find(Code::MissingKey, "key `capacity.gpu` is missing".to_owned(), &at, help);
         }
-        // Stages and experts take GPUs as well.
-        let choice = serving.choices.iter().find(|choice| choice.name == policy);
-        let replica = choice.zip(serving.groups.first()).map(|(choice, group)| serving.deployment_of(choice, group));
-        let n_groups = replica.map_or(1, |replica| replica.n_gpus() / replica.tensor_degree.max(1)).max(1).into();
-        let candidates = uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node, n_groups);
+        let degrees = degrees(serving, &policy, tensor_degrees);
+        let candidates = uniform(&replicas, &degrees, &question.quoted, n_gpus_per_node);
         Question { candidates, ..question }
     } else {
         of_groups(reader, question, &policy, &groups, serving)?
@@ -142,6 +140,16 @@ pub fn question(
         reader.refuse(Code::ManyFleets, at, what, "fewer numbers of replicas");
     }
     Some(Capacity { policy, question })
+}
+
+/// Tensor degrees to try, or the scenario's own, each with the GPUs of a replica. Experts on more ranks than a tensor group has take groups beside
+/// it, so a replica of a lower degree may have as many GPUs.
+fn degrees(serving: &Serving, policy: &str, asked: Option<Vec<u64>>) -> Vec<Degree> {
+    let choice = serving.choices.iter().find(|choice| choice.name == policy);
+    let operation = choice.map_or(&serving.engine.operation, |choice| &choice.operation);
+    let own = operation.tensor_degree.unwrap_or(serving.engine.tensor_degree);
+    let all = asked.unwrap_or_else(|| vec![own.into()]);
+    all.into_iter().map(|tensor| Degree { tensor, gpus_per_replica: operation.n_gpus(small(tensor)).into() }).collect()
 }
 
 /// Every group that serves, with the numbers that are asked or its own.
@@ -188,20 +196,27 @@ fn of_groups(
 }
 
 /// What makes a scenario one with a varied fleet and one policy, as `--set` takes it.
-pub fn overrides(policy: &str, variation: &Variation, quoted: &[Quoted]) -> Vec<String> {
+fn overrides(choice: &ServingChoice, variation: &Variation, quoted: &[Quoted]) -> Vec<String> {
+    let policy = &choice.name;
     let mut set = vec![format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
     match variation {
         Variation::Groups(counts) => {
             set.extend(counts.iter().map(|(group, n)| format!("fleet.group.{group}.replicas={n}")));
         }
-        Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => set.extend([
-            format!("cluster.gpu='{}'", quoted[*at].name),
-            format!("cluster.nodes={n_nodes}"),
-            format!("cluster.gpus_per_node={gpus_per_node}"),
-            format!("engine.tp={tensor_degree}"),
-            format!("fleet.replicas={n_replicas}"),
-            format!("fleet.usd_per_gpu_hour={}", quoted[*at].usd_per_gpu_hour),
-        ]),
+        Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
+            set.extend([
+                format!("cluster.gpu='{}'", quoted[*at].name),
+                format!("cluster.nodes={n_nodes}"),
+                format!("cluster.gpus_per_node={gpus_per_node}"),
+                format!("engine.tp={tensor_degree}"),
+                format!("fleet.replicas={n_replicas}"),
+                format!("fleet.usd_per_gpu_hour={}", quoted[*at].usd_per_gpu_hour),
+            ]);
+            if choice.is_variant() {
+                set.push(format!("policies.variant.{policy}.tp={tensor_degree}"));
+                set.push(format!("policies.variant.{policy}.replicas={n_replicas}"));
+            }
+        }
     }
     set
 }
@@ -222,7 +237,10 @@ impl Serving {
         // It is asked about itself alone, so what does not fit is an error.
         (varied.capacity, varied.tune) = (None, None);
         varied.choices.retain(|choice| choice.name == policy);
-        varied.head.origin.set.extend(overrides(policy, variation, quoted));
+        let Some(choice) = varied.choices.first_mut() else {
+            return Err(Refused::infeasible(format!("no policy `{policy}` runs")));
+        };
+        varied.head.origin.set.extend(overrides(choice, variation, quoted));
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
             Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
@@ -234,6 +252,11 @@ impl Serving {
                 varied.cluster =
                     self.given.tuning.as_ref().map_or_else(|| cluster.clone(), |tuning| tuning.of(cluster.clone()));
                 varied.engine.tensor_degree = small(*tensor_degree)?;
+                // A variant may have degrees and numbers of its own, and what is asked holds for it too.
+                if choice.is_variant() {
+                    choice.operation.tensor_degree = Some(varied.engine.tensor_degree);
+                    choice.replicas = Some(small(*n_replicas)?);
+                }
                 varied.given.fleet = self.given.fleet.clone().of_equal(*n_replicas, *usd_per_gpu_hour);
             }
         }

@@ -142,7 +142,7 @@ impl EngineSection {
 
     /// GPUs of a replica with so many in a tensor group.
     pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
-        tensor_degree * self.operation.attention_ranks(tensor_degree) * self.operation.pipeline_degree
+        self.operation.n_gpus(tensor_degree)
     }
 }
 

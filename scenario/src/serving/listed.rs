@@ -44,6 +44,12 @@ impl Shown {
         }
     }
 
+    /// The number that it is.
+    pub fn number(&self) -> Option<f64> {
+        let Self::Word(word) = self else { return None };
+        word.parse().ok()
+    }
+
     fn sorted(mut keys: Vec<(String, String)>) -> Self {
         keys.sort();
         Self::Table(keys)

@@ -59,6 +59,11 @@ impl Operation {
         (self.expert_degree / tensor_degree).max(1)
     }
 
+    /// GPUs of a replica with tensor groups of such a degree.
+    pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
+        tensor_degree * self.attention_ranks(tensor_degree) * self.pipeline_degree
+    }
+
     /// One stage, experts cut like everything else, nothing drafted, a serial loop.
     pub const PLAIN: Self = Self {
         tensor_degree: None,

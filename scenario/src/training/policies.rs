@@ -69,7 +69,12 @@ fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
     let least = section.one_of("minimize", most, &OBJECTIVES.map(|(_, least, objective)| (least, objective)));
     if let Some(gpu) = gpu.filter(|gpu| least == Objective::Usd && gpu.prices.is_empty()) {
         let what = format!("dollars are sought, and `{}` has no price", gpu.name);
-        section.refuse(Code::NoPrice, at, what, "cards with a price: `skrull-sim list gpus`");
+        section.refuse(
+            Code::NoPrice,
+            at,
+            what,
+            "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`",
+        );
     }
     least
 }

@@ -91,7 +91,7 @@ fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
         pictures,
         curves: Vec::new(),
         lengths: problem.workload.lengths[..problem.workload.batch_size].to_vec(),
-        device_memory_bytes: problem.cluster.gpu.memory.0,
+        device_memory_bytes: problem.device_memory().0,
     }
 }
 
@@ -113,7 +113,8 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let Decided { problem, decision, found } = &trained.decided;
     let Rl { rollouts, answers, training, .. } = sides.scenario;
     let Figured { values, interval, why } = trained.figured(&step, (rollouts, answers), training.long_run.as_ref());
-    let words = split.iter().map(|split| split.limit.clone()).chain(found.iter().map(layout_words));
+    let layouts = found.iter().map(|found| layout_words(problem, found));
+    let words = split.iter().map(|split| split.limit.clone()).chain(layouts);
     let mut result = PolicyResult {
         policy: way.name.clone(),
         status: reports::Ended::Ok,

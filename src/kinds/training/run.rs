@@ -121,7 +121,7 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
         pictures,
         curves: Vec::new(),
         lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
-        device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
+        device_memory_bytes: scenario.problem.device_memory().0,
     }
 }
 
@@ -194,7 +194,7 @@ fn judged(
     };
     let metrics = metrics::of_steps(&problem, &steps, cost);
     result.status = reports::Ended::Ok;
-    result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
+    result.why = found.iter().map(|found| layout_words(&problem, found) + "; ").chain([metrics.why.clone()]).collect();
     let interval = metrics.parts.interval_of(&problem, [low, metrics.step_s(), high]);
     result.metrics = metrics.values.clone();
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));

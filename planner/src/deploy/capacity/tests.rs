@@ -11,7 +11,7 @@ fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
 
 fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
     Question {
-        candidates: uniform(replicas, &[1], &quoted, 8, 1),
+        candidates: uniform(replicas, &[Degree { tensor: 1, gpus_per_replica: 1 }], &quoted, 8),
         quoted,
         target_ratio: 0.9,
         limits: vec![("ttft_s", 1.0)],
@@ -108,7 +108,8 @@ fn nodes_stay_as_they_are_and_a_larger_replica_has_several() {
     let a = [quoted("a", 1.0)];
     // Two stages of `tp` GPUs, three replicas.
     for (tp, per_node, nodes) in [(1, 8, 1), (1, 2, 3), (2, 2, 6), (2, 3, 6), (2, 8, 2), (4, 8, 3), (8, 8, 6)] {
-        let fleet = uniform(&[3], &[tp], &a, per_node, 2).pop().expect("one");
+        let degree = Degree { tensor: tp, gpus_per_replica: 2 * tp };
+        let fleet = uniform(&[3], &[degree], &a, per_node).pop().expect("one");
         let Variation::Equal { gpus_per_node, n_nodes, .. } = fleet.variation else { panic!("equal replicas") };
         assert_eq!((gpus_per_node, n_nodes), (per_node, nodes), "tp {tp} on nodes of {per_node}");
         assert_eq!(fleet.parts[0].gpus_per_replica, 2 * tp);

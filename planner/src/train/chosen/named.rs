@@ -58,46 +58,80 @@ fn name(candidate: &Candidate) -> String {
     format!("{}, {} × {} chunks", degrees.join(" "), candidate.schedule.name, layout.chunks)
 }
 
-/// What the name leaves out, as far as it is not the same in another layout.
-fn differences(candidate: &Candidate, other: &Candidate) -> String {
-    let of = |candidate: &Candidate| {
-        [
-            ("zero", (candidate.layout.zero as u8).to_string()),
-            ("replicate", candidate.layout.replicate.to_string()),
-            ("recompute", candidate.recompute.name()),
-            ("offload", candidate.offload.to_string()),
-            ("micro-batch", candidate.micro_batch.to_string()),
-            ("tokens", candidate.bucket_tokens.to_string()),
-            ("nodes", candidate.nodes.to_string()),
-            ("products", candidate.products.map_or("bf16", |formats| formats.dense.word()).to_owned()),
-            ("embedding_layers", candidate.ends[0].to_string()),
-            ("head_layers", candidate.ends[1].to_string()),
-            ("order", format!("{:?}", candidate.layout.order).to_lowercase()),
-            ("expert_tp", candidate.layout.expert_tp.to_string()),
-            ("sequence_parallel", candidate.layout.sequence_parallel.to_string()),
-            ("exchange", format!("{:?}", candidate.layout.exchange).to_lowercase()),
-        ]
-    };
-    let pairs = of(candidate).into_iter().zip(of(other)).filter(|(own, theirs)| own.1 != theirs.1);
-    pairs.map(|((key, value), _)| format!(", {key} {value}")).collect()
+/// What the name leaves out: keys of a scenario and their values.
+fn settings(candidate: &Candidate) -> [(&'static str, String); 13] {
+    let layout = &candidate.layout;
+    [
+        ("zero", (layout.zero as u8).to_string()),
+        ("bucket_tokens", candidate.bucket_tokens.to_string()),
+        ("replicate", layout.replicate.to_string()),
+        ("recompute", candidate.recompute.name()),
+        ("offload_ratio", candidate.offload.to_string()),
+        ("nodes", candidate.nodes.to_string()),
+        ("products", candidate.products.map_or("bf16", |formats| formats.dense.word()).to_owned()),
+        ("embedding_layers", candidate.ends[0].to_string()),
+        ("head_layers", candidate.ends[1].to_string()),
+        ("order", format!("{:?}", layout.order).to_lowercase()),
+        ("expert_tp", layout.expert_tp.to_string()),
+        ("sequence_parallel", layout.sequence_parallel.to_string()),
+        ("exchange", format!("{:?}", layout.exchange).to_lowercase()),
+    ]
 }
 
-/// The layout that was found beside the runner-up, never under the same name.
-pub fn layout_words(found: &Found) -> String {
+/// Keys in which two layouts differ.
+fn differing(candidate: &Candidate, other: &Candidate) -> Vec<&'static str> {
+    let pairs = settings(candidate).into_iter().zip(settings(other));
+    pairs.filter(|(own, theirs)| own.1 != theirs.1).map(|((key, _), _)| key).collect()
+}
+
+/// Some settings of a layout in words.
+fn said(candidate: &Candidate, keys: &[&str]) -> String {
+    let said = settings(candidate).into_iter().filter(|(key, _)| keys.contains(key));
+    said.map(|(key, value)| format!(", {key} {value}")).collect()
+}
+
+/// What the name leaves out, as far as it is not the same in another layout.
+fn differences(candidate: &Candidate, other: &Candidate) -> String {
+    said(candidate, &differing(candidate, other))
+}
+
+/// Keys without which a layout could not be written by hand: those that a scenario sets by its degrees or by what fits, and those in which it differs from
+/// what the scenario has.
+fn by_hand(found: &Found) -> Vec<&'static str> {
     let best = &found.best.plan.candidate;
-    let mut words = name(best);
+    let mut keys = differing(best, &found.own);
+    // Layers that ends count as are layers of stages for who writes them.
+    keys.retain(|key| !["sequence_parallel", "embedding_layers", "head_layers"].contains(key));
+    keys.extend(["zero", "bucket_tokens"]);
+    // A tensor group cuts sequences unless a scenario says otherwise.
+    if best.layout.sequence_parallel != (best.layout.tp > 1) {
+        keys.push("sequence_parallel");
+    }
+    keys
+}
+
+/// The layout that was found beside the runner-up, never under the same name, with all that it takes to write it by hand.
+pub fn layout_words(problem: &Problem, found: &Found) -> String {
+    let best = &found.best.plan.candidate;
+    let mut keys = by_hand(found);
     let own = found.best.objective().unwrap_or(found.best.plan.step_s);
     let better = if own == found.best.plan.step_s { "faster" } else { "cheaper" };
     let other = found.best.runner_up().map_or_else(String::new, |other| {
         let other = &other.plan;
         let more = (found.best.runner_up().map_or(0.0, |other| other.objective) / own - 1.0) * 100.0;
         let mut theirs = name(&other.candidate);
-        if theirs == words {
-            theirs += &differences(&other.candidate, best);
-            words += &differences(best, &other.candidate);
+        if theirs == name(best) {
+            let differing = differing(best, &other.candidate);
+            theirs += &said(&other.candidate, &differing);
+            keys.extend(differing);
         }
         format!(", {more:.1}\u{a0}% {better} than {theirs}")
     });
+    let mut words = name(best) + &said(best, &keys);
+    let layers = best.layers(problem);
+    if !layers.is_empty() {
+        words += &format!(", layers {layers:?}");
+    }
     // The format is part of the answer wherever it was searched.
     if let Some(formats) = best.products.filter(|_| !words.contains(", products ")) {
         words += &format!(", products {}", formats.dense.word());

@@ -18,11 +18,12 @@ pub(super) fn zero(framework: Framework) -> Vec<Zero> {
     }
 }
 
-/// Shares of activations in host memory.
+/// Shares of activations in host memory. Megatron-Core and DeepSpeed send single inputs to the host, of modules that are named or that the model's code
+/// checkpoints. No flag or key sends all that a layer keeps, so such a layout is looked at where the scenario lists it.
 pub(super) fn offload(framework: Framework) -> Vec<f64> {
     match framework {
-        Framework::Formulas | Framework::MegatronCore | Framework::DeepSpeed(_) => vec![0.0, 1.0],
-        Framework::Fsdp2(_) => vec![0.0],
+        Framework::Formulas => vec![0.0, 1.0],
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => vec![0.0],
     }
 }
 
@@ -64,9 +65,14 @@ mod tests {
 
     /// Every layout that a search looks at by itself under a framework, on 8 GPUs of two nodes.
     fn offered(framework: Framework) -> Vec<Candidate> {
+        looked_at(framework, &|space| space)
+    }
+
+    /// The same with other lists.
+    fn looked_at(framework: Framework, with: &dyn Fn(Space) -> Space) -> Vec<Candidate> {
         let mut problem = problem(vec![1024; 16], Default::default(), 60.0);
         problem.execution.framework = framework;
-        Space::of(&problem).candidates(&problem)
+        with(Space::of(&problem)).candidates(&problem)
     }
 
     const TORCH: TorchModules =
@@ -86,14 +92,22 @@ mod tests {
         let megatron = offered(Framework::MegatronCore);
         assert!(megatron.iter().all(|of| of.layout.pp == 1 || of.layout.zero <= Zero::OptimizerStates));
         assert!(megatron.iter().all(|of| ["1f1b", "interleaved"].contains(&of.schedule.name)));
-        assert!(megatron.iter().all(|of| of.offload == 0.0 || of.recompute != Recompute::Full));
+        assert!(megatron.iter().all(|of| of.offload == 0.0));
+        assert!(megatron.iter().all(|of| of.recompute != Recompute::Selective), "Megatron-LM has modules in its place");
         assert_eq!(stages(&megatron), [Zero::Off, Zero::OptimizerStates, Zero::Parameters]);
         let deepspeed = offered(Framework::DeepSpeed(TORCH));
         assert!(deepspeed.iter().all(|of| of.layout.pp == 1 || of.layout.zero <= Zero::OptimizerStates));
         assert!(deepspeed.iter().all(|of| of.schedule.name == "1f1b"));
-        assert!(deepspeed.iter().all(|of| of.offload == 0.0 || of.recompute == Recompute::Full));
+        assert!(deepspeed.iter().all(|of| of.offload == 0.0));
         let all = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters];
         assert_eq!(stages(&deepspeed), all);
+        // A share that is listed is looked at, where the framework has it beside the recompute.
+        let shares: &dyn Fn(Space) -> Space = &|space| Space { offload: vec![0.0, 1.0], ..space };
+        for (framework, is_beside) in [(Framework::MegatronCore, false), (Framework::DeepSpeed(TORCH), true)] {
+            let listed = looked_at(framework, shares);
+            let mut sent = listed.iter().filter(|of| of.offload > 0.0).peekable();
+            assert!(sent.peek().is_some() && sent.all(|of| (of.recompute == Recompute::Full) == is_beside));
+        }
         // Formulas name no framework, and have whatever a paper has.
         let papers = offered(Framework::Formulas);
         assert!(papers.iter().any(|of| of.layout.pp > 1 && of.layout.zero == Zero::Parameters && of.offload == 1.0));

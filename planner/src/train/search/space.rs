@@ -337,6 +337,22 @@ fn fills(problem: &Problem, layout: &Layout, micro_batch: u64) -> bool {
 }
 
 impl Candidate {
+    /// What a problem has by itself: what a scenario says without a search.
+    pub fn own(problem: &Problem) -> Self {
+        Self {
+            layout: problem.layout,
+            schedule: problem.schedule,
+            bucket_tokens: problem.bucket_tokens,
+            micro_batch: 1,
+            recompute: problem.execution.recompute,
+            offload: problem.execution.offload,
+            nodes: problem.cluster.n_nodes,
+            products: problem.execution.formats,
+            ends: [0, 0],
+            launches: problem.execution.launches,
+        }
+    }
+
     /// What has to be set up for this layout, least first among equal steps: degrees above one, what is computed again, what waits on the host, what is sharded.
     pub fn effort(&self) -> [u64; 5] {
         let Layout { dp: _, cp, tp, pp, ep, chunks, .. } = self.layout;

@@ -3,7 +3,8 @@
 //! The mean over ranks (each lane as often as it occurs) of what a rank does in the step: computation, communication that nothing
 //! hides, copies to the host that nothing hides, and waiting. Computation above the bound's work is recompute, padding, or kernels below
 //! their best size (with start-ups and host time). Waiting before a data-parallel group's last pass is pipeline bubble where there is a
-//! pipeline; all other waiting is imbalance between ranks. Where the bound is the longest chain or communication rather than work, no
+//! pipeline; all other waiting is imbalance between ranks. Where devices are slow, the same tasks are played on healthy ones as well. What ranks wait
+//! longer than there, they wait for slow devices. Where the bound is the longest chain or communication rather than work, no
 //! schedule avoids the difference. It is subtracted from the waiting causes, largest first; what remains, from the others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +13,12 @@ use super::{Played, f64_of};
 use crate::bound::{Bound, Floors};
 use crate::plan::{MicroBatch, Plan};
 use crate::problem::Problem;
+use engine::Outcome;
 use engine::cause::Cause;
 use engine::cost::CostModel;
+use engine::play::{Case, Machine};
 use engine::task::{Role, Stream};
+use hw::topology::Topology;
 
 /// Below the engine's clock.
 const NEGLIGIBLE_S: f64 = 1e-8;
@@ -53,7 +57,7 @@ pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u6
         let bound = bound(&mut floors, problem, plan, index);
         let padding = plan.steps[index].groups.iter().flatten().map(|micro_batch| micro_batch.padding).sum();
         let padding_s = floors.padding_s(index, padding);
-        let of = of_step(step, &bound, padding_s);
+        let of = of_step(step, &bound, padding_s, (problem, cost));
         let n = f64_of(steps.len());
         mean.step_s += of.step_s / n;
         mean.bound_s += of.bound_s / n;
@@ -103,10 +107,48 @@ struct Spent {
     idle: f64,
 }
 
-fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
+impl Spent {
+    /// Waiting that healthy devices would not have with the same tasks is waiting for slow ones.
+    fn beside_healthy(mut self, healthy: &Self) -> Self {
+        let waits = [
+            (&mut self.idle, healthy.idle),
+            (&mut self.bubble, healthy.bubble),
+            (&mut self.exposed, healthy.exposed),
+            (&mut self.offload, healthy.offload),
+        ];
+        for (wait, without) in waits {
+            let more = (*wait - without).max(0.0);
+            *wait -= more;
+            self.slower += more;
+        }
+        self
+    }
+}
+
+/// The same tasks where no device is slow; `None` where none is.
+fn healthy(step: &Played, problem: &Problem, cost: &dyn CostModel) -> Option<Played> {
+    if step.graph.lanes.iter().all(|lane| lane.rate == 1.0) {
+        return None;
+    }
+    let mut graph = step.graph.clone();
+    graph.lanes.iter_mut().for_each(|lane| lane.rate = 1.0);
+    let topology = Topology::of(&problem.cluster);
+    // Ends of tasks alone are asked, and other times may ask for other memory.
+    let machine =
+        Machine { cost, topology: &topology, memory_bytes: u64::MAX, case: Case::Expected, speed_changes: &[] };
+    match engine::simulate(&graph, &machine) {
+        Outcome::Done(timeline) => Some(Played { graph, timeline }),
+        Outcome::OutOfMemory { .. } | Outcome::Stuck { .. } => None,
+    }
+}
+
+fn of_step(step: &Played, bound: &Bound, padding_s: f64, (problem, cost): (&Problem, &dyn CostModel)) -> Lost {
     let step_s = step.timeline.span().to_seconds().get();
     let bound_s = bound.step_s();
-    let spent = spent(step);
+    let spent = match healthy(step, problem, cost) {
+        Some(healthy) => spent(step).beside_healthy(&spent(&healthy)),
+        None => spent(step),
+    };
     let mut causes = [0.0; Cause::ALL.len()];
     let mut set = |cause: Cause, seconds: f64| causes[cause as usize] = seconds;
     set(Cause::Imbalance, spent.idle);
