@@ -395,9 +395,10 @@ fn run_tune_and_capacity_agree_on_what_a_replica_of_experts_takes() {
 #[test]
 fn a_variant_is_tried_with_the_degrees_and_the_replicas_that_are_asked() {
     let variant = "policies={run=['two'],variant=[{name='two',policy='vllm-v1',tp=2,pp=2,replicas=1}]}";
-    let base = ["trace.requests=60", "slo={ttft_s=60}", "cluster.nodes=2", "capacity.replicas=[1,3]", variant];
-    let gpu = "capacity.gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]";
-    let with = |more: &[&'static str]| [&base[..], &[gpu], more].concat();
+    let base = ["trace.requests=60", "slo={ttft_s=60}", "cluster.nodes=2", variant];
+    // The shipped file lists a degree, so the section is written anew.
+    let section = "capacity={replicas=[1,3],gpu=[{name='h100-sxm',usd_per_gpu_hour=2.25}]}";
+    let with = |more: &[&'static str]| [&base[..], &[section], more].concat();
     let asked = with(&["capacity.tp=[1,4]"]);
     for (fleet, n_gpus) in [("1 x h100-sxm tp 1", 2.0), ("3 x h100-sxm tp 1", 6.0), ("3 x h100-sxm tp 4", 24.0)] {
         let [gpus, usd, _] = paid(&asked, fleet);

@@ -10,7 +10,8 @@ use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device in training; a usual figure, overridden by `cluster.reserved_gib`. A process that serves
-/// keeps less (`serve::engine_preset::RESERVED_GIB`): it has fewer groups of NCCL, each with buffers of its own.
+/// keeps less (`serve::engine_preset::RESERVED_GIB`): it has fewer groups of NCCL, each with buffers of its own. It is taken off the board's memory, so what the
+/// driver keeps (`Gpu::visible`) is in it: off what CUDA shows, three measured steps of `examples/score/training.csv` would not fit.
 const RESERVED_GIB: f64 = 2.0;
 
 /// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
