@@ -26,6 +26,7 @@ mod foreign;
 mod frameworks;
 mod graph;
 mod hostile;
+mod idle_keys;
 mod idle_training;
 mod keys;
 mod laws;

@@ -23,18 +23,24 @@ const NODES: u32 = 16;
 /// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
 ///
 /// # Errors
-/// As `beside`.
+/// When nothing of the run is kept, and as `beside`.
 pub fn lasted(
     run: &LongRun,
     choices: &[Choice],
     (problem, plan, step_s): (&Problem, &Plan, f64),
     costs: (&dyn CostModel, &Topology),
 ) -> Result<Lasted, PlanError> {
-    let Some(slow) = &run.slow_nodes else { return Ok(run.play(problem, step_s, None)) };
+    if let Some(why) = run.hopeless(problem, step_s) {
+        return Err(PlanError::Infeasible(why));
+    }
     let unnamed = Choice::default();
     let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
-    let beside = beside(slow, choice, (problem, plan), costs)?;
-    Ok(run.play(problem, step_s, Some(&beside)))
+    let beside = run.slow_nodes.as_ref().map(|slow| beside(slow, choice, (problem, plan), costs)).transpose()?;
+    let lasted = run.play(problem, step_s, beside.as_ref());
+    if lasted.useful() > 0.0 {
+        return Ok(lasted);
+    }
+    Err(PlanError::Infeasible(format!("nothing of the run is kept: {}", lasted.why)))
 }
 
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.

@@ -3,6 +3,7 @@
 
 mod launches;
 mod laws;
+mod network;
 mod prompts;
 
 use engine::cost::reduce::ReduceKernel;
@@ -17,6 +18,7 @@ use serve::replica::{Gather, Limits, Role};
 
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit};
+use crate::network::Written;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
 
@@ -42,11 +44,14 @@ pub struct Places {
     /// Keys that say how iterations are played.
     of_played: Vec<laws::Written>,
     experts: [(&'static str, Option<Place>); 6],
+    network: Written,
+    /// Whether requests come from elsewhere, and another side of the scenario may be on the same machine.
+    is_side: bool,
 }
 
 impl Places {
-    /// Of a file of which no section was read yet.
-    pub fn of(reader: &Reader<'_>) -> Self {
+    /// Of a file of which no section was read yet, or of a side of one.
+    pub fn of(reader: &Reader<'_>, is_side: bool) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
         let experts = [
             "expert_skew",
@@ -75,6 +80,8 @@ impl Places {
             launches: launches::written(reader),
             of_played: laws::written(reader),
             experts,
+            network: Written::of(reader),
+            is_side,
         }
     }
 
@@ -112,6 +119,15 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &
     }
 }
 
+/// `[tune]` of which no setting can be served. Its own verb says so of each, and other verbs look at none.
+fn no_setting(serving: &Serving) -> Option<Finding> {
+    let tune = serving.tune.as_ref()?;
+    let why = serving.ways_of(tune).next()?.refused.as_ref()?;
+    let is_none = serving.ways_of(tune).all(|way| way.refused.is_some());
+    let what = "`[tune]` changes nothing: none of its settings can be served";
+    is_none.then(|| Finding::warning(Code::NoEffect, tune.at.clone(), what).help(why))
+}
+
 /// An order in which prefixes leave a cache, where nobody keeps any.
 fn without_prefixes(reader: &mut Reader<'_>, serving: &Serving) {
     let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
@@ -143,6 +159,7 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
 
 /// Warns of what is not heeded.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    network::check(reader, serving, places);
     let mut found = laws::idle(serving, &places.of_played);
     if super::is_played(serving) {
         without_prefixes(reader, serving);
@@ -207,6 +224,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(idle_servers(serving, places));
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
+    found.extend(no_setting(serving));
     found.extend(launches::idle(serving, &places.launches));
     found.extend(prompts::equal_chunks(serving));
     found.extend(prompts::dense(serving));
