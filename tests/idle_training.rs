@@ -204,3 +204,29 @@ fn any_overlap_of_an_all_to_all_says_that_the_host_interleaves() {
     assert!(words(8).iter().any(|word| word.contains("its launches take 2 times as long")), "{:?}", words(8));
     assert!(!words(1).iter().any(|word| word.contains("its launches")), "{:?}", words(1));
 }
+
+#[test]
+fn a_way_of_collectives_that_no_group_takes_is_idle() {
+    // One node: exchanges are measured. Two nodes: gathers and scatters over both have no tree, and a sum has.
+    check(&["parallel.tp=8"], "cluster.collectives=tree", true);
+    let two = ["cluster.nodes=2", "parallel.tp=8", "parallel.dp=2"];
+    let with = |zero: &'static str| [&two[..], &[zero]].concat();
+    check(&with("parallel.zero=1"), "cluster.collectives=tree", true);
+    check(&with("parallel.zero=1"), "cluster.collectives=hierarchical", false);
+    check(&with("parallel.zero=0"), "cluster.collectives=tree", false);
+}
+
+#[test]
+fn cutting_what_is_not_too_long_and_steps_that_repeat_are_idle() {
+    check(&[], "workload.longer=cut", true);
+    check(&["workload.max_tokens=4096"], "workload.longer=cut", true);
+    check(&["workload.max_tokens=1500"], "workload.longer=cut", false);
+    let said = |set: &[&str]| told(set).0.iter().any(|what| what.starts_with("`training.steps` = 3 changes nothing"));
+    assert!(said(&["training.steps=3"]));
+    // Means over the steps are those of one.
+    let step_s = |set: &[&str]| told(set).1[0].metrics["iteration_time_s"];
+    assert!((step_s(&["training.steps=3"]) / step_s(&[]) - 1.0).abs() < 1e-9);
+    // Sequences of other lengths, and devices that are slow in one of the steps.
+    assert!(!said(&["training.steps=3", "workload.max_tokens=1500", "workload.longer=cut"]));
+    assert!(!said(&["training.steps=3", "stragglers=[{ ranks = [0], rate = 2.0, from_step = 1 }]"]));
+}

@@ -27,6 +27,7 @@ mod foreign;
 mod frameworks;
 mod graph;
 mod hostile;
+mod idle_keys;
 mod idle_serving;
 mod idle_training;
 mod keys;

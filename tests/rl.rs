@@ -305,7 +305,7 @@ fn what_has_no_place_in_a_step_is_said() {
         ("generate.model.name=qwen3-8b", "`qwen3-32b` is trained, and `qwen3-8b` generates"),
         ("rollouts.max_answer_tokens=3000", "is above `max_answer_tokens`"),
         ("rollouts.placement=apart", "apart"),
-        ("rollouts.train_nodes=serch", "unknown way to find nodes that train `serch`"),
+        ("rollouts.train_nodes=serch", "`rollouts.train_nodes` is `serch`"),
         ("train.policies.baseline=best_fit", "`train.policies.baseline` changes nothing"),
         ("train.policies.maximize=tokens_per_usd", "`train.policies.maximize` changes nothing"),
         ("generate.policies.baseline=continuous", "`generate.policies.baseline` changes nothing"),

@@ -1,13 +1,11 @@
 //! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
 
-use engine::CostModel;
-use engine::cost::profile::Profile;
-use engine::task::{Collective, Op};
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
-use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Rank, Seconds};
+use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
 
+use crate::network::is_one_leaf;
 use input::diagnostic::{Code, Finding};
-use input::reader::{Place, Reader, Section, small, unknown};
+use input::reader::{Place, Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device in training; a usual figure, overridden by `cluster.reserved_gib`. A process that serves
 /// keeps less (`serve::engine_preset::RESERVED_GIB`): it has fewer groups of NCCL, each with buffers of its own. It is taken off the board's memory, so what the
@@ -48,7 +46,12 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
         (None, Some((name, at))) => {
             let gpu = hw::catalog::gpu(&name);
             if gpu.is_none() {
-                section.find(unknown_gpu(format!("unknown GPU `{name}`"), &name, at));
+                // What the command line lays over a file has no place that would show the key.
+                let what = match &at {
+                    Some(_) => format!("unknown GPU `{name}`"),
+                    None => format!("`{}` names an unknown GPU `{name}`", section.full("gpu")),
+                };
+                section.find(unknown_gpu(what, &name, at));
             }
             gpu.map(|gpu| hw::catalog::cluster(&gpu, nodes, per_node))
         }
@@ -123,38 +126,6 @@ impl Tuning {
     }
 }
 
-/// Where the section says how collectives travel.
-pub fn collectives_at(reader: &Reader<'_>) -> Option<Place> {
-    reader.peek_in("cluster", "collectives").filter(|(word, _)| word != "\"fastest\"").map(|(_, at)| at)
-}
-
-/// Bytes of exchanges that are asked for: few, and many.
-const ASKED_BYTES: [u64; 3] = [1 << 10, 1 << 20, 1 << 28];
-
-/// Warns of a way of collectives that no exchange of this machine takes, since all are measured as they are.
-pub fn warn_of_collectives(reader: &mut Reader<'_>, at: Option<Place>, cluster: &Cluster, profile: Option<&Profile>) {
-    // Groups over several domains go the way that the section says.
-    let Some(at) = at.filter(|_| cluster.n_domains() == 1) else { return };
-    let costs = |collective_algorithm| {
-        calibrate::costs::cost_model(&Cluster { collective_algorithm, ..cluster.clone() }, profile, 1.0)
-    };
-    let (asked, other) = (costs(cluster.collective_algorithm), costs(None));
-    let sizes = (1..).map(|power| 1_u32 << power).take_while(|n| *n <= cluster.n_gpus());
-    let changes = sizes.chain([cluster.n_gpus()]).any(|n| {
-        let shape = cluster.shape_of(&(0..n).map(Rank).collect::<Vec<_>>());
-        let kinds = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
-        kinds.into_iter().flat_map(|kind| ASKED_BYTES.map(|bytes| Op::Collective { kind, bytes, shape })).any(|op| {
-            let time = |costs: &dyn CostModel| costs.estimate(&op).time.get().to_bits();
-            time(asked.as_ref()) != time(other.as_ref())
-        })
-    });
-    if !changes {
-        let what = "`cluster.collectives` changes nothing";
-        let help = "exchanges of GPUs that NVLink joins are measured; it needs groups over several nodes, or `[cost] profile = \"roofline\"`";
-        reader.warn(Code::NoEffect, at, what, help);
-    }
-}
-
 /// Warns of links above leaves of a single node, which nothing passes, and of a fabric whose links carry whatever comes. Places are those of `oversubscription` and `fabric`.
 fn warn_of_network(
     section: &mut Section<'_>,
@@ -163,11 +134,7 @@ fn warn_of_network(
     (fabric, oversubscription): (Fabric, f64),
 ) {
     let is_narrow = oversubscription > 1.0;
-    let one_leaf = match fabric {
-        Fabric::Rail => nodes == 1,
-        Fabric::FatTree { nodes_per_leaf } => nodes <= nodes_per_leaf,
-    };
-    if let Some(at) = narrow_at.filter(|_| is_narrow && one_leaf) {
+    if let Some(at) = narrow_at.filter(|_| is_narrow && is_one_leaf(fabric, nodes)) {
         let what = format!("`{}` changes nothing", section.full("oversubscription"));
         section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between leaves: it needs several");
     }

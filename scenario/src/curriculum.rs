@@ -13,6 +13,7 @@ use planner::curriculum::policies::{POLICIES, Policy, Way};
 use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
+use crate::network::{Exchanges, Written, of_model};
 use crate::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, place_of, small};
@@ -55,6 +56,7 @@ pub struct Curriculum {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Curriculum> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
+    let network = Written::of(reader);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let facts = facts(reader.section("facts"));
@@ -72,6 +74,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let expectations = expect::read(reader.section("expect"));
     let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
     let (model, (cluster, reserved)) = model.zip(cluster)?;
+    let exchanges = Exchanges::among(&cluster, cluster.n_gpus(), of_model(&model));
+    network.warn(reader, &[(&cluster, cost.profile.as_ref(), exchanges)]);
     let Transitions { retest, stages, everything } = transitions;
     let search = Choice { budget_s, ..search };
     let retest = retest?;

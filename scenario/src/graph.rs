@@ -17,6 +17,7 @@ use engine::cost::profile::Profile;
 use engine::verdict::Refused;
 use hw::Bytes;
 
+use crate::network::Written;
 use crate::training::stragglers;
 use crate::{Head, Overrides, cluster, cost, expect};
 use ::planner::graph::source::Source as GraphSource;
@@ -88,6 +89,7 @@ struct NetworkSection {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<GraphScenario> {
+    let written = Written::of(reader);
     let word = reader.peek_in("objective", "is").map_or_else(String::new, |(word, _)| word);
     let objective = OBJECTIVES.iter().position(|(known, _)| word.trim_matches('"') == *known).unwrap_or(0);
     let sections: Vec<&'static str> = SECTIONS.iter().chain(OBJECTIVES[objective].1).copied().collect();
@@ -122,6 +124,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = format!("`cluster.nodes` is {}, caches and links are those of one machine", machine.cluster.n_nodes);
         reader.refuse(Code::WrongGraph, None, what, format!("write `nodes = 1`; {n_gpus} GPUs of one node may share"));
     }
+    written.warn_inside(reader, &machine.cluster, cost.profile.as_ref());
     Some(GraphScenario {
         head: Head { baseline, expectations, ..head },
         question,

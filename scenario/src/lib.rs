@@ -16,6 +16,7 @@ pub mod memory;
 pub mod mixed_training;
 pub mod model;
 pub mod multi_task;
+pub mod network;
 mod recompute;
 pub mod rl;
 pub mod serving;

@@ -138,6 +138,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         host_us: 0.0,
         predicting_layers: None,
         products_at: None,
+        steps_at: None,
         attention_at: None,
         dtype: hw::Dtype::Bf16,
         execution: Execution::default(),

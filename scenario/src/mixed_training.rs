@@ -85,7 +85,7 @@ struct Training {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MixedTraining> {
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
-    let (groups, reserved) = machines::groups(&mut top);
+    let (groups, networks, reserved) = machines::groups(&mut top);
     let links = machines::links(&mut top, &groups);
     let stages = stages::stages(&mut top, &groups);
     top.finish();
@@ -122,6 +122,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = "`[[stage]]` says where stages lie, and `given` does not run";
         reader.warn(Code::NoEffect, None, what, "add `given` to `policies.run`, or leave the stages out");
     }
+    machines::heed_networks(reader, &networks, &job, given.as_ref().filter(|_| !runs(Way::Search)));
     let mut free_parameters: Vec<String> = Vec::new();
     for group in job.groups.iter().filter(|_| job.problem.is_some()) {
         let gpu = &group.cluster.gpu.name;

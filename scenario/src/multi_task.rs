@@ -7,11 +7,12 @@ mod work;
 use std::path::Path;
 
 use engine::cost::profile::Profile;
-use hw::Seconds;
+use hw::{Cluster, Seconds};
 use planner::train::multi_task::place::{PLACEMENTS, Placement};
 use planner::train::multi_task::{POLICIES, Policy};
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 
+use crate::network::{Exchanges, SUMS, Written};
 use crate::{Head, Overrides, cluster, cost, expect, recompute};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
@@ -58,6 +59,7 @@ pub fn read(
     folder: &Path,
     overrides: &Overrides,
 ) -> Option<MultiTaskScenario> {
+    let (network, sustained_at) = (Written::of(reader), reader.peek_in("cost", "sustained_flops_ratio"));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let work = work::read(&mut top);
@@ -76,12 +78,17 @@ pub fn read(
         let ratio = training.0.forward_ratio;
         free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));
     }
-    if cost.sustained_flops_ratio < 1.0 {
+    if !has.computed && cost.sustained_flops_ratio < 1.0 {
+        let what = "`cost.sustained_flops_ratio` changes nothing";
+        let help = "it needs an item of a flow without `times_ms`: measured times have it";
+        reader.warn(Code::NoEffect, sustained_at.and_then(|(_, at)| at), what, help);
+    } else if cost.sustained_flops_ratio < 1.0 {
         free_parameters.push(format!("`cost.sustained_flops_ratio` = {}: fitted", cost.sustained_flops_ratio));
     }
     let work::WorkSection { operators, tasks, calls } = work;
     let training = MultiTask { operators, tasks, calls, cluster, reserved, execution: training.0 };
     cross_checks(reader, &training);
+    heed_network(reader, &network, &training.cluster, (&has, cost.profile.as_ref()));
     Some(MultiTaskScenario {
         head: Head { baseline: run.baseline, expectations, ..head },
         training,
@@ -90,6 +97,18 @@ pub fn read(
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
     })
+}
+
+/// Warns of a way of collectives that nothing takes. Gradients and tensor groups are all that is summed, and placements are compared by the datasheet.
+fn heed_network(
+    reader: &mut Reader<'_>,
+    network: &Written,
+    cluster: &Cluster,
+    (has, profile): (&Has, Option<&Profile>),
+) {
+    let n_gpus = if has.parameters || has.computed { cluster.n_gpus() } else { 1 };
+    let exchanges = Exchanges::among(cluster, n_gpus, &SUMS);
+    network.warn_of_collectives(reader, &[(cluster, profile, exchanges.clone()), (cluster, None, exchanges)]);
 }
 
 /// What the flows have that keys of `[training]` act on.

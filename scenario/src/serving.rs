@@ -457,7 +457,7 @@ pub fn of_requests(
     given: Option<Asked>,
 ) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let (places, collectives_at) = (Places::of(reader), crate::cluster::collectives_at(reader));
+    let places = Places::of(reader, given.is_some());
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
@@ -481,7 +481,6 @@ pub fn of_requests(
     let requests = asked.as_ref().map(|asked| &asked.requests);
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
-    crate::cluster::warn_of_collectives(reader, collectives_at, &cluster, costs.cost.profile.as_ref());
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);
     free_parameters.extend(costs.free_parameters().into_iter().chain(cluster.joined()));
     let ServingCost { cost, law, attention_flops_ratio } = costs;

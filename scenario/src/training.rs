@@ -2,6 +2,7 @@
 
 mod batches;
 mod checks;
+mod collectives;
 mod compression;
 mod framework;
 mod lengths;
@@ -35,6 +36,7 @@ use train::problem::{Execution, ExpertTraffic, Framework, Launches, Overlap};
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
+use crate::network::Written;
 use crate::{Head, Overrides, cluster, cost, expect};
 use checks::cross_checks;
 use input::diagnostic::Source;
@@ -233,11 +235,12 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let (collectives_at, kernels_at) = (cluster::collectives_at(reader), batches::kernels_at(reader));
+    let (network, is_given) = (Written::of(reader), sequences.is_some());
+    let kernels_at = batches::kernels_at(reader);
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     // What a step costs is said of training by itself.
     let section = reader.section("cluster");
-    let cluster = if sequences.is_some() { cluster::cluster(section) } else { cluster::priced(section) };
+    let cluster = if is_given { cluster::cluster(section) } else { cluster::priced(section) };
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
     let (card, of_steps) = (machine.map(|cluster| &cluster.gpu), stragglers::of_steps(sequences.is_some()));
@@ -255,7 +258,6 @@ pub fn of_sequences(
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
-    cluster::warn_of_collectives(reader, collectives_at, &cluster, cost.profile.as_ref());
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
@@ -281,6 +283,7 @@ pub fn of_sequences(
         batches::updated_once(reader, &problem, &policies, kernels_at);
     }
     let words = said(&asked, &problem, &cost, search.is_some());
+    collectives::warn(reader, &network, (&problem, cost.profile.as_ref()), is_given || search.is_some(), &policies);
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
     no_effect::warn(reader, &given, &problem, search.as_ref(), &policies);
     Some(Scenario {

@@ -215,8 +215,7 @@ impl Asked {
         let plan = question.plan(recipe);
         let mut notes = Vec::new();
         if plan.total_s() > self.search.budget_s {
-            let (needed, budget) = (plan.total_s() / HOUR_S, self.search.budget_s / HOUR_S);
-            notes.push(format!("takes {needed:.2} h of a budget of {budget:.2} h"));
+            notes.push(format!("takes {} of a budget of {}", hours(plan.total_s()), hours(self.search.budget_s)));
         }
         let mastered = plan.mastered();
         let bound = found.unlimited.mastered().max(mastered);
@@ -334,6 +333,12 @@ fn said(decision: Decision<Plan>, question: &Question<'_>, words: [String; 2]) -
     };
     let notes = decision.notes.iter().cloned().chain([passes, stopping]).chain(words).collect();
     decision.said(notes, figures)
+}
+
+/// Seconds in words: as hours, and short ones as seconds, so that none is `0.00 h`.
+pub(super) fn hours(seconds: f64) -> String {
+    let hours = seconds / HOUR_S;
+    if hours < 0.1 { format!("{seconds:.1} s") } else { format!("{hours:.2} h") }
 }
 
 /// What every stage trains on and leaves behind.

@@ -63,12 +63,18 @@ impl Trained {
     }
 
     /// Figures of a step of this trainer with such answers, with their intervals and where the time goes; of a run of days over it besides.
-    pub fn figured(&self, step: &Step, (rollouts, answers): (&Rollouts, &[u32]), run: Option<&LongRun>) -> Figured {
+    pub fn figured(
+        &self,
+        step: &Step,
+        (rollouts, answers): (&Rollouts, &[u32]),
+        run: Option<&LongRun>,
+    ) -> Result<Figured, Refused> {
         let mut values = step.figures(rollouts, answers);
         let mut interval = step.interval(&values);
         let mut why = step.why();
         if let Some(run) = run {
-            let lasted = days::lasted(run, step, rollouts.tokens(answers), &self.decided.problem);
+            let tokens = rollouts.tokens(answers);
+            let lasted = days::lasted(run, step, tokens, &self.decided.problem).map_err(Refused::infeasible)?;
             let [low, expected, high] = step.step_s;
             interval.extend(lasted.intervals(expected, [low, high]));
             why = format!("{why}; {}", lasted.why);
@@ -77,7 +83,7 @@ impl Trained {
         values.insert("n_updates".to_owned(), hw::real(self.n_updates as u64));
         let of_update = ["mfu_ratio", PEAK].map(|key| Some((key.to_owned(), *self.metrics.values.get(key)?)));
         values.extend(of_update.into_iter().flatten());
-        Figured { values, interval, why }
+        Ok(Figured { values, interval, why })
     }
 
     /// The trainer of a step.

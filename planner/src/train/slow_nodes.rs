@@ -23,7 +23,7 @@ const NODES: u32 = 16;
 /// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
 ///
 /// # Errors
-/// As `beside`.
+/// When nothing of the run is kept, and as `beside`.
 pub fn lasted(
     run: &LongRun,
     choices: &[Choice],
@@ -31,11 +31,17 @@ pub fn lasted(
     costs: (&dyn CostModel, &Topology),
 ) -> Result<Lasted, PlanError> {
     let job = Job::of_training(problem, step_s);
-    let Some(slow) = &run.slow_nodes else { return Ok(run.play(&job, None)) };
+    if let Some(why) = run.hopeless(&job) {
+        return Err(PlanError::Infeasible(why));
+    }
     let unnamed = Choice::default();
     let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
-    let beside = beside(slow, choice, (problem, plan), costs)?;
-    Ok(run.play(&job, Some(&beside)))
+    let beside = run.slow_nodes.as_ref().map(|slow| beside(slow, choice, (problem, plan), costs)).transpose()?;
+    let lasted = run.play(&job, beside.as_ref());
+    if lasted.useful() > 0.0 {
+        return Ok(lasted);
+    }
+    Err(PlanError::Infeasible(format!("nothing of the run is kept: {}", lasted.why)))
 }
 
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.

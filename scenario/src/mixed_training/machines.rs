@@ -1,23 +1,29 @@
 //! `[[group]]` and `[[link]]`: machines of one card in one zone, and what connects zones.
 
+use calibrate::profiles;
 use hw::{Bytes, Seconds};
 use score::training::constants::{Constants, Graphs};
 use toml_span::value::ValueInner;
 use train::long_run::gigabytes;
-use train::mixed_gpus::{self, Group, Link};
+use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
+use train::problem::{AttentionKernel, Framework};
 
 use crate::cluster;
+use crate::network::{Exchanges, SUMS, Written};
 use input::diagnostic::{Code, Finding};
-use input::reader::{Place, Section, items, number, unknown};
+use input::reader::{Place, Reader, Section, items, number, unknown};
 
-/// Reads every group, and the memory that is not the job's on any card.
-pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Bytes) {
+/// Reads every group, with where it says how its network carries exchanges, and the memory that is not the job's on any card.
+pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Vec<Written>, Bytes) {
     let (mut groups, mut reserved, mut is_given): (Vec<Group>, _, _) = (Vec::new(), Bytes::default(), false);
+    let mut networks = Vec::new();
     top.each_table("group", &mut |table| {
         is_given = true;
+        let network = Written::inside(&table);
         if let Some((group, bytes)) = group(table, &groups) {
             reserved = reserved.max(bytes);
             groups.push(group);
+            networks.push(network);
         }
     });
     if !is_given {
@@ -32,7 +38,21 @@ pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Bytes) {
             Finding::warning(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in every group, or in none"),
         );
     }
-    (groups, reserved)
+    (groups, networks, reserved)
+}
+
+/// Warns of keys of a group's network that nothing heeds: sums of a tensor group alone are priced by them, and what crosses nodes has the whole speed of its ports.
+pub fn heed_networks(reader: &mut Reader<'_>, networks: &[Written], job: &MixedJob, given: Option<&Pipelines>) {
+    for (index, (group, network)) in job.groups.iter().zip(networks).enumerate() {
+        let slots = given.into_iter().flat_map(|plan| plan.stages.iter().flat_map(|stage| &stage.slots));
+        let computed = slots.filter(|slot| slot.group == index && slot.times.is_none()).map(|slot| slot.n_gpus);
+        // A search tries all degrees of a node.
+        let n_gpus = if given.is_some() { computed.max().unwrap_or(1) } else { group.cluster.domain() };
+        let n_gpus = if job.problem.is_some() { n_gpus } else { 1 };
+        let profile = profiles::training(&group.cluster.gpu, Framework::MegatronCore, AttentionKernel::Flash);
+        let exchanges = Exchanges::among(&group.cluster, n_gpus, &SUMS);
+        network.warn(reader, &[(&group.cluster, Some(&profile), exchanges)]);
+    }
 }
 
 fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {

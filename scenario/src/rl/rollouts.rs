@@ -11,7 +11,7 @@ use rl::step::Rules;
 
 use crate::training::workload;
 use input::diagnostic::Code;
-use input::reader::{Section, items, small};
+use input::reader::{Section, items, small, unknown};
 
 /// Tokens that answers to one prompt share at a time, where the engine keeps prefixes.
 pub const BLOCK_TOKENS: u32 = 16;
@@ -204,9 +204,13 @@ fn rules(section: &mut Section<'_>) -> (Rules, Vec<Places>) {
 /// `train_nodes`: a number, a list of them, or `search`.
 fn train_nodes(section: &mut Section<'_>) -> Vec<Nodes> {
     if section.is_text("train_nodes") {
-        let searched = |word: &str| (word == "search").then_some(Nodes::Searched);
-        let what = (Code::UnknownWord, "way to find nodes that train");
-        return vec![section.known("train_nodes", what, || ["search"], searched).unwrap_or(Nodes::Searched)];
+        section.offers("train_nodes", || ["search"]);
+        if let Some((word, at)) = section.text("train_nodes").filter(|(word, _)| word != "search") {
+            let what = format!("`{}` is `{word}`", section.full("train_nodes"));
+            let finding = unknown(Code::UnknownWord, what, &word, ["search"], at);
+            section.find(finding.help("allowed are a whole number of nodes, a list of them, and `search`"));
+        }
+        return vec![Nodes::Searched];
     }
     let stated = counts(section, "train_nodes", 1);
     stated.map_or_else(|| vec![Nodes::Own], |list| list.into_iter().map(Nodes::Stated).collect())

@@ -240,8 +240,8 @@ pub fn kept(serving: &Serving, choice: &ServingChoice) -> Kept {
     })
 }
 
-/// Links between the groups of a choice. Packing reads what memory holds and writes what goes over the wire, unpacking the other way
-/// round, both at the memory bandwidth of the replica's GPUs: the least that it can take.
+/// Links between the groups of a choice; those that nobody wrote have the latency of the machines alone. Packing reads what memory holds and writes what goes
+/// over the wire, unpacking the other way round, both at the memory bandwidth of the replica's GPUs: the least that it can take.
 pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     let groups = serving.groups_of(choice);
     let position = |name: &str| groups.iter().position(|group| group.name == name);
@@ -263,7 +263,27 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
             pack_s_per_token: pack,
         })
     };
-    serving.links.iter().filter_map(link).collect()
+    let mut links: Vec<Link> = serving.links.iter().filter_map(link).collect();
+    for (from, prefill) in groups.iter().enumerate().filter(|(_, group)| group.role == Role::Prefill) {
+        for (to, decode) in groups.iter().enumerate().filter(|(_, group)| group.role == Role::Decode) {
+            if !links.iter().any(|link| (link.from, link.to) == (from, to)) {
+                let latency_s = latency_s(serving, choice, [prefill, decode]);
+                let (bytes_per_s, wire) = (None, None);
+                links.push(Link { from, to, bytes_per_s, wire, latency_s, wire_ratio: 1.0, pack_s_per_token: 0.0 });
+            }
+        }
+    }
+    links
+}
+
+/// Seconds before the first byte between two groups: of the network, unless all groups of a choice fit one node of the cluster.
+fn latency_s(serving: &Serving, choice: &ServingChoice, ends: [&ServingGroup; 2]) -> f64 {
+    let is_apart = ends.iter().any(|group| serving.given.fleet.is_apart(&group.name));
+    let is_one_node = !is_apart && serving.n_gpus(choice) <= serving.cluster.domain();
+    let latency = |group: &ServingGroup| {
+        if is_one_node { group.cluster.intra_node_latency } else { group.cluster.inter_node_latency }
+    };
+    ends.map(|group| latency(group).get()).into_iter().fold(0.0, f64::max)
 }
 
 /// Outages of the groups of a choice.

@@ -76,6 +76,12 @@ impl FleetSection {
         !self.groups.is_empty()
     }
 
+    /// Whether a group has GPUs of its own, on other machines than the cluster's.
+    pub fn is_apart(&self, name: &str) -> bool {
+        let named = self.groups.iter().enumerate().find(|(index, group)| name_of(group, *index) == name);
+        named.is_some_and(|(_, group)| group.gpu.is_some())
+    }
+
     /// Whether equal replicas have a price.
     pub const fn has_price(&self) -> bool {
         self.usd_per_gpu_hour.is_some()

@@ -1,6 +1,7 @@
 //! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
 //! as it is.
 
+mod exchanges;
 mod expert_kernel;
 mod launches;
 mod laws;
@@ -21,6 +22,7 @@ use serve::replica::{Gather, Limits, Role};
 use super::engine::memory_of;
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit, narrower_checkpoint};
+use crate::network::Written;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
 
@@ -48,11 +50,15 @@ pub struct Places {
     of_played: Vec<laws::Written>,
     expert_kernel: Option<Place>,
     experts: [(&'static str, Option<Place>); 7],
+    /// Keys that say how exchanges travel.
+    exchanges: Written,
+    /// Whether requests come from elsewhere, and another side of the scenario may be on the same machine.
+    is_side: bool,
 }
 
 impl Places {
-    /// Of a file of which no section was read yet.
-    pub fn of(reader: &Reader<'_>) -> Self {
+    /// Of a file of which no section was read yet, or of a side of one.
+    pub fn of(reader: &Reader<'_>, is_side: bool) -> Self {
         let at = |section: &str, key: &str| reader.peek_in(section, key).map(|(_, at)| at);
         let experts = [
             "expert_skew",
@@ -84,6 +90,8 @@ impl Places {
             network: network::written(reader),
             of_played: laws::written(reader),
             experts,
+            exchanges: Written::of(reader),
+            is_side,
         }
     }
 
@@ -121,6 +129,15 @@ pub fn without_experts(reader: &mut Reader<'_>, serving: &mut Serving, places: &
     }
 }
 
+/// `[tune]` of which no setting can be served. Its own verb says so of each, and other verbs look at none.
+fn no_setting(serving: &Serving) -> Option<Finding> {
+    let tune = serving.tune.as_ref()?;
+    let why = serving.ways_of(tune).next()?.refused.as_ref()?;
+    let is_none = serving.ways_of(tune).all(|way| way.refused.is_some());
+    let what = "`[tune]` changes nothing: none of its settings can be served";
+    is_none.then(|| Finding::warning(Code::NoEffect, tune.at.clone(), what).help(why))
+}
+
 /// An order in which prefixes leave a cache, where nobody keeps any.
 fn without_prefixes(reader: &mut Reader<'_>, serving: &Serving) {
     let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
@@ -152,6 +169,7 @@ pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
 
 /// Warns of what is not heeded.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    exchanges::check(reader, serving, places);
     let mut found = laws::idle(serving, &places.of_played);
     if super::is_played(serving) {
         without_prefixes(reader, serving);
@@ -216,6 +234,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(idle_servers(serving, places));
     found.extend(idle_watermark(serving, places));
     found.extend(published(serving, places));
+    found.extend(no_setting(serving));
     found.extend(launches::idle(serving, &places.launches));
     found.extend(network::idle(serving, &places.network));
     found.extend(network::wide_links(serving));

@@ -15,17 +15,24 @@ use input::reader::{Place, Reader, Section, place_of};
 /// Keys of `[policies.<name>]` and of variants that are about compression.
 pub const POLICY_KEYS: [&str; 6] = ["compression", "hashes", "rate", "family", "compensation", "expert_rows"];
 
+/// Keys of the tokens that are drawn where rates are counted.
+const SAMPLE_KEYS: [&str; 5] = ["clusters", "skew", "spread", "rows", "expert_change"];
+
 /// Compression of a scenario, with where it stands.
 pub struct Given {
     /// What is asked.
     pub question: Question,
     /// The section.
     pub at: Place,
+    /// Keys that are there and say how rates are counted, with their places.
+    counting: Vec<(&'static str, Place)>,
 }
 
 /// Reads the table inside `[experts]`.
 pub fn read(mut section: Section<'_>) -> Given {
     let at = section.at();
+    let of_rates = SAMPLE_KEYS.into_iter().chain(["error_max"]);
+    let counting = of_rates.filter_map(|key| Some((key, section.place(key)?))).collect();
     let (hashes, rate) = hashes_and_rate(&mut section);
     let error_max = number_given(&mut section, "error_max", 0.0..=10.0);
     let hash_width = count_given(&mut section, "hash_width", 1_000_000);
@@ -41,7 +48,7 @@ pub fn read(mut section: Section<'_>) -> Given {
         sample: sample(&mut section),
     };
     section.finish();
-    Given { question, at }
+    Given { question, at, counting }
 }
 
 /// `hashes` and `rate`, where they are there.
@@ -197,6 +204,23 @@ pub fn cross_checks(
         if question.rate.is_none() && question.sample.rows.is_none() && searched {
             let help = "give `rows`: they depend on the layout, which is searched for";
             find(format!("`{name}` counts rates, but not on how many rows"), help);
+        }
+    }
+    idle(reader, given, policies);
+}
+
+/// Warns of keys that say how rates are counted, where no policy counts any, and of a limit of errors beside a number of functions.
+fn idle(reader: &mut Reader<'_>, given: &Given, policies: &[PolicyChoice]) {
+    let asked: Vec<&Question> = policies.iter().filter_map(|choice| choice.compression.as_ref()).collect();
+    let counts = asked.iter().any(|question| question.rate.is_none());
+    let chooses = asked.iter().any(|question| question.rate.is_none() && question.hashes.is_none());
+    for (key, at) in &given.counting {
+        let (is_heeded, help) = match *key {
+            "error_max" => (chooses, "it chooses `hashes`, where neither they nor a `rate` are given"),
+            _ => (counts, "rates are counted on tokens that are drawn, where no `rate` is given"),
+        };
+        if !is_heeded && !asked.is_empty() {
+            reader.warn(Code::NoEffect, at.clone(), format!("`experts.compression.{key}` changes nothing"), help);
         }
     }
 }

@@ -10,7 +10,7 @@ use train::straggler::Straggler;
 
 use crate::effort::is_within_reason;
 use input::diagnostic::Code;
-use input::reader::{Reader, Section};
+use input::reader::{Place, Reader, Section};
 
 /// Seconds of a year.
 const YEAR: f64 = 31_536_000.0;
@@ -25,6 +25,8 @@ const REPAIR_HOURS: f64 = 24.0;
 const DAYS_MAX: f64 = 3650.0;
 /// Slow nodes of a run, at most.
 const SPELLS_MAX: f64 = 1e6;
+/// Failures of all runs that are drawn, at most: some seconds of a core. 100,000 GPUs that fail every 50,000 hours draw 46,000 in thirty days.
+const DRAWN_MAX: f64 = 5e7;
 /// Words of `slow_nodes.reaction`.
 const REACTIONS: [(&str, Asked); 5] = [
     ("policy", Asked::OfPolicy),
@@ -139,12 +141,28 @@ fn failures(
         let span_s = long_run::days(days);
         LongRun { span_s, failures, restart_s, spares, repair_s, checkpoint, slow_nodes: None }
     });
-    let n_drawn = run.as_ref().zip(cluster).map_or(0.0, |(run, cluster)| run.n_drawn(cluster.n_gpus()));
-    let what = format!("{n_drawn:.1e} failures");
-    let help = "raise `failures.gpu_mtbf_hours`: at such a rate no step is done between two failures";
-    let is_begun = is_within_reason(&mut section, effort::failed(n_drawn), (at, &what, help));
+    let is_begun = match run.as_ref().zip(cluster) {
+        Some((run, cluster)) => are_drawn(&mut section, run, cluster.n_gpus(), at),
+        None => true,
+    };
     section.finish();
     run.filter(|_| is_begun)
+}
+
+/// Whether failures are few enough to be drawn.
+fn are_drawn(section: &mut Section<'_>, run: &LongRun, n_gpus: u32, at: Place) -> bool {
+    let n_drawn = run.n_drawn(n_gpus);
+    let (effort, what) = (effort::failed(n_drawn), format!("{n_drawn:.1e} failures"));
+    let help = "raise `failures.gpu_mtbf_hours`: at such a rate no step is done between two failures";
+    if n_drawn <= DRAWN_MAX || effort.is_beyond_reason() {
+        return is_within_reason(section, effort, (at, &what, help));
+    }
+    let (between_s, restart_s) = (run.between_s(n_gpus), run.restart_s);
+    let what =
+        format!("a failure of the job every {between_s:.2} s against a restart of {restart_s:.0} s: {what} are drawn");
+    let help = format!("raise `failures.gpu_mtbf_hours`, or shorten the run: {DRAWN_MAX:.0e} are drawn at most");
+    section.refuse(Code::TakesTooLong, at, what, help);
+    false
 }
 
 /// Hours from the start of the run, in order and inside of it, as seconds.

@@ -24,6 +24,8 @@ pub struct Training {
     pub batch_size: u64,
     /// Simulated steps.
     pub steps: u64,
+    /// Where their number stands.
+    pub steps_at: Place,
     /// Zero, or absent, leaves it to memory.
     pub bucket_tokens: u64,
     /// Host time per layer and pass, microseconds: a free parameter.
@@ -51,7 +53,7 @@ const GRADIENTS: [(&str, Dtype); 2] = [("bf16", Dtype::Bf16), ("fp32", Dtype::Fp
 /// Reads `[training]`; a pipeline has so many ranks.
 pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Training {
     let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
-    let steps = section.count("steps", Some(1), 1..=10_000).0;
+    let (steps, steps_at) = section.count("steps", Some(1), 1..=10_000);
     let effort = effort::stepped(steps, batch_size, n_ranks);
     let what = format!("{steps} steps of {batch_size} sequences on pipelines of {n_ranks} ranks");
     let help = "lower `training.batch_size` or `training.steps`";
@@ -112,6 +114,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
         graphs,
         predicting_layers,
         products_at,
+        steps_at,
         attention_at,
         dtype,
         execution,

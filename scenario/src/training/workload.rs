@@ -51,7 +51,25 @@ pub fn asked(
 ) -> Option<Workload> {
     match given {
         Some(sequences) => sequences.workload(reader, training),
-        None => workload(reader.section("workload"), folder, training, seed),
+        None => {
+            let found = workload(reader.section("workload"), folder, training, seed);
+            // Devices may be slow in some of the steps alone.
+            if let Some(found) = found.as_ref().filter(|_| !reader.has("stragglers")) {
+                equal_steps(reader, training, found);
+            }
+            found
+        }
+    }
+}
+
+/// Warns of several steps that repeat the same sequences: one stands for all.
+fn equal_steps(reader: &mut Reader<'_>, training: &Training, workload: &Workload) {
+    let mut steps = workload.lengths.chunks(workload.batch_size.max(1));
+    let first = steps.next();
+    if training.steps > 1 && steps.all(|step| Some(step) == first) {
+        let what = format!("`training.steps` = {} changes nothing: every step has the same sequences", training.steps);
+        let help = "one step stands for all; give more sequences than a batch, or a distribution: `workload.lengths`";
+        reader.warn(Code::NoEffect, training.steps_at.clone(), what, help);
     }
 }
 
@@ -62,12 +80,16 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         section.idle(&["field"], "`file`");
     }
     let field = section.text("field").map(|(field, _)| field);
+    // What is drawn may always be longer than some limit.
+    let mut cuts_nothing = !section.has("max_tokens");
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
     // Whether a document above `max_tokens` makes room for another draw (a given one is left out), or becomes several sequences.
+    let longer_at = section.place("longer");
     let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
     let n = usize::try_from(training.batch_size * training.steps).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
-    let repeated = |lengths: &[u64]| -> Vec<u64> {
+    let mut repeated = |lengths: &[u64]| -> Vec<u64> {
+        cuts_nothing |= lengths.iter().all(|length| *length <= max_tokens);
         let documents = lengths.iter().copied().cycle();
         if is_cut {
             return distribution::cut(documents, max_tokens).take(n).collect();
@@ -83,18 +105,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         }),
         ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (repeated(&lengths), path)),
         ["tokens"] => {
-            let (tokens, at) = section.count("tokens", None, 1..=distribution::LENGTH_MAX);
-            if tokens > max_tokens && !is_cut {
-                let what = format!(
-                    "`workload.tokens = {tokens}` changes nothing: `max_tokens` makes every sequence {max_tokens}"
-                );
-                section.warn(
-                    Code::NoEffect,
-                    at,
-                    what,
-                    "leave one of them out; `longer = \"cut\"` makes several sequences of each",
-                );
-            }
+            let tokens = equal(&mut section, max_tokens, is_cut);
             let each = if is_cut { tokens } else { tokens.min(max_tokens) };
             Some((repeated(&[each]), format!("{tokens} tokens each")))
         }
@@ -116,6 +127,10 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             None
         }
     };
+    if let Some(at) = longer_at.filter(|_| is_cut && cuts_nothing) {
+        let what = "`workload.longer = \"cut\"` changes nothing";
+        section.warn(Code::NoEffect, at, what, "it needs `max_tokens`, and sequences that are longer");
+    }
     let leaves_out_all = n > 0 && lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty());
     if leaves_out_all {
         let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
@@ -124,6 +139,18 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     }
     section.finish();
     lengths.filter(|_| !leaves_out_all).map(|(lengths, source)| Workload { lengths, batch_size, source })
+}
+
+/// `tokens`: one length for all.
+fn equal(section: &mut Section<'_>, max_tokens: u64, is_cut: bool) -> u64 {
+    let (tokens, at) = section.count("tokens", None, 1..=distribution::LENGTH_MAX);
+    if tokens > max_tokens && !is_cut {
+        let what =
+            format!("`workload.tokens = {tokens}` changes nothing: `max_tokens` makes every sequence {max_tokens}");
+        let help = "leave one of them out; `longer = \"cut\"` makes several sequences of each";
+        section.warn(Code::NoEffect, at, what, help);
+    }
+    tokens
 }
 
 /// `lengths`: a distribution by name.

@@ -11,11 +11,15 @@ use train::problem::Problem;
 use crate::step::Step;
 
 /// The run over such steps of so many tokens, whose trainer writes checkpoints of a problem.
-pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Lasted {
+///
+/// # Errors
+/// In words, where failures come so fast that nothing is kept.
+pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Result<Lasted, String> {
     let restart_s = run.restart_s + first_waits_s(step);
     let run = LongRun { restart_s, ..run.clone() };
     // Engines may have GPUs of another price.
-    run.play(&Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None }, None)
+    let job = Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None };
+    run.hopeless(&job).map_or_else(|| Ok(run.play(&job, None)), Err)
 }
 
 /// How much longer the first step takes, before which no batch was made ahead.

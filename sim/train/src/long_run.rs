@@ -211,6 +211,11 @@ pub fn best_interval_s(stall_s: f64, between_s: f64, least_s: f64) -> f64 {
     (low * between_s).max(least_s)
 }
 
+/// Time that so many seconds of work and checkpoint take in the mean, with failures every `between_s`, each with a restart (Daly 2006).
+fn segment_s(segment_s: f64, restart_s: f64, between_s: f64) -> f64 {
+    between_s * libm::exp(restart_s / between_s) * libm::expm1(segment_s / between_s)
+}
+
 /// Tokens of a step, the mean of all that the workload has.
 fn tokens_per_step(problem: &Problem) -> f64 {
     let tokens: f64 = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum();
@@ -253,6 +258,25 @@ impl LongRun {
             // Below the least, every checkpoint would wait for the one before.
             None => (best_s / step_s).round().max((least_s / step_s - ROUNDING).ceil()),
         }
+    }
+
+    /// Why less than one step is kept, in words, where failures at random come much faster than the job restarts. It is Daly's closed form, so nothing is drawn.
+    /// Waits for nodes and slow nodes would only add to it.
+    pub fn hopeless(&self, job: &Job<'_>) -> Option<String> {
+        let Failures::Rate { .. } = self.failures else { return None };
+        let between_s = self.between_s(job.n_gpus);
+        let times = checkpoint_times(job.problem, &self.checkpoint);
+        let every_s = self.steps_between(job) * job.step_s;
+        let restart_s = self.restart_s + times.restore_s;
+        let kept_s = self.span_s * every_s / segment_s(every_s + times.stall_s, restart_s, between_s);
+        (between_s < self.span_s && kept_s < job.step_s).then(|| {
+            format!(
+                "a failure every {} against a restart of {} and {} of work between two checkpoints: less than one step of the run is kept",
+                seconds(between_s),
+                seconds(restart_s),
+                seconds(every_s)
+            )
+        })
     }
 
     /// Plays the run over steps of a job, which take so much longer beside slow nodes: under the reaction with which most is
@@ -398,7 +422,7 @@ impl Lasted {
     }
 
     /// Share of the run that is useful.
-    fn useful(&self) -> f64 {
+    pub fn useful(&self) -> f64 {
         self.values["run_goodput_ratio"]
     }
 
@@ -451,6 +475,15 @@ impl Lasted {
             percent(most.1 / span_s)
         );
         Self { values: values.map(|(key, value)| (key.to_owned(), value)).into(), goodput, why }
+    }
+}
+
+/// Seconds in words, short ones with digits enough to tell them from none.
+fn seconds(s: f64) -> String {
+    match s {
+        s if s >= 10.0 => format!("{s:.0} s"),
+        s if s >= 0.01 => format!("{s:.2} s"),
+        s => format!("{s:.1e} s"),
     }
 }
 

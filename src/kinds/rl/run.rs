@@ -112,7 +112,7 @@ fn played<'s>(sides: &'s Sides<'_>, way: &Way) -> Result<Row<'s>, Refused> {
     let (trained, measured) = sides.trainer(way.policy, n_nodes)?;
     let Decided { problem, decision, found } = &trained.decided;
     let Rl { rollouts, answers, training, .. } = sides.scenario;
-    let Figured { values, interval, why } = trained.figured(&step, (rollouts, answers), training.long_run.as_ref());
+    let Figured { values, interval, why } = trained.figured(&step, (rollouts, answers), training.long_run.as_ref())?;
     let layouts = found.iter().map(|found| layout_words(problem, found));
     let words = split.iter().map(|split| split.limit.clone()).chain(layouts);
     let mut result = PolicyResult {

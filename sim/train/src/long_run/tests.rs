@@ -50,6 +50,23 @@ fn expected_segment_s(work_s: f64, stall_s: f64, restart_s: f64, between_s: f64)
     between_s * libm::exp(restart_s / between_s) * libm::expm1((work_s + stall_s) / between_s)
 }
 
+/// A small model on eight H100.
+fn problem() -> Problem {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    Problem {
+        model: engine::model::embedded("llama-3-8b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, 1, 8),
+        layout: Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather),
+        schedule: crate::schedule::named("1f1b").expect("listed"),
+        workload: Workload { lengths: vec![1], batch_size: 1, source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        execution: Execution::default(),
+        bucket_tokens: 1,
+        reserved_memory: hw::Bytes(0),
+        seed: 0,
+    }
+}
+
 /// Young's interval, the first term of the best one.
 fn young_s(stall_s: f64, between_s: f64) -> f64 {
     (2.0 * stall_s * between_s).sqrt()
@@ -79,6 +96,31 @@ fn the_best_interval_is_youngs_for_rare_failures_and_beats_its_neighbours() {
         let found = [0.4, 1.0, 2.5].map(|factor| drawn(&run, best * factor, &times(stall_s, 0.0), between_s));
         assert!(found[1] > found[0] && found[1] > found[2], "{found:?}");
     }
+}
+
+#[test]
+fn a_job_that_restarts_longer_than_it_lives_is_hopeless_and_none_is_drawn() {
+    let problem = problem();
+    let run = |between_s: f64| LongRun {
+        restart_s: 0.0,
+        span_s: 1000.0 * HOUR,
+        checkpoint: Checkpoint { mode: CheckpointMode::Synchronous, every_s: Some(60.0), storage_bytes_per_s: 1e9 },
+        ..run(Failures::Rate { gpu_mtbf_s: 8.0 * between_s })
+    };
+    let at = |between_s: f64| run(between_s).hopeless(&problem, 10.0);
+    // A checkpoint of 113 GB is written in 113 s and read in as many, so 113 s of restart meet a failure every second: e^113 tries.
+    let read_s = checkpoint_bytes(&problem) / 1e9;
+    let why = at(1.0).expect("nothing is kept");
+    let words = format!("a failure every 1.00 s against a restart of {read_s:.0} s and 60 s of work");
+    assert!(why.starts_with(&words), "{why}");
+    // The border is where 60 s of work take 3,600,000 s / (10 s / 60 s) of the run.
+    for between_s in [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 60.0, 600.0] {
+        let takes_s = expected_segment_s(60.0, read_s, read_s, between_s);
+        assert_eq!(at(between_s).is_some(), takes_s > 6.0 * 1000.0 * HOUR, "every {between_s} s");
+    }
+    // Failures that are given are played, and a run that ends before the first failure keeps what it does.
+    assert_eq!(LongRun { failures: Failures::Trace { at_s: vec![1.0] }, ..run(1.0) }.hopeless(&problem, 10.0), None);
+    assert_eq!(LongRun { span_s: 5.0, ..run(600.0) }.hopeless(&problem, 10.0), None);
 }
 
 #[test]
@@ -140,21 +182,9 @@ fn nodes_that_fail_at_one_moment_each_need_another() {
 
 #[test]
 fn a_checkpoint_holds_what_the_optimizer_keeps() {
-    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-    let model = engine::model::embedded("llama-3-8b").expect("embedded");
+    let mut problem = problem();
+    let model = &problem.model;
     let [all, tables] = [model.n_parameters(), 2 * model.vocab * model.hidden].map(hw::real);
-    let mut problem = Problem {
-        model,
-        cluster: hw::catalog::cluster(&gpu, 1, 8),
-        layout: Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather),
-        schedule: crate::schedule::named("1f1b").expect("listed"),
-        workload: Workload { lengths: vec![1], batch_size: 1, source: "test".to_owned() },
-        dtype: hw::Dtype::Bf16,
-        execution: Execution::default(),
-        bucket_tokens: 1,
-        reserved_memory: hw::Bytes(0),
-        seed: 0,
-    };
     let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-4, "{found} {expected}");
     close(checkpoint_bytes(&problem), 14.0 * all);
     // Muon has one moment of 32 bits less in the layers.
