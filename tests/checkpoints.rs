@@ -83,7 +83,7 @@ fn a_draft_model_takes_the_memory_of_its_own_formats() {
 fn formats_that_a_step_of_training_does_not_take_over_are_said() {
     let of = |name: &str| {
         let text = format!(
-            "kind = \"training\"\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
+            "kind = \"training\"\n[model]\nname = \"{name}\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
              [parallel]\ndp = 8\nzero = 3\n[training]\nbatch_size = 8\n[workload]\ntokens = 1024\n[policies]\nrun = [\"megatron\"]\n"
         );
         said(text).1

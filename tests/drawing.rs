@@ -31,7 +31,7 @@ requests = 400
 
 /// Metrics, and what is said of the scenario.
 fn played(set: &[&str]) -> (BTreeMap<String, f64>, Vec<String>) {
-    let source = Source { name: "chats.toml".to_owned(), text: CHATS.to_owned() };
+    let source = Source { path: "chats.toml".into(), text: CHATS.to_owned() };
     let set = set.iter().map(|key| (*key).to_owned()).collect();
     let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
     let said = checked.findings.iter().map(|finding| finding.what.clone()).collect();

@@ -63,6 +63,9 @@ impl Trained {
     }
 
     /// Figures of a step of this trainer with such answers, with their intervals and where the time goes; of a run of days over it besides.
+    ///
+    /// # Errors
+    /// When nothing of the run of days is kept.
     pub fn figured(
         &self,
         step: &Step,
