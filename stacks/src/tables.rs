@@ -6,7 +6,7 @@ use crate::flags::{Effect, Known, Table};
 use crate::{Imported, Machine, Stack, deepspeed, import, megatron, sglang, torchtitan, trainer, trtllm, verl, vllm};
 
 /// Values that are tried where a flag is no choice of a few words.
-const VALUES: [&str; 21] = [
+const VALUES: [&str; 22] = [
     "",
     "0",
     "1",
@@ -28,6 +28,7 @@ const VALUES: [&str; 21] = [
     "eager",
     "bfloat16",
     "no_prefetch",
+    "'{\"temperature\":0.5}'",
 ];
 
 /// A stack's table, files in which its flags have a meaning, and how such a file says one flag more.

@@ -3,6 +3,7 @@
 use input::diagnostic::{Code, Finding};
 
 use super::Asked;
+use super::sampling::Drawn;
 use crate::Machine;
 use crate::flags::{Flag, Flags, Table, with_whole_names, words};
 
@@ -47,6 +48,18 @@ impl<'m> Reader<'m> {
     /// A key, with the options that gave it.
     pub(super) fn set(&mut self, key: &'static str, value: impl ToString, remark: impl Into<String>) {
         self.asked.keys.push((key, value.to_string(), remark.into()));
+    }
+
+    /// A limit of `[slo]`, in seconds, unless the command line states it.
+    pub(super) fn limit(&mut self, key: &'static str, seconds: f64, remark: String) {
+        if !self.machine.states(&["slo", &format!("slo.{key}")]) {
+            self.asked.limits.push((key, format!("{seconds:?}"), remark));
+        }
+    }
+
+    /// How tokens are drawn.
+    pub(super) fn draws(&mut self, drawn: Drawn) {
+        self.asked.drawn = drawn;
     }
 
     /// Whether a key was given.
