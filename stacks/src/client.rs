@@ -4,6 +4,7 @@
 //! `tables/clients.tsv`. What the command line states of requests is not read, so that nothing is written twice.
 
 mod arrivals;
+pub(crate) mod drawn;
 mod guidellm;
 mod lengths;
 mod limits;
@@ -11,7 +12,7 @@ mod offline;
 mod perf;
 mod prepared;
 mod reader;
-pub(crate) mod sampling;
+mod sampling;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ pub(crate) struct Asked {
     /// Those of `[slo]`.
     pub(crate) limits: Vec<(&'static str, String, String)>,
     /// How tokens are drawn.
-    pub(crate) drawn: sampling::Drawn,
+    pub(crate) drawn: drawn::Drawn,
     /// Whether requests are chats, whose text the server renders.
     pub(crate) is_chat: bool,
 }

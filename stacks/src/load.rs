@@ -4,7 +4,7 @@ use input::diagnostic::Code;
 
 use crate::Machine;
 use crate::client::Asked;
-use crate::client::sampling::Drawn;
+use crate::client::drawn::Drawn;
 use crate::document::Document;
 use crate::flags::Flags;
 

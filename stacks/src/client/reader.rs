@@ -3,7 +3,7 @@
 use input::diagnostic::{Code, Finding};
 
 use super::Asked;
-use super::sampling::Drawn;
+use super::drawn::Drawn;
 use crate::Machine;
 use crate::flags::{Flag, Flags, Table, with_whole_names, words};
 
