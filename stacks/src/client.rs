@@ -5,12 +5,15 @@
 
 mod arrivals;
 mod body;
+pub(crate) mod drawn;
 mod guidellm;
 mod lengths;
+mod limits;
 mod offline;
 mod perf;
 mod prepared;
 mod reader;
+mod sampling;
 mod serving;
 #[cfg(test)]
 mod tests;
@@ -29,11 +32,15 @@ use serving::Serving;
 
 pub(crate) use offline::{OF_SGLANG, OF_TRTLLM, OF_VLLM, leave_one, of_sglang, of_trtllm, of_vllm, without_client};
 
-/// Keys of `[trace]` that a client gives, each with its value and the options that gave it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a client asks for: keys, each with its value and the options that gave it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Asked {
-    /// In the order of the scenario.
+    /// Those of `[trace]`, in the order of the scenario.
     pub(crate) keys: Vec<(&'static str, String, String)>,
+    /// Those of `[slo]`.
+    pub(crate) limits: Vec<(&'static str, String, String)>,
+    /// How tokens are drawn.
+    pub(crate) drawn: drawn::Drawn,
     /// Whether requests are chats, whose text the server renders.
     pub(crate) is_chat: bool,
 }
@@ -223,6 +230,7 @@ pub(crate) fn of_begun(
         Kind::Batch(batch) => offline::read_batch(&mut read, batch),
         Kind::TrtllmBench => prepared::read(&mut read, text),
     }
+    limits::read(&mut read);
     let (asked, more) = read.done();
     findings.extend(more);
     Some((asked, findings))

@@ -13,6 +13,9 @@ use crate::{Imported, Machine};
 /// What a server with 400 GB/s and eight GPUs has; a script does not say it.
 pub(crate) const HOST_GB_PER_S: u32 = 50;
 
+/// Keys of a command line that say how long sequences are, each of another length.
+pub(crate) const LENGTHS: [&str; 3] = ["workload.lengths", "workload.file", "workload.list"];
+
 /// What a job's files say. Remarks name the keys that gave them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
@@ -116,15 +119,20 @@ impl Job {
         }
         let batch = self.batch.unwrap_or(self.of_replica.unwrap_or(self.micro_batch) * dp);
         out.set("training", "batch_size", batch, "sequences of an optimizer step");
-        let bucket = self.bucket_tokens.unwrap_or_else(|| (self.micro_batch * tokens.unwrap_or(1)).div_ceil(cp));
+        let bucket = self.bucket_tokens.unwrap_or_else(|| self.micro_batch * tokens.unwrap_or(1).div_ceil(cp));
         out.set("training", "bucket_tokens", bucket, "tokens of a micro-batch on one GPU");
-        if let Some(tokens) = tokens {
+        if let Some(tokens) = tokens.filter(|_| !machine.states(&LENGTHS)) {
             out.set("workload", "tokens", tokens, "all sequences are as long");
         }
-        for (section, name, value, remark) in &self.keys {
+        // A policy's own keys stand below `[policies]`.
+        let (of_policies, keys): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(section, ..)| section.contains('.'));
+        for (section, name, value, remark) in keys {
             out.set(section, name, value, *remark);
         }
-        out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
+        out.set("policies", "run", "[\"megatron\"]", "sequences in order");
+        for (section, name, value, remark) in of_policies {
+            out.set(section, name, value, *remark);
+        }
         out
     }
 
@@ -144,12 +152,22 @@ impl Job {
 
     fn tokens(&self, flags: &mut Flags<'_>, machine: &Machine) -> Option<u64> {
         let found = machine.tokens.or(self.tokens);
-        if found.is_none() {
-            let what = "the file does not say how long sequences are";
-            let help = "give `--set workload.tokens=4096` (`import`: `--tokens 4096`)";
-            flags.refuse(Code::MissingFlag, None, what, help);
-        }
-        found
+        let has_lengths = machine.states(&LENGTHS);
+        let (what, help) = match (found, has_lengths) {
+            (Some(_), _) => return found,
+            // Micro-batches of so many tokens need no longest sequence.
+            (None, true) if self.bucket_tokens.is_some() => return None,
+            (None, true) => (
+                "the file does not say how long sequences may be, of which micro-batches are made",
+                "give `--set workload.max_tokens=4096`; what is longer is left out, or loses its end with `workload.longer=truncate`",
+            ),
+            (None, false) => (
+                "the file does not say how long sequences are",
+                "give `--set workload.tokens=4096` (`import`: `--tokens 4096`)",
+            ),
+        };
+        flags.refuse(Code::MissingFlag, None, what, help);
+        None
     }
 
     /// GPUs of a node.

@@ -105,7 +105,7 @@ pub struct Machine {
     pub named: Option<String>,
     /// Model of the catalogue, in the place of the one that a file names.
     pub model: Option<String>,
-    /// Tokens of a sequence, in the place of those that a file says.
+    /// Tokens of a sequence, in the place of those that a file says: of each, or of the longest.
     pub tokens: Option<u64>,
     /// Rows of the model's vocabulary, in the place of those of a tokenizer.
     pub vocabulary: Option<u64>,
@@ -138,7 +138,7 @@ impl Machine {
             gpus_per_node: number("cluster.gpus_per_node"),
             named: value("cluster.name"),
             model: value("model.name"),
-            tokens: positive("workload.tokens"),
+            tokens: positive("workload.tokens").or(positive("workload.max_tokens")),
             vocabulary: positive("model.config.vocab_size"),
             batch: positive("training.batch_size"),
             bucket_tokens: positive("training.bucket_tokens"),

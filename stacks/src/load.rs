@@ -4,11 +4,12 @@ use input::diagnostic::Code;
 
 use crate::Machine;
 use crate::client::Asked;
+use crate::client::drawn::Drawn;
 use crate::document::Document;
 use crate::flags::Flags;
 
 /// What the command line states of requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
     /// Whether it says which requests there are.
     has_requests: bool,
@@ -18,6 +19,10 @@ pub(crate) struct Load {
     has_rate: bool,
     /// Whether the rate is stated.
     states_rate: bool,
+    /// Whether it says how many requests there are.
+    states_count: bool,
+    /// Whether it says how tokens are drawn.
+    states_draw: bool,
     /// What the script's client asks for.
     pub(crate) client: Option<Asked>,
 }
@@ -26,13 +31,22 @@ pub(crate) struct Load {
 const REQUESTS: [&str; 3] = ["trace.file", "trace.prompt_tokens", "trace.lengths"];
 /// Keys that say when they arrive, and leave no room for another way.
 const ARRIVALS: [&str; 3] = ["trace.arrivals", "trace.concurrency", "trace.file"];
+/// Keys that say how tokens are drawn: a trace of one's own says all.
+const DRAWS: [&str; 3] = ["trace.sampling", "trace.file", "trace.stream"];
 /// Words of `trace.arrivals` without a rate.
 const WITHOUT_RATE: [&str; 3] = ["together", "held", "replay"];
 
 impl Load {
     /// Nothing is stated.
-    pub(crate) const NOTHING: Self =
-        Self { has_requests: false, has_arrivals: false, has_rate: true, states_rate: false, client: None };
+    pub(crate) const NOTHING: Self = Self {
+        has_requests: false,
+        has_arrivals: false,
+        has_rate: true,
+        states_rate: false,
+        states_count: false,
+        states_draw: false,
+        client: None,
+    };
 
     /// What overrides state.
     pub(crate) fn of(machine: &Machine) -> Self {
@@ -43,6 +57,8 @@ impl Load {
             has_arrivals: machine.states(&ARRIVALS),
             has_rate: !is_without && !is_other,
             states_rate: machine.states(&["trace.rate_per_s"]),
+            states_count: machine.states(&["trace.requests"]),
+            states_draw: machine.states(&DRAWS),
             client: None,
         }
     }
@@ -53,10 +69,24 @@ impl Load {
             Some(client) => self.write_client(client, out),
             None => self.write_usual(out),
         };
+        if !self.states_draw {
+            self.write_draw(flags, out);
+        }
         if !taken.is_empty() {
             let what = format!("a command says nothing of requests: {} are taken", taken.join(" "));
-            let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
+            let rate = if self.states_rate { "" } else { "`--set trace.rate_per_s=…`, " };
+            let help = format!("give {rate}`--set trace.lengths=…` or a trace of your own");
             flags.warn(Code::MissingFlag, None, what, help);
+        }
+    }
+
+    /// Writes how tokens are drawn: as requests say it, else as the server does.
+    fn write_draw(&self, flags: &mut Flags<'_>, out: &mut Document) {
+        let of_server = Drawn::of_server(flags);
+        let nobody = Drawn::default();
+        let of_requests = self.client.as_ref().map_or(&nobody, |client| &client.drawn);
+        if let Some((table, remark)) = of_requests.table(&of_server) {
+            out.set("trace", "sampling", table, remark);
         }
     }
 
@@ -66,14 +96,16 @@ impl Load {
         if !self.has_requests {
             out.word("trace", "lengths", "azure-conv", "stands for your requests: nothing in a command says them");
             out.set("trace", "requests", 1000, "");
-            taken.push("1,000 of `azure-conv`");
+            taken.push(if self.states_count { "lengths of `azure-conv`" } else { "1,000 of `azure-conv`" });
         }
         if !self.has_arrivals {
             out.word("trace", "arrivals", "poisson", "");
         }
         if self.has_rate {
             out.set("trace", "rate_per_s", "1.0", "");
-            taken.push("at one a second");
+        }
+        if self.has_rate && !self.states_rate {
+            taken.push(if taken.is_empty() { "those of `--set` at one a second" } else { "at one a second" });
         }
         taken
     }
@@ -82,6 +114,9 @@ impl Load {
     fn write_client(&self, client: &Asked, out: &mut Document) -> Vec<&'static str> {
         for (key, value, remark) in &client.keys {
             out.set("trace", key, value, remark.clone());
+        }
+        for (key, value, remark) in &client.limits {
+            out.set("slo", key, value, remark.clone());
         }
         let needs_rate = self.has_arrivals && self.has_rate && !self.states_rate && !client.gives("rate_per_s");
         if !needs_rate {
@@ -115,5 +150,24 @@ mod tests {
                 assert!(!scenario.contains(&format!("\n{key} = ")), "{set}: {key} in {scenario}");
             }
         }
+    }
+
+    #[test]
+    fn a_warning_names_what_is_taken_and_not_what_is_stated() {
+        let text = "vllm serve meta-llama/Llama-3.1-8B-Instruct";
+        for (set, taken) in [
+            ("seed=1", "1,000 of `azure-conv` at one a second are taken"),
+            ("trace.rate_per_s=5", "1,000 of `azure-conv` are taken"),
+            ("trace.requests=50", "lengths of `azure-conv` at one a second are taken"),
+            ("trace.lengths=\"sharegpt\"", "those of `--set` at one a second are taken"),
+        ] {
+            let machine = Machine::of_overrides(&["cluster.gpu=h200-sxm".to_owned(), set.to_owned()]);
+            let found = import(recognise(text).expect("a server"), text, &machine).findings;
+            let said: Vec<&str> = found.iter().map(|one| one.what.as_str()).collect();
+            assert_eq!(said, [format!("a command says nothing of requests: {taken}")], "{set}");
+        }
+        let both = ["cluster.gpu=h200-sxm", "trace.rate_per_s=5", "trace.lengths=\"sharegpt\""].map(str::to_owned);
+        let found = import(recognise(text).expect("a server"), text, &Machine::of_overrides(&both)).findings;
+        assert!(found.is_empty(), "{found:?}");
     }
 }

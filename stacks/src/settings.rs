@@ -212,7 +212,7 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
             Some(Row::Remark | Row::ToldTo(..)) => said.remarks.push(format!("{key} = {value}")),
             Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
                 Some(words) => said.words.extend(words),
-                None => said.unsaid.push(format!("`{key} = {value}`")),
+                None => said.unsaid.push(format!("`{key} = {value}`{}", why_unsaid(key, value))),
             },
             Some(Row::Nowhere) | None => said.unsaid.push(format!("`{key} = {value}`")),
         }
@@ -221,6 +221,11 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
         }
     }
     said
+}
+
+/// Why a server has no words for a value, where that is not plain.
+fn why_unsaid(key: &str, value: &Value) -> &'static str {
+    if key == "engine.speculation" { drafts::why_unsaid(value) } else { "" }
 }
 
 fn one(word: String) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Values that are tried where a flag is no choice of a few words.
-const VALUES: [&str; 21] = [
+const VALUES: [&str; 22] = [
     "",
     "0",
     "1",
@@ -30,6 +30,7 @@ const VALUES: [&str; 21] = [
     "eager",
     "bfloat16",
     "no_prefetch",
+    "'{\"temperature\":0.5}'",
 ];
 
 /// A stack's table, files in which its flags have a meaning, and how such a file says one flag more.

@@ -6,6 +6,7 @@
 mod adapters;
 mod frozen;
 mod given;
+mod padded;
 #[cfg(test)]
 mod projects;
 mod rollouts;
@@ -136,6 +137,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     step::lengths(&mut flags, &mut job, (dialect, machine));
     step::batch(&mut flags, &mut job, (dialect, machine));
     step::degrees(&mut flags, &mut job);
+    padded::write(&mut flags, &mut job, machine);
     rollouts::left_out(&mut flags, text, dialect);
     step::kernels(&mut flags, &mut job, dialect);
     let trained = adapters::trained(&mut flags, &mut job, whose);

@@ -3,7 +3,7 @@
 
 use engine::Model;
 use hw::Bytes;
-use serve::engine_preset::{EnginePreset, blocks};
+use serve::engine_preset::{EnginePreset, Version, blocks};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
@@ -207,11 +207,42 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
             found.extend(wrong.into_iter().map(|(code, what, help)| (format!("`{name}`: {what}"), code, help)));
         }
     }
+    if serving.engine.version == Version::NEWEST {
+        warn_of_older(reader, serving);
+    }
     found.sort_by(|a, b| a.0.cmp(&b.0));
     found.dedup();
     for (what, code, help) in found {
         reader.refuse(code, None, what, help);
     }
+}
+
+/// Says which releases do not start, where nobody says which one runs.
+fn warn_of_older(reader: &mut Reader<'_>, serving: &Serving) {
+    let Some(preset) = serving.engine.preset else { return };
+    let mut said: Vec<String> = Vec::new();
+    for choice in serving.choices.iter().filter(|choice| choice.candidate.is_none()) {
+        for group in serving.groups_of(choice) {
+            let deployment = serving.deployment_of(choice, group);
+            let degrees = degrees_of_blocks(&deployment);
+            let older = blocks::refused_before(preset.name, (&group.model, deployment.formats), degrees);
+            let Some((from, why)) = older else { continue };
+            let what = format!("`tp` = {}: `{}` before {from} does not start so: {why}", degrees[0], preset.name);
+            if !said.contains(&what) {
+                said.push(what);
+            }
+        }
+    }
+    for what in said {
+        let help = "newer releases make blocks of experts smaller; `version` in `[engine]` says which one runs";
+        reader.warn(Code::UnevenDegree, None, what, help);
+    }
+}
+
+/// GPUs that share every dense feed-forward, and each expert.
+fn degrees_of_blocks(deployment: &ReplicaConfig) -> [u64; 2] {
+    let tensor = u64::from(deployment.tensor_degree);
+    [tensor, if deployment.expert_degree > 1 { 1 } else { tensor }]
 }
 
 /// What is wrong with a choice on a group, and what to do.
@@ -241,8 +272,7 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
 /// Feed-forwards that the tensor group cuts inside of a block of weights with one scale, which the engine refuses.
 fn block_misfit(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<Misfit> {
     let (preset, deployment) = (serving.engine.preset?, serving.deployment_of(choice, group));
-    let tensor = u64::from(deployment.tensor_degree);
-    let experts = if deployment.expert_degree > 1 { 1 } else { tensor };
+    let [tensor, experts] = degrees_of_blocks(&deployment);
     let engine = (preset.name, serving.engine.version);
     let refusal = blocks::refusal(engine, (&group.model, deployment.formats), [tensor, experts])?;
     let blocks::Refusal { why, starts_whole, degrees, newer } = refusal;

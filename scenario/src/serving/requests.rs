@@ -1,6 +1,8 @@
 //! `[trace]`: requests from an embedded table of lengths, from a trace file, between two ends or all alike, and how they arrive; `[[trace.stream]]` for several
 //! kinds of requests that are served together.
 
+mod arriving;
+
 use std::path::Path;
 
 use engine::Model;
@@ -17,8 +19,9 @@ use serve::trace::{self, Format, ImageParts};
 use super::clients::{self, Clients};
 use super::engine::EngineSection;
 use super::images;
-use super::{dataset, long, schedule, users};
+use super::{dataset, long, users};
 use crate::effort::is_within_reason;
+use arriving::{AskedArrivals, GAMMA, HELD, POISSON, REPLAY, TOGETHER, WINDOW_S_MAX, asked};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
 
@@ -427,80 +430,6 @@ fn from_file(
     let source = format!("{} requests of {shown}{left_out}", requests.len());
     let recorded = trace.images;
     Some(Taken { requests, has_arrivals: trace.has_arrivals, source, recorded, lengths: None })
-}
-
-/// Words of `arrivals`.
-const ARRIVALS: [&str; 5] = ["poisson", "gamma", "replay", "together", "held"];
-/// Positions of `poisson` and `gamma`, which have a rate.
-const POISSON: usize = 0;
-const GAMMA: usize = 1;
-/// Position of `replay`.
-const REPLAY: usize = 2;
-/// Position of `together`.
-const TOGETHER: usize = 3;
-/// Position of `held`.
-const HELD: usize = 4;
-
-/// What the section asks of arrivals.
-struct AskedArrivals {
-    /// Position in `ARRIVALS`.
-    kind: usize,
-    /// When those arrive that arrive together.
-    at_s: f64,
-    /// Requests in flight.
-    concurrency: u64,
-    per_s: f64,
-    cv: f64,
-    speed: f64,
-    from_s: f64,
-    to_s: f64,
-    /// The same requests so many times as fast, after the window is cut.
-    load: f64,
-    schedule: Option<Schedule>,
-}
-
-/// Latest second of a window.
-pub const WINDOW_S_MAX: f64 = arrivals::ARRIVAL_S_MAX;
-
-fn asked(section: &mut Section<'_>, has_arrivals: bool) -> AskedArrivals {
-    let usual = match (section.has("concurrency"), has_arrivals) {
-        (true, _) => HELD,
-        (false, true) => REPLAY,
-        (false, false) => POISSON,
-    };
-    let kind = section.word("arrivals", usual, &ARRIVALS);
-    match kind {
-        POISSON => section.idle(&["cv", "speed"], "`arrivals` that are gamma, or as recorded"),
-        GAMMA => section.idle(&["speed"], "`arrivals` as recorded"),
-        REPLAY => section.idle(&["rate_per_s", "cv", "schedule"], "`arrivals` that are poisson or gamma"),
-        _ => {}
-    }
-    let mut asked = AskedArrivals {
-        kind,
-        at_s: 0.0,
-        concurrency: 1,
-        per_s: 0.0,
-        cv: 1.0,
-        speed: 1.0,
-        from_s: 0.0,
-        to_s: WINDOW_S_MAX,
-        load: 1.0,
-        schedule: None,
-    };
-    match kind {
-        TOGETHER => asked.at_s = section.number("at_s", 0.0, 0.0..=WINDOW_S_MAX),
-        HELD => asked.concurrency = section.count("concurrency", None, 1..=10_000_000).0,
-        _ => {
-            asked.schedule = schedule::schedule(section);
-            asked.per_s = section.number("rate_per_s", 0.0, 1e-6..=1e9);
-            asked.cv = section.number("cv", 1.0, 0.01..=100.0);
-            asked.speed = section.number("speed", 1.0, 1e-6..=1e6);
-            asked.from_s = section.number("from_s", 0.0, 0.0..=WINDOW_S_MAX);
-            asked.to_s = section.number("to_s", WINDOW_S_MAX, 1e-3..=WINDOW_S_MAX);
-            asked.load = section.number("load", 1.0, 1e-3..=1e3);
-        }
-    }
-    asked
 }
 
 fn late(n: usize, at: Place) -> Finding {

@@ -83,9 +83,10 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     // What is drawn may always be longer than some limit.
     let mut cuts_nothing = !section.has("max_tokens");
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
-    // Whether a document above `max_tokens` makes room for another draw (a given one is left out), or becomes several sequences.
+    // Whether a document above `max_tokens` makes room for another draw (a given one is left out), becomes several sequences, or loses its end.
     let longer_at = section.place("longer");
-    let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
+    let longer = section.word("longer", 0, &["redraw", "cut", "truncate"]);
+    let (is_cut, is_truncated) = (longer == 1, longer == 2);
     let n = usize::try_from(training.batch_size * training.steps).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
     let mut repeated = |lengths: &[u64]| -> Vec<u64> {
@@ -94,13 +95,19 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         if is_cut {
             return distribution::cut(documents, max_tokens).take(n).collect();
         }
+        if is_truncated {
+            return documents.map(|length| length.min(max_tokens)).take(n).collect();
+        }
         let short: Vec<u64> = lengths.iter().copied().filter(|length| *length <= max_tokens).collect();
         short.into_iter().cycle().take(n).collect()
     };
     let lengths: Option<(Vec<u64>, String)> = match given[..] {
         ["lengths"] => named(&mut section).map(|(found, name)| {
-            let lengths =
-                if is_cut { found.sample_cut(n, max_tokens, seed) } else { found.sample(n, max_tokens, seed) };
+            let lengths = match longer {
+                1 => found.sample_cut(n, max_tokens, seed),
+                2 => found.sample_truncated(n, max_tokens, seed),
+                _ => found.sample(n, max_tokens, seed),
+            };
             (lengths, name)
         }),
         ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (repeated(&lengths), path)),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::arrivals::{self, EVEN, Load, OF_A_TIME, RATES, REQUESTS_MAX, Said};
 use super::lengths::{self, TOKENS_MAX};
 use super::reader::Reader;
+use super::sampling;
 use crate::flags::Flag;
 
 /// Words of an option with an `=` in each, or a JSON object; a word alone is the `kind`.
@@ -21,6 +22,7 @@ pub(super) fn read(read: &mut Reader<'_>) {
     let is_held = arrivals::write(read, &load);
     let count = requests(read, &load);
     arrivals::count(read, count, None, is_held);
+    sampling::read(read, None);
 }
 
 /// An option that stands several times as one with a list, as the client has it.

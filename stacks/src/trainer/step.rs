@@ -5,7 +5,7 @@ use input::diagnostic::Code;
 use super::{Dialect, MOST, is_on, is_true, rollouts, word_of, words_of};
 use crate::Machine;
 use crate::flags::Flags;
-use crate::job::Job;
+use crate::job::{Job, LENGTHS};
 use crate::shell::UNKNOWN;
 
 /// The model by its path or by a builder's name. Of a path in a folder that only a shell knows, the last part names it.
@@ -37,14 +37,18 @@ fn of_builder(component: &str) -> String {
 /// The longest sequence, which all are taken to be.
 pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): (Dialect, &Machine)) {
     let names = words_of(flags, "workload.tokens");
-    let is_packing = |name: &String| name.ends_with("packing") || name.ends_with("packed");
-    let packs = names.iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name));
+    let packs = packs(flags);
     // What rows are packed into counts before what one sequence may have.
     let wholes = || names.iter().filter(|name| !is_packing(name) && !rollouts::is_part(name));
     let of_lengths = wholes().find(|name| packs && *name == "packing_length").or_else(|| wholes().next());
-    if machine.tokens.is_some() || machine.stated.iter().any(|key| key.starts_with("workload.")) {
-        job.tokens = machine.tokens.or(job.tokens);
+    if machine.tokens.is_some() {
+        job.tokens = machine.tokens;
         return;
+    }
+    if machine.states(&LENGTHS) {
+        let of_parts = rollouts::lengths(flags, dialect, of_lengths.map(String::as_str));
+        let of_one = of_lengths.and_then(|name| flags.count(name, 1..=MOST)).or(dialect.tokens());
+        return up_to(job, of_parts.map(|parts| parts.iter().sum()).or(of_one), dialect);
     }
     if let Some(parts) = rollouts::lengths(flags, dialect, of_lengths.map(String::as_str)) {
         job.tokens = Some(parts.iter().sum());
@@ -69,6 +73,28 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
         )
     };
     flags.warn(Code::MissingFlag, at, what, help);
+}
+
+/// Whether a word says that several sequences lie in a row.
+fn is_packing(name: &str) -> bool {
+    name.ends_with("packing") || name.ends_with("packed")
+}
+
+/// Whether several sequences lie in a row.
+pub(super) fn packs(flags: &mut Flags<'_>) -> bool {
+    words_of(flags, "workload.tokens").iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name))
+}
+
+/// The longest row beside lengths that the command line states: Axolotl leaves longer sequences out (`excess_length_strategy`, `drop` where nothing is
+/// said), and others cut their ends off.
+fn up_to(job: &mut Job, most: Option<u64>, dialect: Dialect) {
+    job.tokens = most;
+    if let Some(most) = most {
+        job.key(("workload", "max_tokens"), most, "the longest sequence that the file allows");
+    }
+    if dialect != Dialect::Axolotl {
+        job.word(("workload", "longer"), "truncate", "longer ones lose their end");
+    }
 }
 
 /// Sequences of a step and of a micro-batch.

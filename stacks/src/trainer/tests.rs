@@ -346,3 +346,42 @@ fn what_recipes_send_to_the_host_is_there() {
     let axolotl = AXOLOTL.replace("gradient_checkpointing: true", "gradient_checkpointing: offload");
     check(&axolotl, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
 }
+
+/// `per_device_train_batch_size` rows are a micro-batch (transformers `Trainer`), which TRL's collator pads or lays flat.
+#[test]
+fn what_nobody_packs_is_padded_row_by_row() {
+    let padded = ["[policies.megatron]", "fill = \"padded\"", "sequences = 4", "bucket_tokens = 8192"];
+    let found = check(SCRIPT, &[], &padded);
+    assert!(!found.scenario.contains("order = "), "{}", found.scenario);
+    check(&format!("{SCRIPT} --padding_free True"), &[], &["fill = \"flat\"", "sequences = 4"]);
+    for words in ["--group_by_length True", "--train_sampling_strategy group_by_length"] {
+        check(&format!("{SCRIPT} {words}"), &[], &["order = \"longest_first\"", "fill = \"padded\""]);
+    }
+    for (text, set) in [
+        (format!("{SCRIPT} --packing True"), vec![]),
+        (SCRIPT.to_owned(), vec!["training.bucket_tokens=4096"]),
+        (SCRIPT.to_owned(), vec!["policies.run=[\"skrull\"]"]),
+    ] {
+        assert!(!check(&text, &set, &[]).scenario.contains("fill = "), "{text} {set:?}");
+    }
+    let whole = format!("{AXOLOTL}sample_packing: false\npad_to_sequence_len: true\n");
+    check(&whole, &["cluster.nodes=1"], &["sequences = 1", "row_tokens = 512"]);
+}
+
+/// Real lengths in the place of the longest one: the file's length is then the most that a row has.
+#[test]
+fn lengths_of_the_command_line_leave_the_files_own_as_their_limit() {
+    let lengths = "workload.lengths=\"lmsys-chat-1m\"";
+    let lines = ["max_tokens = 2048", "longer = \"truncate\"", "bucket_tokens = 8192", "sequences = 4"];
+    let found = check(SCRIPT, &[lengths], &lines);
+    assert!(errors(&found).is_empty() && !found.scenario.contains("\ntokens = "), "{}", found.scenario);
+    let axolotl = check(AXOLOTL, &[lengths, "cluster.nodes=1"], &["max_tokens = 512"]);
+    assert!(errors(&axolotl).is_empty() && !axolotl.scenario.contains("longer = "), "{}", axolotl.scenario);
+    let open = SCRIPT.replace("--max_seq_length 2048", "");
+    let found = check(&open, &[lengths], &[]);
+    assert_eq!(errors(&found), ["the file does not say how long sequences may be, of which micro-batches are made"]);
+    let found = check(&open, &[lengths, "workload.max_tokens=1024"], &["bucket_tokens = 4096"]);
+    assert!(errors(&found).is_empty(), "{:?}", errors(&found));
+    let found = check(&open, &[lengths, "training.bucket_tokens=8192"], &["bucket_tokens = 8192"]);
+    assert!(errors(&found).is_empty(), "{:?}", errors(&found));
+}

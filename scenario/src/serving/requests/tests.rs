@@ -66,3 +66,26 @@ fn more_seeds_draw_other_lengths() {
     let asked = asked.expect("requests");
     assert!(asked.draws.len() == 2 && asked.draws.iter().all(|draw| *draw != asked.requests));
 }
+
+/// Another kind of arrivals, as `--set` lays one over a file, leaves what the file says without effect; no key of it is unknown.
+#[test]
+fn keys_of_another_kind_of_arrivals_change_nothing_and_are_known() {
+    let some = "prompt_tokens = 10\noutput_tokens = 5\nrequests = 20";
+    for (arrivals, keys) in [
+        ("arrivals = \"together\"\nrate_per_s = 5", vec!["rate_per_s"]),
+        ("arrivals = \"together\"\nconcurrency = 4", vec!["concurrency"]),
+        ("concurrency = 4\nrate_per_s = 5\nload = 2.0", vec!["rate_per_s", "load"]),
+        ("arrivals = \"poisson\"\nrate_per_s = 5\nconcurrency = 4\nat_s = 3", vec!["concurrency", "at_s"]),
+        ("arrivals = \"held\"\nconcurrency = 4\nschedule = [{ from_s = 0, rate_per_s = 2 }]", vec!["schedule"]),
+    ] {
+        let (asked, findings) = read(&format!("{some}\n{arrivals}"), 1);
+        let said: Vec<&str> = findings.iter().map(|finding| finding.what.as_str()).collect();
+        let expected: Vec<String> = keys.iter().map(|key| format!("`trace.{key}` changes nothing")).collect();
+        assert_eq!(said, expected, "{arrivals}");
+        let asked = asked.expect("requests").requests;
+        let kind = arrivals.lines().next().unwrap_or_default();
+        let bare = if kind.contains("poisson") { "rate_per_s = 5" } else { kind };
+        let bare = if kind.contains("held") { "concurrency = 4" } else { bare };
+        assert_eq!(asked, read(&format!("{some}\n{bare}"), 1).0.expect("requests").requests, "{arrivals}");
+    }
+}

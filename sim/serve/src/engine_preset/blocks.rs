@@ -57,6 +57,13 @@ pub fn refusal(
     })
 }
 
+/// Why releases of an engine before a newer one, which it names, do not start what the newest does.
+pub fn refused_before(name: &str, of: (&Model, Formats), degrees: [u64; 2]) -> Option<(Version, String)> {
+    const BEFORE: Version = Version(REFINES.0, REFINES.1 - 1, 0);
+    let starts = refusal((name, Version::NEWEST), of, degrees).is_none();
+    refusal((name, BEFORE), of, degrees).filter(|_| starts).map(|refusal| (REFINES, refusal.why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +76,16 @@ mod tests {
             [128, 128, 32, 32, 32].map(Some)
         );
         assert_eq!((of("sglang", "0.5.21"), of("trtllm", "1.2.0")), (Some(128), None));
+    }
+
+    /// vllm-project/vllm#17569: experts of Qwen3-235B-A22B-FP8 over eight GPUs.
+    #[test]
+    fn what_the_newest_release_alone_starts_is_told() {
+        let model = engine::model::of_checkpoint("Qwen/Qwen3-235B-A22B-FP8").expect("known");
+        let of = |name, degrees| refused_before(name, (&model, model.formats), degrees).map(|(version, _)| version);
+        assert_eq!(of("vllm", [8, 8]), Some(REFINES));
+        // Whole experts, another degree, an engine whose newest release refuses them too, one that takes all.
+        let others = [("vllm", [8, 1]), ("vllm", [4, 4]), ("sglang", [8, 8]), ("trtllm", [8, 8])];
+        assert_eq!(others.map(|(name, degrees)| of(name, degrees)), [None; 4]);
     }
 }

@@ -63,6 +63,11 @@ impl Distribution {
         (0..n).map(|_| fitting()).collect()
     }
 
+    /// `n` documents, of which each loses what it has beyond `max_tokens`.
+    pub fn sample_truncated(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
+        self.draws(seed).map(|length| length.min(max_tokens)).take(n).collect()
+    }
+
     /// The first `n` sequences of drawn documents; one longer than `max_tokens` is cut into sequences of that length and a rest, so every limit
     /// trains on the same tokens.
     pub fn sample_cut(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
@@ -139,6 +144,13 @@ mod tests {
                 assert!(pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1, "{}: {pair:?}", distribution.name);
             }
         }
+    }
+
+    #[test]
+    fn what_is_truncated_is_as_drawn_up_to_the_limit() {
+        let drawn = DISTRIBUTIONS[0].sample(1000, u64::MAX, 5);
+        let expected: Vec<u64> = drawn.into_iter().map(|length| length.min(700)).collect();
+        assert_eq!(DISTRIBUTIONS[0].sample_truncated(1000, 700, 5), expected);
     }
 
     #[test]
