@@ -211,7 +211,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, WrongPlan
     Ok(PlannedStep { policy: plan.policy.clone(), problem, decision: Decision::plain(plan), graph })
 }
 
-fn machine<'a>(problem: &Problem, cost: &'a dyn CostModel, topology: &'a Topology) -> Machine<'a> {
-    let memory_bytes = problem.device_memory().0;
+const fn machine<'a>(problem: &Problem, cost: &'a dyn CostModel, topology: &'a Topology) -> Machine<'a> {
+    let memory_bytes = problem.cluster.gpu.memory.0;
     Machine { cost, topology, memory_bytes, case: Case::Expected, speed_changes: &[] }
 }

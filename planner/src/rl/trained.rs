@@ -106,9 +106,9 @@ fn with_ends(metrics: &Metrics, problem: &Problem, at: [f64; 3]) -> [f64; 3] {
 /// Counts references in the memory of an update.
 fn beside(metrics: &mut Metrics, references: Bytes, problem: &Problem) -> Result<(), Refused> {
     let Some(peak) = metrics.values.get_mut(PEAK) else { return Ok(()) };
-    let (updates, there) = (*peak, problem.device_memory().as_f64());
+    let (updates, gpu) = (*peak, &problem.cluster.gpu);
     *peak += references.as_f64();
-    if *peak <= there {
+    if *peak <= gpu.memory.as_f64() {
         return Ok(());
     }
     let gib = |bytes: f64| bytes / hw::GIB;
@@ -116,7 +116,7 @@ fn beside(metrics: &mut Metrics, references: Bytes, problem: &Problem) -> Result
         "an update takes {:.1} GiB and a reference {:.1} GiB of the {:.1} GiB of `{}`: keep the reference on the host",
         gib(updates),
         gib(references.as_f64()),
-        gib(there),
-        problem.cluster.gpu.name
+        gib(gpu.memory.as_f64()),
+        gpu.name
     )))
 }

@@ -216,7 +216,7 @@ pub fn simulate(
     let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
     for step_index in 0..n_steps {
         let graph = train::lower::training::lower(problem, &decision.plan, step_index);
-        let memory_bytes = problem.device_memory().0;
+        let memory_bytes = problem.cluster.gpu.memory.0;
         let machine = Machine { cost, topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
         let mut timelines = Vec::with_capacity(3);
         for outcome in engine::play::simulate_cases(&graph, &machine, &[Case::Expected, Case::Low, Case::High]) {

@@ -450,7 +450,7 @@ pub(crate) fn play(
     let machine = Machine {
         cost: context.cost,
         topology,
-        memory_bytes: problem.device_memory().0,
+        memory_bytes: problem.cluster.gpu.memory.0,
         case: Case::Expected,
         speed_changes: &[],
     };

@@ -89,7 +89,7 @@ fn predict_stages(step: &TimedStep) -> Predicted {
 fn predict_counts(runs: &[Run], costs: &Costs<'_>) -> Predicted {
     let most = predict_run(runs.last().expect("some number of GPUs"), costs);
     let fits = |found: &(&Run, Predicted)| {
-        let there = hw::real(found.0.problem.device_memory().0);
+        let there = hw::real(found.0.problem.cluster.gpu.memory.0);
         found.1.memory.iter().flatten().all(|bytes| *bytes <= there)
     };
     let fewest = runs.iter().map(|run| (run, predict_run(run, costs))).find(fits);

@@ -128,7 +128,7 @@ impl FineTuning {
                 + engine::memory::working_bytes_per_token(&problem.shard(), &stage)
                 + engine::memory::logit_bytes_per_token(&problem.shard());
         let per_example = per_token * self.example_tokens;
-        let room = problem.device_memory().0.saturating_sub(problem.reserved_memory.0 + states);
+        let room = problem.cluster.gpu.memory.0.saturating_sub(problem.reserved_memory.0 + states);
         let held = (room / per_example.max(1)).min(examples);
         if held == 0 {
             let gib = |bytes: u64| hw::real(bytes) / hw::GIB;
@@ -137,7 +137,7 @@ impl FineTuning {
                 problem.model.name,
                 gib(states),
                 gib(per_example),
-                gib(problem.device_memory().0),
+                gib(problem.cluster.gpu.memory.0),
                 problem.cluster.gpu.name,
                 gib(problem.reserved_memory.0)
             )));

@@ -170,7 +170,7 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
         return Ok(());
     }
     let states = if rules.sends_states { Bytes::ZERO } else { weights::states(problem) };
-    let (kept, there) = (states.0 + rules.references(problem).0, problem.device_memory());
+    let (kept, there) = (states.0 + rules.references(problem).0, problem.cluster.gpu.memory);
     if kept == 0 || kept + engine.0 <= there.0 {
         return Ok(());
     }

@@ -55,7 +55,7 @@ fn holds(problem: &Problem, tokens: u64) -> bool {
         plan.steps[0].order_of = of_group;
     }
     let graph = training::lower(&full, &plan, 0);
-    let memory_bytes = full.device_memory().0;
+    let memory_bytes = full.cluster.gpu.memory.0;
     let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
     !matches!(engine::simulate(&graph, &machine), Outcome::OutOfMemory { .. })
 }

@@ -308,7 +308,7 @@ pub fn token_capacity(problem: &Problem) -> u64 {
 fn capacity_beside(problem: &Problem, further: Bytes) -> u64 {
     let room = |need: &Need| {
         let taken = all_outside(problem) + need.states.total() + further;
-        problem.device_memory().0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
+        problem.cluster.gpu.memory.0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
     };
     needs(problem).iter().map(room).min().unwrap_or(0)
 }
@@ -424,7 +424,7 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
         problem.model.name,
         gib(largest(problem)),
         problem.cluster.gpu.name,
-        gib(problem.device_memory()),
+        gib(problem.cluster.gpu.memory),
         gib(all_outside(problem)),
     )))
 }

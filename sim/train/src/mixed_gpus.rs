@@ -442,13 +442,13 @@ impl MixedJob {
 
     /// The slot with the least memory to spare.
     pub fn fullest(&self, plan: &Pipelines) -> Option<Fullest> {
-        let problem = self.problem.as_ref()?;
+        self.problem.as_ref()?;
         let mut fullest: Option<Fullest> = None;
         let mut known: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
         let tokens = hw::real(u64::from(self.micro_batch) * self.tokens);
         for (stage, of_stage) in plan.stages.iter().enumerate() {
             for (replica, &slot) in of_stage.slots.iter().enumerate() {
-                let device_bytes = problem.memory_of(&self.groups[slot.group].cluster.gpu).as_f64();
+                let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
                 let needs = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| {
                     let mut own = self.seen_by(plan, slot).expect("there is a problem");
                     own.layout.dp = u32::try_from(of_stage.slots.len()).expect("few replicas");

@@ -5,7 +5,7 @@
 use engine::dispatcher::Dispatcher;
 use std::borrow::Cow;
 
-use hw::{Bytes, Cluster, Dtype, Gpu, Rank, Seconds};
+use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
 use engine::formats::Formats;
@@ -307,16 +307,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Memory that a rank has. Programs of a framework see what CUDA gives them; formulas of papers count what the board has.
-    pub fn device_memory(&self) -> Bytes {
-        self.memory_of(&self.cluster.gpu)
-    }
-
-    /// The same of another card.
-    pub fn memory_of(&self, gpu: &Gpu) -> Bytes {
-        if self.execution.framework == Framework::Formulas { gpu.memory } else { gpu.visible() }
-    }
-
     /// The model as one rank of its tensor and expert groups sees it. Without expert ranks there is no exchange and nothing is merged.
     pub fn shard(&self) -> Shard<'_> {
         let layout = &self.layout;

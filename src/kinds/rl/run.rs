@@ -91,7 +91,7 @@ fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
         pictures,
         curves: Vec::new(),
         lengths: problem.workload.lengths[..problem.workload.batch_size].to_vec(),
-        device_memory_bytes: problem.device_memory().0,
+        device_memory_bytes: problem.cluster.gpu.memory.0,
     }
 }
 

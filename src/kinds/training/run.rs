@@ -121,7 +121,7 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
         pictures,
         curves: Vec::new(),
         lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
-        device_memory_bytes: scenario.problem.device_memory().0,
+        device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
     }
 }
 

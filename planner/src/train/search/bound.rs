@@ -194,7 +194,7 @@ impl<'a> Judge<'a> {
         let batches = self.batches[&key].as_ref().expect("it is planned");
         let ranks = &self.stages[&stage_key(candidate)];
         let bytes = self.bytes(candidate, ranks, batches);
-        if bytes > self.scratch.device_memory().0 {
+        if bytes > self.scratch.cluster.gpu.memory.0 {
             return Err(Dropped::TooLarge);
         }
         let parts: Vec<Timed<'_>> = self.parts[&(key, cut(candidate))].iter().zip(&batches.distinct).collect();

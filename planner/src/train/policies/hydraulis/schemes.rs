@@ -153,7 +153,7 @@ fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Opti
     let cut = shares(problem, problem.layout.n_ranks());
     let room = |need: &memory::Need| {
         let states = own_states(problem, need.states).total().0 + cut.total().0;
-        part.device_memory().0.saturating_sub(part.reserved_memory.0 + states) / need.bytes_per_token.max(1)
+        part.cluster.gpu.memory.0.saturating_sub(part.reserved_memory.0 + states) / need.bytes_per_token.max(1)
     };
     let max_tokens = memory::needs(&part).iter().map(room).min()? / TOKENS_STEP * TOKENS_STEP;
     if max_tokens == 0 {

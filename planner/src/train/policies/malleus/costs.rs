@@ -272,7 +272,7 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
         + bytes(passing)
         + gap;
     Room {
-        free: problem.device_memory().as_f64() - fixed,
+        free: problem.cluster.gpu.memory.as_f64() - fixed,
         layer: states(&layer),
         in_flight: bytes(memory::on_device(part, engine::memory::activation_bytes_per_token(&part.shard(), &held))),
         first: states(&stage(0, true, false)),

@@ -116,7 +116,7 @@ impl Judge<'_> {
             let held: Vec<Stage> =
                 (0..layout.chunks).map(|chunk| stages[stage_index(self.problem, pp, chunk)]).collect();
             let taken = memory::all_outside(self.problem) + memory::states(self.problem, &held).total();
-            self.problem.device_memory().0.saturating_sub(taken.0)
+            self.problem.cluster.gpu.memory.0.saturating_sub(taken.0)
         };
         (0..layout.pp).map(of_rank).min().unwrap_or(0)
     }
