@@ -391,7 +391,7 @@ impl Serving {
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
             drawing: self.drawing(),
-            sequence_tokens: self.mean_sequence(),
+            sequence_tokens: self.requests.mean_sequence(),
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             deep_ep: self.engine.experts.deep_ep,
             overlaps_batches: self.engine.experts.overlaps_batches,

@@ -77,7 +77,11 @@ impl Trained {
         let mut why = step.why();
         if let Some(run) = run {
             let tokens = rollouts.tokens(answers);
-            let lasted = days::lasted(run, step, tokens, &self.decided.problem).map_err(Refused::infeasible)?;
+            let problem = &self.decided.problem;
+            if let Some(why) = days::hopeless(run, step, tokens, problem) {
+                return Err(Refused::infeasible(why));
+            }
+            let lasted = days::lasted(run, step, tokens, problem);
             let [low, expected, high] = step.step_s;
             interval.extend(lasted.intervals(expected, [low, high]));
             why = format!("{why}; {}", lasted.why);

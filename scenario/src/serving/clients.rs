@@ -67,16 +67,6 @@ impl Clients {
     }
 }
 
-impl Serving {
-    /// Tokens of a sequence in the middle of its answer, on average over the requests.
-    pub(super) fn mean_sequence(&self) -> u64 {
-        let requests = &self.requests;
-        let prompts: u64 = requests.list.iter().map(|request| u64::from(request.prompt)).sum();
-        let answers: u64 = requests.list.iter().map(|request| u64::from(request.output)).sum();
-        (prompts + answers / 2).div_ceil((requests.list.len() as u64).max(1)).max(1)
-    }
-}
-
 /// Priorities and the order of engines belong together, and clients who leave are known to whoever plays their requests.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     sampling::check(reader, serving);

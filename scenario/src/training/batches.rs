@@ -43,17 +43,16 @@ pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[Poli
     if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() {
         return;
     }
-    let (dp, of_replica) = (u64::from(problem.layout.dp), problem.bucket_tokens * u64::from(problem.layout.cp));
+    let (dp, of_replica, at_once) = (problem.layout.dp, problem.replica_tokens(), problem.tokens_at_once());
     let tokens = |step| problem.workload.step(step).map(|(_, tokens)| tokens).sum::<u64>();
     let most = (0..problem.workload.n_steps()).map(tokens).max().unwrap_or(0);
-    if dp * of_replica == 0 || most <= dp * of_replica || !policies.iter().any(packs) {
+    if at_once == 0 || most <= at_once || !policies.iter().any(packs) {
         return;
     }
     let what = format!(
         "`optimizer.kernels = \"in-backward\"` updates in each backward, and {most} tokens of a step are several micro-batches of {of_replica} on {dp} replicas"
     );
-    let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0).max(1);
-    let fits = match dp * (of_replica / longest) {
+    let fits = match problem.sequences_at_once() {
         0 => String::new(),
         n => format!("`training.batch_size = {n}` is one micro-batch, or "),
     };

@@ -134,10 +134,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             None
         }
     };
-    if let Some(at) = longer_at.filter(|_| is_cut && cuts_nothing) {
-        let what = "`workload.longer = \"cut\"` changes nothing";
-        section.warn(Code::NoEffect, at, what, "it needs `max_tokens`, and sequences that are longer");
-    }
+    longer_at.filter(|_| is_cut && cuts_nothing).into_iter().for_each(|at| cut_nothing(&mut section, at));
     let leaves_out_all = n > 0 && lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty());
     if leaves_out_all {
         let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
@@ -146,6 +143,12 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     }
     section.finish();
     lengths.filter(|_| !leaves_out_all).map(|(lengths, source)| Workload { lengths, batch_size, source })
+}
+
+/// Names a cut of sequences of which none is longer.
+fn cut_nothing(section: &mut Section<'_>, at: Place) {
+    let what = "`workload.longer = \"cut\"` changes nothing";
+    section.warn(Code::NoEffect, at, what, "it needs `max_tokens`, and sequences that are longer");
 }
 
 /// `tokens`: one length for all.

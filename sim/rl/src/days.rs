@@ -11,15 +11,22 @@ use train::problem::Problem;
 use crate::step::Step;
 
 /// The run over such steps of so many tokens, whose trainer writes checkpoints of a problem.
-///
-/// # Errors
-/// In words, where failures come so fast that nothing is kept.
-pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Result<Lasted, String> {
-    let restart_s = run.restart_s + first_waits_s(step);
-    let run = LongRun { restart_s, ..run.clone() };
-    // Engines may have GPUs of another price.
-    let job = Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None };
-    run.hopeless(&job).map_or_else(|| Ok(run.play(&job, None)), Err)
+pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Lasted {
+    with_first_wait(run, step).play(&job(step, tokens, problem), None)
+}
+
+/// Why nothing of it is kept, in words, where failures come that fast.
+pub fn hopeless(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Option<String> {
+    with_first_wait(run, step).hopeless(&job(step, tokens, problem))
+}
+
+fn with_first_wait(run: &LongRun, step: &Step) -> LongRun {
+    LongRun { restart_s: run.restart_s + first_waits_s(step), ..run.clone() }
+}
+
+/// Engines may have GPUs of another price.
+fn job<'p>(step: &Step, tokens: f64, problem: &'p Problem) -> Job<'p> {
+    Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None }
 }
 
 /// How much longer the first step takes, before which no batch was made ahead.

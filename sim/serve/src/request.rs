@@ -107,6 +107,13 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Tokens of a sequence in the middle of its answer, on average over all.
+    pub fn mean_sequence(&self) -> u64 {
+        let prompts: u64 = self.list.iter().map(|request| u64::from(request.prompt)).sum();
+        let answers: u64 = self.list.iter().map(|request| u64::from(request.output)).sum();
+        (prompts + answers / 2).div_ceil((self.list.len() as u64).max(1)).max(1)
+    }
+
     /// Requests that share nothing, sorted by arrival (equal arrivals keep their order).
     pub fn of(mut list: Vec<Request>) -> Self {
         list.sort_by_key(|request| request.arrival);

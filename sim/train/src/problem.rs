@@ -307,6 +307,22 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Tokens that a replica has room for in a micro-batch.
+    pub fn replica_tokens(&self) -> u64 {
+        self.bucket_tokens * u64::from(self.layout.cp)
+    }
+
+    /// Tokens that all replicas have room for at once.
+    pub fn tokens_at_once(&self) -> u64 {
+        u64::from(self.layout.dp) * self.replica_tokens()
+    }
+
+    /// Sequences that they have room for at once, all as long as the longest.
+    pub fn sequences_at_once(&self) -> u64 {
+        let longest = self.workload.lengths.iter().max().copied().unwrap_or(0).max(1);
+        u64::from(self.layout.dp) * (self.replica_tokens() / longest)
+    }
+
     /// The model as one rank of its tensor and expert groups sees it. Without expert ranks there is no exchange and nothing is merged.
     pub fn shard(&self) -> Shard<'_> {
         let layout = &self.layout;

@@ -82,8 +82,7 @@ fn wide_link(serving: &Serving, link: &super::super::dynamics::ServingLink) -> O
     let ports = |name: &str| {
         let group = serving.groups.iter().find(|group| group.name == name)?;
         let of = |choice: &ServingChoice| {
-            let n_gpus = serving.deployment_of(choice, group).n_gpus() * serving.replicas_of(choice, group);
-            f64::from(n_gpus) * group.port_bytes_per_s
+            serving.deployment_of(choice, group).ports(serving.replicas_of(choice, group), group.port_bytes_per_s)
         };
         Some(serving.choices.iter().filter(|choice| choice.serves(group)).map(of).fold(0.0, f64::max))
     };
@@ -110,7 +109,7 @@ pub(super) fn late_outages(serving: &Serving) -> Vec<Finding> {
         return Vec::new();
     }
     let Some(last) = serving.requests.list.iter().map(|request| request.arrival).max() else { return Vec::new() };
-    let last_s = hw::real(last.as_ns()) / 1e9;
+    let last_s = hw::Span::from_ns(last.as_ns()).to_seconds().get();
     let late = serving.outages.iter().filter(|outage| outage.at_s() > last_s);
     late.map(|outage| {
         let what = format!(

@@ -201,6 +201,11 @@ impl<'a> ReplicaConfig<'a> {
         }
     }
 
+    /// What all ports of so many replicas carry, where a port carries `each`.
+    pub fn ports(&self, n_replicas: u32, each: f64) -> f64 {
+        f64::from(self.n_gpus()) * f64::from(n_replicas) * each
+    }
+
     /// What a GPU copies from and to the host. GPUs of a replica copy at the same time, and those behind one switch share its link.
     pub fn host_link(&self) -> BytesPerSecond {
         let n_sharing = self.cluster.gpus_per_switch.min(self.n_gpus()).max(1);

@@ -107,7 +107,7 @@ fn a_job_that_restarts_longer_than_it_lives_is_hopeless_and_none_is_drawn() {
         checkpoint: Checkpoint { mode: CheckpointMode::Synchronous, every_s: Some(60.0), storage_bytes_per_s: 1e9 },
         ..run(Failures::Rate { gpu_mtbf_s: 8.0 * between_s })
     };
-    let at = |between_s: f64| run(between_s).hopeless(&problem, 10.0);
+    let at = |between_s: f64| run(between_s).hopeless(&Job::of_training(&problem, 10.0));
     // A checkpoint of 113 GB is written in 113 s and read in as many, so 113 s of restart meet a failure every second: e^113 tries.
     let read_s = checkpoint_bytes(&problem) / 1e9;
     let why = at(1.0).expect("nothing is kept");
@@ -119,8 +119,12 @@ fn a_job_that_restarts_longer_than_it_lives_is_hopeless_and_none_is_drawn() {
         assert_eq!(at(between_s).is_some(), takes_s > 6.0 * 1000.0 * HOUR, "every {between_s} s");
     }
     // Failures that are given are played, and a run that ends before the first failure keeps what it does.
-    assert_eq!(LongRun { failures: Failures::Trace { at_s: vec![1.0] }, ..run(1.0) }.hopeless(&problem, 10.0), None);
-    assert_eq!(LongRun { span_s: 5.0, ..run(600.0) }.hopeless(&problem, 10.0), None);
+    assert_eq!(
+        LongRun { failures: Failures::Trace { at_s: vec![1.0] }, ..run(1.0) }
+            .hopeless(&Job::of_training(&problem, 10.0)),
+        None
+    );
+    assert_eq!(LongRun { span_s: 5.0, ..run(600.0) }.hopeless(&Job::of_training(&problem, 10.0)), None);
 }
 
 #[test]
