@@ -25,7 +25,7 @@ max_sequences = 128
 arrivals = "held"
 concurrency = 128
 prompt_tokens = 300
-output_tokens = [1, 1200]
+output_tokens = [1, 1782]
 requests = 400
 "#;
 
@@ -45,11 +45,11 @@ fn tpot_ms(set: &[&str]) -> f64 {
 
 #[test]
 fn a_sort_of_all_logits_takes_most_of_what_a_measured_run_took_more() {
-    // ML.ENERGY's run with temperature, top-k, top-p and a penalty for repetition took 21.0 ms a token. Greedy tokens are predicted at 13 to 14.
+    // ML.ENERGY's run with temperature, top-k, top-p and a penalty for repetition took 20.7 ms a token in the median. Greedy tokens are predicted at 13.
     let asked = "trace.sampling={ temperature = 0.8, top_k = 20, top_p = 0.95, repetition_penalty = 1.1 }";
     let (greedy, drawn) = (tpot_ms(&[]), tpot_ms(&[asked]));
     assert!(drawn - greedy > 4.0, "{greedy} against {drawn} ms");
-    assert!((drawn / 21.0 - 1.0).abs() < 0.15, "{drawn} ms");
+    assert!((drawn / 20.7 - 1.0).abs() < 0.15, "{drawn} ms");
 }
 
 #[test]

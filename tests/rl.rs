@@ -338,7 +338,7 @@ fn a_run_of_days_has_the_steps_that_failures_and_checkpoints_leave() {
         run(name, &set)
     };
     for (name, is_ahead) in [("rl/grpo-qwen3-32b", false), ("rl/one-step-behind", true)] {
-        let (whole, once) = (of(name, "train.failures.at_hours=[]"), of(name, "train.failures.at_hours=[12.0]"));
+        let (whole, once) = (of(name, "train.failures.gpu_mtbf_hours=1e9"), of(name, "train.failures.at_hours=[12.0]"));
         for row in &whole.results {
             let way = row.policy.as_str();
             let [without, with] = [&whole, &once].map(|run| move |key: &str| metric(run, way, key));
