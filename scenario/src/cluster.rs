@@ -150,6 +150,11 @@ pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
     tuned(section, RESERVED_GIB).map(|(cluster, reserved, _)| (cluster, reserved))
 }
 
+/// The machine of a step of training. What a step costs is said of training by itself, and not where its sequences are given.
+pub fn of_steps(section: Section<'_>, is_given: bool) -> Option<(Cluster, Bytes)> {
+    if is_given { cluster(section) } else { priced(section) }
+}
+
 /// The same with dollars of a GPU and hour, where the section has them: they stand in the place of quoted prices.
 pub fn priced(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
     let price = section.some_number("usd_per_gpu_hour", 1e-6..=1e6);

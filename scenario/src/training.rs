@@ -235,15 +235,12 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let (network, is_given) = (Written::of(reader), sequences.is_some());
-    let kernels_at = batches::kernels_at(reader);
+    let (network, kernels_at, is_given) = (Written::of(reader), batches::kernels_at(reader), sequences.is_some());
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
-    // What a step costs is said of training by itself.
-    let section = reader.section("cluster");
-    let cluster = if is_given { cluster::cluster(section) } else { cluster::priced(section) };
+    let cluster = cluster::of_steps(reader.section("cluster"), is_given);
     let parallel = parallel::parallel(reader.section("parallel"), usual);
     let machine = cluster.as_ref().map(|(cluster, _)| cluster);
-    let (card, of_steps) = (machine.map(|cluster| &cluster.gpu), stragglers::of_steps(sequences.is_some()));
+    let (card, of_steps) = (machine.map(|cluster| &cluster.gpu), stragglers::of_steps(is_given));
     let lists = search::search(reader.section("search"), card, parallel.is_searched);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout), usual);
     let overlap = training::overlap(reader.section("overlap"));
