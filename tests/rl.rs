@@ -333,8 +333,14 @@ fn answers_that_take_long_to_play_are_told_of() {
 #[test]
 fn a_run_of_days_has_the_steps_that_failures_and_checkpoints_leave() {
     let of = |name: &str, failures: &str| {
-        let set =
-            ["train.failures.days=1.0", failures, "train.checkpoint.mode=memory", "train.checkpoint.every_s=3000.0"];
+        let set = [
+            "train.failures.days=1.0",
+            "train.failures.spare_nodes=1",
+            "train.failures.repair_hours=0.01",
+            failures,
+            "train.checkpoint.mode=memory",
+            "train.checkpoint.every_s=3000.0",
+        ];
         run(name, &set)
     };
     for (name, is_ahead) in [("rl/grpo-qwen3-32b", false), ("rl/one-step-behind", true)] {
