@@ -179,6 +179,8 @@ pub struct Serving {
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
+    /// Tokens of a sequence in the middle of its answer, on average over them.
+    pub sequence_tokens: u64,
     /// The same requests drawn with the seeds that follow.
     pub draws: Vec<Requests>,
     /// Streams of requests.
@@ -391,7 +393,7 @@ impl Serving {
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
             drawing: self.drawing(),
-            sequence_tokens: self.requests.mean_sequence(),
+            sequence_tokens: self.sequence_tokens,
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             deep_ep: self.engine.experts.deep_ep,
             overlaps_batches: self.engine.experts.overlaps_batches,
@@ -462,8 +464,7 @@ pub fn of_requests(
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
-    let own = crate::shipped::folder(source, folder);
-    let gpu = cluster.as_ref().map(|(cluster, ..)| &cluster.gpu);
+    let (own, gpu) = (crate::shipped::folder(source, folder), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let engine = engine::engine(reader.section("engine"), gpu, &own, given.is_none());
     let (slo, warm_up) = clients::slo(reader.section("slo"));
     let with = With::new(head.seed, &engine, model.as_ref());
@@ -488,6 +489,7 @@ pub fn of_requests(
         head: Head { baseline: policies.baseline, expectations, ..head },
         model,
         cluster,
+        sequence_tokens: asked.requests.mean_sequence(),
         requests: asked.requests,
         draws: asked.draws,
         streams: asked.streams,
