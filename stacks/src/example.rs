@@ -1,6 +1,23 @@
-//! What plans of tests are made of.
+//! What plans of tests are made of, and what tests ask of an import.
 
+use input::diagnostic::{Code, Severity};
 use serve::deployment::EngineOptions;
+
+use crate::Imported;
+
+/// Holds that a scenario has some lines, whatever remarks stand behind them.
+pub(crate) fn has_lines(found: &Imported, lines: &[&str]) {
+    for line in lines {
+        let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
+        assert!(has, "{line}: {}{:?}", found.scenario, found.findings);
+    }
+}
+
+/// Holds that nothing of a file is wrong, and nothing in no table.
+pub(crate) fn is_known(found: &Imported, text: &str) {
+    let bad = found.findings.iter().filter(|one| one.severity == Severity::Error || one.code == Code::UnknownFlag);
+    assert_eq!(bad.map(|one| one.what.as_str()).collect::<Vec<_>>(), [""; 0], "{text}");
+}
 
 /// An engine of 128 sequences and 4096 tokens, without a limit of the context.
 pub(crate) fn engine(batcher: &str) -> EngineOptions {

@@ -162,6 +162,7 @@ fn states(flags: &mut Flags<'_>, job: &mut Job) {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
+    use crate::example::{has_lines, is_known};
     use crate::{Imported, Machine, Stack, import, recognise};
 
     /// As huggingface/nanotron has it, in short: `examples/config_tiny_llama.yaml`, with the sizes of Llama 3 8B.
@@ -180,13 +181,8 @@ mod tests {
 
     fn check(text: &str, lines: &[&str]) {
         let found = found(text);
-        for line in lines {
-            let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
-            assert!(has, "{line}: {}{:?}", found.scenario, found.findings);
-        }
-        let is_bad = |code: Code, severity: Severity| severity == Severity::Error || code == Code::UnknownFlag;
-        let bad = found.findings.iter().filter(|one| is_bad(one.code, one.severity));
-        assert_eq!(bad.map(|one| one.what.as_str()).collect::<Vec<_>>(), [""; 0], "{text}");
+        has_lines(&found, lines);
+        is_known(&found, text);
     }
 
     #[test]

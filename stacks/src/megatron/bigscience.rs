@@ -75,6 +75,7 @@ pub(super) fn shared_by_pipeline(flags: &Flags<'_>, job: &mut Job, half: &str) {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
+    use crate::example::has_lines;
     use crate::{Imported, Machine, import, recognise};
 
     /// As bigscience-workshop/bigscience has it, in short: `train/tr11-176B-ml/tr11-176B-ml.slurm`.
@@ -104,10 +105,7 @@ srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID $CMD\"
 
     fn check(text: &str, lines: &[&str]) {
         let found = found(text);
-        for line in lines {
-            let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
-            assert!(has, "{line}: {}{:?}", found.scenario, found.findings);
-        }
+        has_lines(&found, lines);
     }
 
     #[test]

@@ -120,8 +120,7 @@ pub(super) fn trained(flags: &mut Flags<'_>, out: &mut Document) {
 
 #[cfg(test)]
 mod tests {
-    use input::diagnostic::{Code, Severity};
-
+    use crate::example::{has_lines, is_known};
     use crate::{Imported, Machine, Stack, import, recognise};
 
     /// As modelscope/ms-swift has it: `examples/megatron/sft.sh` of release 3, in short.
@@ -141,14 +140,8 @@ mod tests {
 
     fn check(text: &str, lines: &[&str]) {
         let found = found(text);
-        for line in lines {
-            let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
-            assert!(has, "{line}: {}{:?}", found.scenario, found.findings);
-        }
-        let is_bad = |code: Code, severity: Severity| severity == Severity::Error || code == Code::UnknownFlag;
-        let bad: Vec<&str> =
-            found.findings.iter().filter(|one| is_bad(one.code, one.severity)).map(|one| one.what.as_str()).collect();
-        assert_eq!(bad, [""; 0], "{text}");
+        has_lines(&found, lines);
+        is_known(&found, text);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use input::diagnostic::{Code, Severity};
 
+use crate::example::{has_lines, is_known};
 use crate::{Imported, Machine, Stack, import, recognise};
 
 /// As huggingface/open-r1 @ 1416fa0cf has it: `recipes/DeepSeek-R1-Distill-Qwen-1.5B/grpo/config_demo.yaml`, in short.
@@ -37,14 +38,8 @@ fn said(found: &Imported) -> Vec<&str> {
 /// Lines that a scenario has, nothing that is wrong, and nothing that no table knows; what is said.
 fn check(text: &str, set: &[&str], lines: &[&str], parts: &[&str]) {
     let found = found(text, set);
-    for line in lines {
-        let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
-        assert!(has, "{line} of {text}: {}", found.scenario);
-    }
-    let is_bad = |code: Code, severity: Severity| severity == Severity::Error || code == Code::UnknownFlag;
-    let bad: Vec<&str> =
-        found.findings.iter().filter(|one| is_bad(one.code, one.severity)).map(|one| one.what.as_str()).collect();
-    assert_eq!(bad, [""; 0], "{text}");
+    has_lines(&found, lines);
+    is_known(&found, text);
     for part in parts {
         assert!(said(&found).iter().any(|what| what.contains(part)), "{part} of {text}: {:?}", said(&found));
     }
