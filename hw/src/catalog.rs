@@ -10,6 +10,7 @@ use serde::Deserialize;
 use crate::cluster::{Cluster, Fabric};
 use crate::generation::Generation;
 use crate::gpu::{Gpu, Price};
+use crate::power::Draw;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 /// Start-up time of a message over NVLink: astra-sim's validated HGX-H100 network file has 936 ns per hop.
@@ -32,6 +33,7 @@ struct Entry {
     peak_int8_tops: Option<f64>,
     peak_fp4_tflops: Option<f64>,
     power_watts: Option<f64>,
+    draw: Option<Draw>,
     intra_node_gb_per_s: f64,
     host_gb_per_s: f64,
     #[serde(default = "has_peer_access")]
@@ -111,6 +113,11 @@ pub fn multiprocessors(name: &str) -> Option<u32> {
 /// What all multiprocessors of a GPU of the catalogue read from its L2 cache together, where it is published.
 pub fn l2_bandwidth(name: &str) -> Option<BytesPerSecond> {
     Some(BytesPerSecond::new(ENTRIES.get(name)?.l2_gb_per_s? * 1e9))
+}
+
+/// Shares of its limit that a GPU of the catalogue draws, where they were fitted.
+pub fn draw(name: &str) -> Option<Draw> {
+    ENTRIES.get(name)?.draw
 }
 
 /// A GPU by name.

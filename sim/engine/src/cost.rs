@@ -1,6 +1,7 @@
 //! The cost seam: how long an operation takes, with an interval and where the figure comes from.
 
 pub mod between;
+pub mod busy;
 pub mod calibrated;
 pub mod collective;
 pub mod curve;

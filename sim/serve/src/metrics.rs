@@ -8,6 +8,7 @@
 
 pub mod adapters;
 pub mod average;
+pub mod energy;
 pub mod fleet;
 pub mod lending;
 pub mod memory;
@@ -56,7 +57,7 @@ pub fn interval(
 }
 
 /// Figures that have an interval over the ends of the costs.
-pub const WITH_INTERVAL: [&str; 21] = [
+pub const WITH_INTERVAL: [&str; 24] = [
     "ttft_s.mean",
     "ttft_s.p50",
     "ttft_s.p90",
@@ -76,6 +77,9 @@ pub const WITH_INTERVAL: [&str; 21] = [
     "slo_attainment_ratio",
     "cost_usd",
     "cost_usd_per_mtok",
+    "energy_wh",
+    "gpu_power_w",
+    "energy_j_per_output_token",
     "tool_hit_ratio",
     "tool_ttft_s.mean",
 ];

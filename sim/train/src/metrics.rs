@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 pub mod causes;
+mod energy;
 mod peak;
 mod shares;
 pub mod unexplained;
@@ -14,6 +15,7 @@ use crate::layout::{ContextExchange, Layout, Zero};
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
+use energy::Energy;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Source};
 use engine::layer;
@@ -111,6 +113,9 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     }
     if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
         put("cost_usd_per_step", usd_per_hour / 3600.0 * n_ranks * iteration);
+    }
+    for (key, value) in Energy::of(problem, steps).into_iter().flat_map(|energy| energy.values(tokens)) {
+        put(key, value);
     }
     Metrics {
         parts: Parts::from(&shares, &work),
@@ -274,5 +279,6 @@ pub fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String
         let value = *metrics.get(key)?;
         Some((key.to_owned(), factors.map(|factor| value * factor)))
     };
-    as_long.chain(as_fast).filter_map(of).collect()
+    let drawn = metrics.iter().filter_map(|(key, value)| Some((key.clone(), energy::interval(key, *value)?)));
+    as_long.chain(as_fast).filter_map(of).chain(drawn).collect()
 }

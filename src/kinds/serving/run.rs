@@ -253,6 +253,9 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let replicas: Vec<_> =
         groups.map(|group| (scenario.deployment_of(choice, group), scenario.limits(choice, group))).collect();
     metrics::memory::add(&mut values, &replicas, &served);
+    if !scenario.times_are_known() {
+        metrics::energy::add(&mut values, &replicas, &fleet, (&requests, &served));
+    }
     metrics::lending::add(&mut values, &fleet, &served);
     metrics::adapters::add(&mut values, &fleet, &requests, &served);
     if let Some(tokens) = scenario.long_from {

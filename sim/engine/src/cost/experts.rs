@@ -13,7 +13,7 @@
 //! than the measured ones would take ten times its law. The rows of each expert are part of the question, because the skew of a router decides how many experts
 //! are visited and how many rows the busiest GPU has.
 
-use hw::{Format, Gpu};
+use hw::{Flops, Format, Gpu, Seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::law::COEFFICIENT_S_MAX;
@@ -163,6 +163,12 @@ impl FusedExperts {
         ]
     }
 
+    /// Time of the rows' products at the datasheet's peak: no kernel is faster. A surface says little between its last knot and what was measured.
+    pub fn least(&self, gpu: &Gpu) -> Seconds {
+        let elements = hw::real(self.n_matrices() * self.hidden * self.width);
+        Flops::new(2.0 * elements * hw::real(self.rows.iter().sum())) / gpu.peak(self.format)
+    }
+
     /// How many times as long as with a tuned kernel its rows take.
     fn longer(&self) -> f64 {
         let (beyond, routed) = self
@@ -257,6 +263,14 @@ mod tests {
             format: Format::Bf16,
             tactic: Tactic::Tuned,
         }
+    }
+
+    #[test]
+    fn no_layer_is_faster_than_its_products_at_the_peak() {
+        // 66 rows of 6e5 operations at 989e12 a second.
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let least = layer(vec![65, 0, 1]).least(&gpu).get();
+        assert!((least / (66.0 * 6e5 / 989e12) - 1.0).abs() < 1e-9, "{least}");
     }
 
     #[test]

@@ -455,8 +455,9 @@ impl CostModel for Profiled {
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
         let found = self.profile.calibrated.as_ref();
-        let factor = found.map_or(1.0, |found| found.of_experts(layer, &self.roofline.cluster().gpu));
-        Some(self.fused_layer(layer)?.scaled(factor))
+        let gpu = &self.roofline.cluster().gpu;
+        let factor = found.map_or(1.0, |found| found.of_experts(layer, gpu));
+        Some(self.fused_layer(layer)?.scaled(factor).at_least(layer.least(gpu)))
     }
 
     fn mixed(&self, chunk: &MixedChunk) -> Option<Estimate> {

@@ -49,8 +49,11 @@ impl Roofline {
         self.network
     }
 
-    /// Base time of a GEMM at datasheet figures, start-up left out.
+    /// Base time of a GEMM at datasheet figures, start-up left out. An expert without rows is not read.
     pub fn gemm_base(&self, m: u64, n: u64, k: u64, format: Format) -> Seconds {
+        if m == 0 {
+            return Seconds::ZERO;
+        }
         let flops = Flops::new(2.0 * real(m) * real(n) * real(k));
         let bytes = Bytes::from_f64(format.product_bytes(m, n, k));
         (flops / self.cluster.gpu.peak(format)).max(bytes / self.cluster.gpu.memory_bandwidth)
@@ -137,6 +140,7 @@ impl CostModel for Roofline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::PassKind;
 
     fn roofline(n_nodes: u32) -> Roofline {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
@@ -149,6 +153,15 @@ mod tests {
         let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Bf16 };
         let found = roofline(1).estimate(&op).time.get();
         assert!((found - 1.4823e-3 - KERNEL_START_S).abs() < 1e-7, "{found}");
+    }
+
+    #[test]
+    fn experts_without_rows_take_no_time() {
+        let of = |rows: Vec<u64>| {
+            let op = Op::GroupedGemm { rows, n: 4096, k: 4096, format: Format::Bf16, kind: PassKind::Forward };
+            roofline(1).estimate(&op).time.get()
+        };
+        assert!((of(vec![8, 0, 0, 8]) - of(vec![8, 8])).abs() < 1e-15 && of(vec![8, 8]) > of(vec![8]));
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::request::Requests;
 const TTFT: [f64; 2] = [0.6, 3.0];
 /// Of the time of further tokens.
 const TPOT: [f64; 2] = [0.85, 1.35];
+/// Of what GPUs draw: quantiles of the runs of `docs/energy.md`.
+const POWER: [f64; 2] = [0.75, 1.4];
 
 /// What no cost explains of a run's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +88,7 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
             [at(key) / slow, at(key) / fast]
         }
         ("cost_usd" | "cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
+        ("energy_wh" | "gpu_power_w" | "energy_j_per_output_token", _) => POWER.map(|factor| at(key) * factor),
         _ => [low, high],
     };
     [low.min(least[0]), high.max(least[1])]

@@ -3,15 +3,17 @@
 //! A run has iterations of many sizes. Their average has as many decoding sequences, prompt tokens and keys as a run's iterations have on
 //! average, so shares of its time are close to those of the run where iterations are alike.
 
+use engine::cost::busy::{Busy, Part};
 use engine::cost::provenance::Provenance;
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
-use hw::Tick;
+use hw::{Seconds, Tick};
 
 use super::adapters::AdapterWriter;
 use super::decode_attention::DecodeTicks;
 use super::writer::Writer;
 use super::{Chunk, ReplicaConfig};
+use crate::sampler::Drawing;
 
 /// What an iteration of a run holds on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +35,34 @@ pub struct Average {
 impl Average {
     /// Where the time of the iteration comes from on a deployment.
     pub fn provenance(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Provenance {
+        let mut provenance = self.on_device(deployment, cost);
+        let lanes = f64::from(deployment.lanes().n());
+        let decode = (self.decode / lanes).ceil();
+        let host = deployment.host_per_step.get() + deployment.host_per_sequence.get() * decode;
+        if deployment.engine_loop == crate::step_cost::host::EngineLoop::Serial {
+            // Fitted to published runs, or said by the user.
+            provenance.add("host", Source::Published, host);
+        }
+        provenance
+    }
+
+    /// How long a part of every GPU is busy in the iteration. Of what the engine does only the products and bytes count, not when: what it hides behind
+    /// something else is work as well, and how tokens are drawn is little. Rows that only fill a block of experts are zeros: their weights are read,
+    /// and products with zeros switch few transistors.
+    pub fn busy(&self, deployment: &ReplicaConfig<'_>, part: Part) -> Seconds {
+        let in_turn = ReplicaConfig {
+            shared_beside: 0,
+            overlaps_batches: false,
+            drawing: Drawing::GREEDY,
+            expert_rows: deployment.expert_rows.filter(|_| part == Part::Memory),
+            ..deployment.clone()
+        };
+        let gpu = &deployment.cluster.gpu;
+        Seconds::new(self.on_device(&in_turn, &Busy { part, gpu }).seconds().map(|(_, _, seconds)| seconds).sum())
+    }
+
+    /// The same without the host.
+    fn on_device(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Provenance {
         let lanes = f64::from(deployment.lanes().n());
         let [decode, prompt] = [self.decode, self.prompt].map(|n| hw::whole((n / lanes).ceil()));
         let kernels = deployment.kernels(cost);
@@ -56,11 +86,6 @@ impl Average {
         let ticks =
             table.fixed(n, n_chunks).as_f64() + table.per_key(n, n_chunks).as_f64() * self.keys * hw::real(decode);
         provenance.add("attention of decoding sequences", table.source, ticks * Tick::SECONDS);
-        let host = deployment.host_per_step.get() + deployment.host_per_sequence.get() * hw::real(decode);
-        if deployment.engine_loop == crate::step_cost::host::EngineLoop::Serial {
-            // Fitted to published runs, or said by the user.
-            provenance.add("host", Source::Published, host);
-        }
         provenance
     }
 }
@@ -95,5 +120,23 @@ mod tests {
         let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
         assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
         assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));
+    }
+
+    #[test]
+    fn memory_is_busy_with_weights_and_keys_and_products_with_every_token() {
+        // Llama-3-8B has 8.03 billion parameters, of which 0.53 are a table that is looked up, and 131,072 bytes of keys and values a token.
+        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let config = ReplicaConfig::new(&model, &cluster, 1);
+        let of = |decode: f64| {
+            let average = Average { decode, keys: 1000.0, prompt: 0.0, prompt_whole: 1.0, adapted: 0.0, adapters: 0.0 };
+            [Part::Memory, Part::Products].map(|part| average.busy(&config, part).get())
+        };
+        let [memory, products] = of(16.0);
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 0.02, "{found} of {wanted}");
+        near(memory, (2.0 * 7.505e9 + 16.0 * 1000.0 * 131_072.0) / 3.35e12);
+        // Every head multiplies a key twice: 4 · 32 · 128 operations in each of 32 layers.
+        near(products, 16.0 * (2.0 * 7.505e9 + 1000.0 * 32.0 * 16_384.0) / 989e12);
+        near(of(32.0)[1], 2.0 * products);
     }
 }

@@ -1,0 +1,92 @@
+//! What a card draws, by how busy its memory and its units for products are.
+//!
+//! A card that holds a program draws a part of its limit all the time. Bytes that its memory moves and products that it computes add to it in
+//! proportion, up to the limit. Three shares of the limit describe a card; they are fitted to measured runs (`docs/energy.md`) and stand in
+//! `hw/catalog/gpus.toml`. Units: watts; shares of the limit.
+
+use serde::Deserialize;
+
+use crate::{Generation, Gpu, catalog};
+
+/// Shares of a card's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draw {
+    /// Of a card that holds a program, whatever it does.
+    pub idle: f64,
+    /// Of memory that is read at the datasheet's bandwidth all the time.
+    pub memory: f64,
+    /// Of products at the datasheet's peak all the time.
+    pub products: f64,
+}
+
+/// What a card draws.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Power {
+    /// The most that it may draw for hours, watts.
+    pub limit_watts: f64,
+    /// Shares of the limit.
+    pub draw: Draw,
+    /// Whether the shares were fitted on this card. Otherwise they are those of a card that is near.
+    pub is_fitted: bool,
+}
+
+/// Card whose shares stand for those of others of its generation, and of what comes after it.
+const BLACKWELL: &str = "b200";
+/// The same for older ones.
+const HOPPER: &str = "h100-sxm";
+
+impl Power {
+    /// Of a card whose limit is known.
+    pub fn of(gpu: &Gpu) -> Option<Self> {
+        let limit_watts = gpu.power_watts?;
+        if let Some(draw) = catalog::draw(&gpu.name) {
+            return Some(Self { limit_watts, draw, is_fitted: true });
+        }
+        let is_newer = matches!(catalog::generation(&gpu.name)?, Generation::Blackwell | Generation::BlackwellOfDesks);
+        let draw = catalog::draw(if is_newer { BLACKWELL } else { HOPPER })?;
+        Some(Self { limit_watts, draw, is_fitted: false })
+    }
+
+    /// Watts while memory and products are busy for these shares of the time.
+    ///
+    /// # Panics
+    /// When a share is negative or not finite.
+    pub fn watts(&self, memory: f64, products: f64) -> f64 {
+        assert!(memory >= 0.0 && products >= 0.0 && (memory + products).is_finite(), "busy for a share of the time");
+        let Draw { idle, memory: of_memory, products: of_products } = self.draw;
+        self.limit_watts * (idle + of_memory * memory + of_products * products).min(1.0)
+    }
+
+    /// Watts of a card that waits.
+    pub fn idle_watts(&self) -> f64 {
+        self.watts(0.0, 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn power(name: &str) -> Option<Power> {
+        Power::of(&catalog::gpu(name).expect("listed"))
+    }
+
+    #[test]
+    fn a_card_draws_more_the_busier_it_is_and_never_more_than_its_limit() {
+        let h100 = power("h100-sxm").expect("its limit is known");
+        assert!(h100.is_fitted && h100.idle_watts() > 0.0);
+        assert!(h100.watts(0.5, 0.0) > h100.idle_watts() && h100.watts(0.5, 0.3) > h100.watts(0.5, 0.0));
+        assert!((h100.watts(1.0, 1.0) - 700.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_card_without_measured_runs_has_the_shares_of_the_nearest_one_and_its_own_limit() {
+        let [h100, h200, b300] = ["h100-sxm", "h200-sxm", "b300"].map(|name| power(name).expect("a limit"));
+        assert!(h200.draw == h100.draw && !h200.is_fitted);
+        assert!(b300.draw == power("b200").expect("a limit").draw && b300.limit_watts > 1000.0);
+        let mut own = catalog::gpu("h100-sxm").expect("listed");
+        own.power_watts = None;
+        assert_eq!(Power::of(&own), None, "without a limit nothing is known");
+    }
+}

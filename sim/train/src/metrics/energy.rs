@@ -1,0 +1,117 @@
+//! What the GPUs of a job draw in a step, by how busy the memory and the products of each are (`hw::power`).
+//!
+//! Work is counted lane by lane, so a rank that waits draws less. The shares of a card were fitted to runs of serving (`docs/energy.md`): no measured
+//! training was at hand. Hosts, switches, losses and cooling are not in it. Units: watt-hours, watts, joules.
+
+use hw::{Gpu, Power};
+
+use super::{Played, f64_of};
+use crate::problem::Problem;
+use engine::cost::CostModel;
+use engine::cost::busy::{Busy, Part};
+use engine::task::Stream;
+
+/// Joules of a watt-hour.
+const JOULES_PER_WH: f64 = 3600.0;
+
+/// Ends of these figures over what is expected: those of what GPUs draw while they serve.
+const ENDS: [f64; 2] = [0.75, 1.4];
+
+/// What the GPUs of a job draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Energy {
+    /// In a step, on average over the steps, joules.
+    pub joules: f64,
+    /// Of a GPU, on average over a step, watts.
+    pub gpu_watts: f64,
+}
+
+impl Energy {
+    /// Of played steps; `None` where nobody knows what the card draws, or where passes have a given duration and no work.
+    pub fn of(problem: &Problem, steps: &[Played]) -> Option<Self> {
+        if problem.execution.unit_times.is_some() {
+            return None;
+        }
+        let power = Power::of(&problem.cluster.gpu)?;
+        let joules =
+            steps.iter().map(|step| joules(step, &problem.cluster.gpu, &power)).sum::<f64>() / f64_of(steps.len());
+        let step_s =
+            steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / f64_of(steps.len());
+        Some(Self { joules, gpu_watts: joules / (step_s * f64::from(problem.layout.n_ranks())) })
+    }
+
+    /// Contract keys, for steps of so many tokens.
+    pub fn values(&self, tokens: f64) -> [(&'static str, f64); 3] {
+        [
+            ("energy_wh", self.joules / JOULES_PER_WH),
+            ("gpu_power_w", self.gpu_watts),
+            ("energy_j_per_token", self.joules / tokens),
+        ]
+    }
+}
+
+/// Ends of a figure, where it is one of these.
+pub fn interval(key: &str, value: f64) -> Option<[f64; 2]> {
+    let is_one = ["energy_wh", "gpu_power_w", "energy_j_per_token"].contains(&key);
+    is_one.then(|| ENDS.map(|end| value * end))
+}
+
+/// Joules of all ranks in a step.
+fn joules(step: &Played, gpu: &Gpu, power: &Power) -> f64 {
+    let of_op = |part| step.graph.ops.iter().map(|op| Busy { part, gpu }.estimate(op).time.get()).collect::<Vec<f64>>();
+    let [memory, products] = [Part::Memory, Part::Products].map(of_op);
+    let mut busy = vec![[0.0; 2]; step.graph.lanes.len()];
+    for task in step.graph.tasks.iter().filter(|task| task.stream == Stream::Compute) {
+        let [of_memory, of_products] = &mut busy[task.lane.index()];
+        *of_memory += memory[task.op.0 as usize];
+        *of_products += products[task.op.0 as usize];
+    }
+    let span = step.timeline.span().to_seconds().get().max(f64::MIN_POSITIVE);
+    let lanes = step.graph.lanes.iter().zip(busy);
+    lanes
+        .map(|(lane, busy)| {
+            let [memory, products] = busy.map(|seconds| seconds / span);
+            f64::from(lane.multiplicity) * power.watts(memory, products) * span
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::cost::roofline::Roofline;
+    use engine::play::{Case, Machine};
+    use engine::task::{Lane, LaneId, Op, Role, Task, TaskGraph};
+    use hw::{Format, Rank};
+
+    use super::*;
+
+    #[test]
+    fn ranks_that_wait_draw_what_an_idle_card_draws() {
+        // One rank multiplies; three that act alike have nothing to do.
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let lane = |rank, multiplicity| Lane { rank: Rank(rank), multiplicity, group: 0, stage: 0, rate: 1.0 };
+        let mut graph = TaskGraph::with_lanes(vec![lane(0, 1), lane(1, 3)]);
+        let op = graph.add_op(Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 });
+        let task =
+            Task { op, lane: LaneId(0), stream: Stream::Compute, role: Role::Forward, micro_batch: 0, meeting: None };
+        graph.add_task(task, &[]);
+        let cluster = hw::catalog::cluster(&gpu, 1, 8);
+        let topology = hw::topology::Topology::of(&cluster);
+        let cost = Roofline::new(&cluster);
+        let machine = Machine {
+            cost: &cost,
+            topology: &topology,
+            memory_bytes: u64::MAX,
+            case: Case::Expected,
+            speed_changes: &[],
+        };
+        let engine::Outcome::Done(timeline) = engine::simulate(&graph, &machine) else { panic!("one task ends") };
+        let (span, power) = (timeline.span().to_seconds().get(), Power::of(&gpu).expect("its limit is known"));
+        // 2 · 4096³ operations at 989e12 a second, and three matrices of two bytes at 3.35e12.
+        let (cube, square) = (68_719_476_736.0, 16_777_216.0);
+        let busy = power.watts(6.0 * square / 3.35e12 / span, 2.0 * cube / 989e12 / span);
+        let wanted = (busy + 3.0 * power.idle_watts()) * span;
+        let found = joules(&Played { graph, timeline }, &gpu, &power);
+        assert!((found / wanted - 1.0).abs() < 1e-6, "{found} J, not {wanted}");
+    }
+}
