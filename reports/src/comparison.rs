@@ -158,7 +158,8 @@ fn more_is_better(runs: &[&RunResult], key: &str) -> bool {
         }
     }
     let key = key.split('.').next().unwrap_or(key);
-    key.contains("_per_s") || !(key.ends_with("_s") || key.contains("usd") || key.ends_with("_bytes"))
+    let is_drawn = key.starts_with("energy_") || key.ends_with("_power_w");
+    key.contains("_per_s") || !(is_drawn || key.ends_with("_s") || key.contains("usd") || key.ends_with("_bytes"))
 }
 
 /// Metrics of a policy by batch (seed), and failures.

@@ -257,8 +257,23 @@ pub(crate) fn key_words(key: &str) -> String {
     name.split('_').chain(part).map(spelled).collect::<Vec<_>>().join(" ")
 }
 
+/// Watts, watt-hours and joules with three digits, where a key ends with one of them.
+pub(crate) fn drawn(key: &str, value: f64) -> Option<String> {
+    let unit = match key {
+        _ if key.ends_with("_w") => "W",
+        _ if key.ends_with("_wh") => "Wh",
+        _ if key.contains("_j_per_") => "J",
+        _ => return None,
+    };
+    let digits = (value.abs().max(1e-3).log10().floor() as i32 - 2).min(0).unsigned_abs() as usize;
+    Some(format!("{value:.digits$} {unit}"))
+}
+
 /// A metric in the unit that its key names.
 pub(crate) fn figure_text(key: &str, value: f64) -> String {
+    if let Some(text) = drawn(key, value) {
+        return text;
+    }
     match key {
         _ if key.contains("_bytes") => gib(value),
         _ if key.ends_with("per_s") => rate(value),
@@ -273,6 +288,15 @@ pub(crate) fn figure_text(key: &str, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_drawn_has_three_digits_and_its_unit() {
+        let of = |key: &str, value: f64| figure_text(key, value);
+        assert_eq!(of("gpu_power_w", 564.21), "564 W");
+        assert_eq!(of("energy_wh", 11.982), "12.0 Wh");
+        assert_eq!(of("energy_wh", 1_234_567.0), "1234567 Wh");
+        assert_eq!(of("energy_j_per_output_token", 0.0791), "0.0791 J");
+    }
 
     #[test]
     fn a_duration_takes_the_unit_below_a_thousand() {

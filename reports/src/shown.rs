@@ -2,7 +2,7 @@
 //!
 //! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
 
-use crate::quantity::{ABSENT, counted, duration, escape, gib, percent, plain, rate, ratio, times, usd};
+use crate::quantity::{ABSENT, counted, drawn, duration, escape, gib, percent, plain, rate, ratio, times, usd};
 use crate::views::KNOWS_FUTURE;
 use crate::{PolicyResult, RunResult};
 
@@ -32,6 +32,9 @@ pub(crate) fn cell(result: &PolicyResult, key: &str) -> String {
 pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> String {
     // The part after a dot (`ttft_s.p99`) has no unit of its own.
     let key = key.split('.').next().unwrap_or(key);
+    if let Some(text) = drawn(key, value).filter(|_| value.is_finite()) {
+        return text;
+    }
     match key {
         _ if !value.is_finite() => ABSENT.to_owned(),
         _ if key.ends_with("_per_usd") => rate(value),
@@ -41,9 +44,6 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
         _ if key.ends_with("_imbalance_ratio") => ratio(value),
         _ if key.ends_with("_ratio") => percent(value),
         _ if key.ends_with("_bytes") => gib(value),
-        _ if key.ends_with("_power_w") => format!("{value:.0} W"),
-        _ if key.ends_with("_wh") => format!("{} Wh", ratio(value)),
-        _ if key.contains("_j_per_") => format!("{} J", ratio(value)),
         _ if key.ends_with("_facts") => format!("{value:.0}"),
         _ if value.fract() == 0.0 && value.abs() < 1e6 => format!("{value:.0}"),
         _ if value.abs() < 1e4 => ratio(value),

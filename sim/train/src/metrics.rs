@@ -279,6 +279,5 @@ pub fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String
         let value = *metrics.get(key)?;
         Some((key.to_owned(), factors.map(|factor| value * factor)))
     };
-    let drawn = metrics.iter().filter_map(|(key, value)| Some((key.clone(), energy::interval(key, *value)?)));
-    as_long.chain(as_fast).filter_map(of).chain(drawn).collect()
+    as_long.chain(as_fast).filter_map(of).chain(energy::intervals(metrics)).collect()
 }

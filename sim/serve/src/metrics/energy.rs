@@ -17,6 +17,9 @@ use crate::request::Requests;
 use crate::step_cost::ReplicaConfig;
 use crate::step_cost::average::Average;
 
+/// What a GPU may draw at most, on average over all of them, watts.
+pub const LIMIT: &str = "gpu_power_limit_w";
+
 /// Joules of a watt-hour.
 const JOULES_PER_WH: f64 = 3600.0;
 
@@ -68,18 +71,20 @@ pub fn add(
     fleet: &Fleet,
     (requests, served): (&Requests, &Served),
 ) {
-    let (mut joules, mut gpu_s) = (0.0, 0.0);
+    let (mut joules, mut limit_joules, mut gpu_s) = (0.0, 0.0, 0.0);
     for (index, load) in loads(requests, fleet, served) {
         let (deployment, _) = &groups[index];
         let Some(power) = Power::of(&deployment.cluster.gpu) else { return };
         let n_gpus = f64::from(deployment.n_gpus());
         joules += n_gpus * load.joules(deployment, &power);
+        limit_joules += n_gpus * power.limit_watts * load.paid.get();
         gpu_s += n_gpus * load.paid.get();
     }
     let n_tokens: u64 = served.counts.iter().map(|counts| counts.output_tokens).sum();
     let all = [
         ("energy_wh", joules / JOULES_PER_WH),
         ("gpu_power_w", joules / gpu_s),
+        (LIMIT, limit_joules / gpu_s),
         ("energy_j_per_output_token", joules / hw::real(n_tokens)),
     ];
     for (key, value) in all.into_iter().filter(|(_, value)| value.is_finite() && *value > 0.0) {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Seconds;
 
+use super::energy::LIMIT;
 use super::saturation::RateSetBy;
 use super::{Latencies, Slo, counted, meets};
 use crate::fleet::Served;
@@ -88,7 +89,12 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
             [at(key) / slow, at(key) / fast]
         }
         ("cost_usd" | "cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
-        ("energy_wh" | "gpu_power_w" | "energy_j_per_output_token", _) => POWER.map(|factor| at(key) * factor),
+        ("energy_wh" | "gpu_power_w" | "energy_j_per_output_token", _) => {
+            let [low, high] = POWER;
+            // Nothing draws more than its limit.
+            let most = at(LIMIT) / at("gpu_power_w");
+            [low, high.min(most)].map(|factor| at(key) * factor)
+        }
         _ => [low, high],
     };
     [low.min(least[0]), high.max(least[1])]

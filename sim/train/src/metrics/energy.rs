@@ -3,6 +3,8 @@
 //! Work is counted lane by lane, so a rank that waits draws less. The shares of a card were fitted to runs of serving (`docs/energy.md`): no measured
 //! training was at hand. Hosts, switches, losses and cooling are not in it. Units: watt-hours, watts, joules.
 
+use std::collections::BTreeMap;
+
 use hw::{Gpu, Power};
 
 use super::{Played, f64_of};
@@ -24,6 +26,8 @@ pub struct Energy {
     pub joules: f64,
     /// Of a GPU, on average over a step, watts.
     pub gpu_watts: f64,
+    /// What a GPU may draw at most, watts.
+    pub limit_watts: f64,
 }
 
 impl Energy {
@@ -37,23 +41,30 @@ impl Energy {
             steps.iter().map(|step| joules(step, &problem.cluster.gpu, &power)).sum::<f64>() / f64_of(steps.len());
         let step_s =
             steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / f64_of(steps.len());
-        Some(Self { joules, gpu_watts: joules / (step_s * f64::from(problem.layout.n_ranks())) })
+        let gpu_watts = joules / (step_s * f64::from(problem.layout.n_ranks()));
+        Some(Self { joules, gpu_watts, limit_watts: power.limit_watts })
     }
 
     /// Contract keys, for steps of so many tokens.
-    pub fn values(&self, tokens: f64) -> [(&'static str, f64); 3] {
+    pub fn values(&self, tokens: f64) -> [(&'static str, f64); 4] {
         [
             ("energy_wh", self.joules / JOULES_PER_WH),
             ("gpu_power_w", self.gpu_watts),
+            ("gpu_power_limit_w", self.limit_watts),
             ("energy_j_per_token", self.joules / tokens),
         ]
     }
 }
 
-/// Ends of a figure, where it is one of these.
-pub fn interval(key: &str, value: f64) -> Option<[f64; 2]> {
-    let is_one = ["energy_wh", "gpu_power_w", "energy_j_per_token"].contains(&key);
-    is_one.then(|| ENDS.map(|end| value * end))
+/// Intervals of these figures, where a step has them: nothing draws more than its limit.
+pub fn intervals(metrics: &BTreeMap<String, f64>) -> Vec<(String, [f64; 2])> {
+    let of = |key: &str| metrics.get(key).copied();
+    let Some(most) = of("gpu_power_limit_w").zip(of("gpu_power_w")).map(|(limit, watts)| limit / watts) else {
+        return Vec::new();
+    };
+    let [low, high] = [ENDS[0], ENDS[1].min(most)];
+    let ends = |key: &str| of(key).map(|value| (key.to_owned(), [value * low, value * high]));
+    ["energy_wh", "gpu_power_w", "energy_j_per_token"].into_iter().filter_map(ends).collect()
 }
 
 /// Joules of all ranks in a step.
