@@ -19,6 +19,7 @@ mod data_order;
 mod determinism;
 mod docs;
 mod drawing;
+mod energy;
 mod engine_budgets;
 mod engine_options;
 mod errors;

@@ -1,0 +1,90 @@
+//! What GPUs draw: watts of measured runs that no share was fitted on, and where nothing is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use input::diagnostic::Source;
+use scenario::Overrides;
+use skrull_sim::kinds;
+
+/// Qwen3-32B on two H100, as ML.ENERGY serves hard problems (ml-energy/leaderboard @ 0cd52da, `Qwen__Qwen3-32B__gpqa.json`).
+const PROBLEMS: &str = r#"
+kind = "serving"
+[cluster]
+nodes = 1
+gpu = "h100-sxm"
+gpus_per_node = 2
+[model]
+name = "Qwen/Qwen3-32B"
+[engine]
+name = "vllm"
+version = "0.11.1"
+loop = "async"
+tp = 2
+max_tokens = 8192
+[trace]
+arrivals = "held"
+concurrency = 8
+prompt_tokens = 250
+output_tokens = [1, 13000]
+requests = 200
+"#;
+
+/// Metrics with their intervals.
+fn played(text: &str, set: &[&str]) -> (BTreeMap<String, f64>, BTreeMap<String, [f64; 2]>) {
+    let source = Source { path: "problems.toml".into(), text: text.to_owned() };
+    let set = set.iter().map(|key| (*key).to_owned()).collect();
+    let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
+    let run = checked.scenario.expect("a good scenario").run(&|_| {});
+    (run.results[0].metrics.clone(), run.results[0].interval.clone())
+}
+
+#[test]
+fn a_model_that_no_share_was_fitted_on_draws_what_was_measured() {
+    // 477 W of a GPU with 8 sequences in flight, and 519 W with 32.
+    for (in_flight, measured) in [("8", 477.0), ("32", 519.0)] {
+        let held = format!("trace.concurrency={in_flight}");
+        let (found, interval) = played(PROBLEMS, &[&held]);
+        let watts = found["gpu_power_w"];
+        assert!((watts / measured - 1.0_f64).abs() < 0.1, "{watts} W, not {measured}");
+        let [low, high] = interval["gpu_power_w"];
+        assert!(low < measured && measured < high && high <= found["gpu_power_limit_w"] + 1e-9);
+    }
+}
+
+#[test]
+fn watts_hours_and_tokens_agree() {
+    let (found, _) = played(PROBLEMS, &[]);
+    let joules = found["energy_wh"] * 3600.0;
+    let of_watts = 2.0 * found["gpu_power_w"] * found["makespan_s"];
+    assert!((joules / of_watts - 1.0).abs() < 1e-9, "{joules} J, and {of_watts} of two GPUs for the whole run");
+}
+
+#[test]
+fn idle_replicas_draw_less_and_count() {
+    let set = ["trace.arrivals='poisson'", "trace.rate_per_s=0.02", "trace.requests=20", "trace.output_tokens=500"];
+    let few: Vec<&str> = set.to_vec();
+    let (one, _) = played(PROBLEMS, &few);
+    let (two, _) = played(PROBLEMS, &[&set[..], &["fleet.replicas=2"]].concat());
+    assert!(one["gpu_power_w"] < 300.0, "a fleet that mostly waits: {} W", one["gpu_power_w"]);
+    assert!(two["energy_wh"] > 1.5 * one["energy_wh"], "{} and {} Wh", one["energy_wh"], two["energy_wh"]);
+}
+
+#[test]
+fn nothing_is_said_of_cards_without_a_limit_and_of_drafts() {
+    let (unknown, _) = played(PROBLEMS, &["cluster.gpu='rtx-pro-6000'"]);
+    assert!(!unknown.contains_key("energy_wh") && unknown.contains_key("tpot_s.mean"));
+    let (drafted, _) = played(PROBLEMS, &["engine.speculation={ draft_tokens = 3, acceptance = 0.7, draft_us_per_token = 20 }"]);
+    assert!(!drafted.contains_key("energy_wh") && drafted.contains_key("tpot_s.mean"));
+}
+
+#[test]
+fn a_step_of_training_draws_between_idle_and_the_limit() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/quickstart.toml"));
+    let (found, interval) = played(&text.expect("shipped"), &[]);
+    let watts = found["gpu_power_w"];
+    assert!((200.0..700.0).contains(&watts), "{watts} W");
+    let joules = found["energy_j_per_token"] * found["tokens_per_s_per_gpu"];
+    assert!((joules / watts - 1.0).abs() < 1e-9, "tokens of a second take the watts of a second");
+    assert!(interval.contains_key("energy_wh"));
+}
