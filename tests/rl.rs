@@ -321,6 +321,41 @@ fn what_has_no_place_in_a_step_is_said() {
     assert!(found.contains("leaves no node of 1 to generate"), "{found}");
 }
 
+/// How long the answers of `rl/placement` take with such machines and groups of replicas.
+fn generation_s(clusters: &str, groups: &str, set: &[&str]) -> f64 {
+    let (head, rest) = include_str!("../scenarios/rl/placement.toml").split_once("[cluster]").expect("a machine");
+    let rest = rest.split("[expect]").next().expect("a text");
+    let (_, rest) = rest.split_once("[rollouts]").expect("a section");
+    let rest = rest.replace("train_nodes = 1 ", "# ").replace("replicas = 16", "");
+    let own = ["rollouts.placement=split", "rollouts.off_policy=1", "rollouts.prompts=16", groups];
+    let set = [&own[..], set].concat().iter().map(|word| (*word).to_owned()).collect();
+    let source = Source { path: "groups.toml".to_owned(), text: format!("{head}{clusters}\n[rollouts]{rest}") };
+    let run = result(kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() }));
+    run.results[0].metrics["generation_s"]
+}
+
+/// Groups keep their proportions on the nodes that do not train: the answers take as long as on three nodes of their own with half as many replicas again.
+#[test]
+fn a_fleet_of_several_groups_takes_the_nodes_that_do_not_train() {
+    const SHARED: &str = "[cluster]\ngpu = \"h100-sxm\"\nnodes = 4";
+    const OWN: &str =
+        "[train.cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[generate.cluster]\ngpu = \"h100-sxm\"\nnodes = 3";
+    let written = "generate.fleet.group=[{name='wide', tp=4, replicas=2}, {name='narrow', tp=1, replicas=8}]";
+    let given = "generate.fleet.group=[{name='wide', tp=4, replicas=3}, {name='narrow', tp=1, replicas=12}]";
+    let shared = generation_s(SHARED, written, &["rollouts.train_nodes=1"]);
+    let own = generation_s(OWN, given, &[]);
+    assert!((shared / own - 1.0).abs() < 1e-9, "{shared} s against {own} s");
+}
+
+/// A group on other GPUs has no part of the shared machine.
+#[test]
+fn a_group_with_gpus_of_its_own_is_no_part_of_what_is_shared_out() {
+    let group = "generate.fleet.group=[{name='wide', tp=4, replicas=2, gpu='h200-sxm'}, {name='narrow', replicas=8}]";
+    let checked = checked("rl/placement", &[group]);
+    let found = diagnostic::render(&checked.source, &checked.findings);
+    assert!(found.contains("group `wide` has GPUs of its own"), "{found}");
+}
+
 #[test]
 fn answers_that_take_long_to_play_are_told_of() {
     const MANY: [&str; 3] = ["rollouts.placement=split", "rollouts.off_policy=1", "rollouts.prompts=20000"];

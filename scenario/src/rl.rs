@@ -10,12 +10,13 @@ use std::path::Path;
 use engine::cost;
 use engine::verdict::Refused;
 use rl::cycle::CASES;
+use rl::generation;
 use rl::rollouts::Rollouts;
+use rl::split::{self, Written};
 use rl::step::{Engines, Rules};
-use rl::{generation, split};
 
 use crate::serving::requests::{Asked, Stream};
-use crate::serving::{self, Serving, ServingChoice, played};
+use crate::serving::{self, Serving, ServingChoice, ServingGroup, played};
 use crate::training::{self, PolicyChoice, Scenario, workload};
 use crate::{Head, Overrides, expect};
 use hw::{Bytes, Seconds};
@@ -106,18 +107,45 @@ impl Rl {
         Ok(Cow::Owned(Scenario { problem, ..self.training.clone() }))
     }
 
-    /// The engines where so many nodes of the shared machine train, or on all of their own.
+    /// The engines of a way where so many nodes of the shared machine train, or on all of their own.
     ///
     /// # Errors
-    /// When not one replica fits the nodes that are left.
-    pub fn engines(&self, n_trains: Option<u32>) -> Result<Cow<'_, Serving>, Refused> {
+    /// When not one replica of every group fits the nodes that are left, or the way asks for more.
+    pub fn engines(&self, way: &Way, n_trains: Option<u32>) -> Result<Cow<'_, Serving>, Refused> {
         let Some(n_trains) = n_trains else { return Ok(Cow::Borrowed(&self.serving)) };
         let mut serving = self.serving.clone();
-        for group in &mut serving.groups {
-            let n_gpus = self.serving.engine.n_gpus(group.tensor_degree);
-            group.n_replicas = split::replicas(&self.training.problem, n_trains, n_gpus)?;
+        let written = |group: &ServingGroup| Written {
+            n_replicas: group.n_replicas,
+            n_gpus: self.serving.engine.n_gpus(group.tensor_degree),
+        };
+        let written: Vec<Written> = serving.groups.iter().map(written).collect();
+        let shared_out = split::replicas(&self.training.problem, n_trains, &written)?;
+        // Equal replicas that a way divides into prefill and decode are one group.
+        serving.roles.iter_mut().for_each(|role| role.n_replicas = shared_out[0]);
+        for (group, n_replicas) in serving.groups.iter_mut().zip(shared_out) {
+            group.n_replicas = n_replicas;
         }
+        self.fits(&serving, way, n_trains)?;
         Ok(Cow::Owned(serving))
+    }
+
+    /// Refuses a way whose own numbers of replicas do not fit the nodes that are left.
+    fn fits(&self, serving: &Serving, way: &Way, n_trains: u32) -> Result<(), Refused> {
+        let choice = way.serving(serving);
+        let (n_gpus, n_left) = (serving.n_gpus(choice), split::n_left(&self.training.problem, n_trains));
+        let groups = serving.groups_of(choice);
+        let empty = groups.into_iter().find(|group| serving.replicas_of(choice, group) == 0);
+        let name = &choice.name;
+        match empty {
+            Some(group) => Err(Refused::infeasible(format!(
+                "{n_trains} nodes that train leave {n_left} GPUs: `{name}` has no replica for group `{}`",
+                group.name
+            ))),
+            None if n_gpus > n_left => Err(Refused::infeasible(format!(
+                "{n_trains} nodes that train leave {n_left} GPUs, and `{name}` generates on {n_gpus}"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use train::{Layout, Problem};
 use crate::cost::Cost;
 use crate::network::Written;
 use crate::{Head, Overrides, cluster, cost, expect};
-use checks::cross_checks;
+use checks::{Keys, cross_checks};
 use input::diagnostic::Source;
 use input::reader::Reader;
 use training::Training;
@@ -235,7 +235,7 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
-    let (network, kernels_at, is_given) = (Written::of(reader), batches::kernels_at(reader), sequences.is_some());
+    let (network, keys, is_given) = (Written::of(reader), Keys::of(reader), sequences.is_some());
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     let cluster = cluster::of_steps(reader.section("cluster"), is_given);
     let parallel = parallel::parallel(reader.section("parallel"), usual);
@@ -276,8 +276,8 @@ pub fn of_sequences(
     if search.is_none() {
         // A search asks each of its layouts.
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
-        cross_checks(reader, &mut problem, &policies, &parallel.places);
-        batches::updated_once(reader, &problem, &policies, kernels_at);
+        cross_checks(reader, &mut problem, &policies, (&parallel.places, &keys));
+        batches::updated_once(reader, &problem, &policies, keys.kernels);
     }
     let words = said(&asked, &problem, &cost, search.is_some());
     collectives::warn(reader, &network, (&problem, cost.profile.as_ref()), is_given || search.is_some(), &policies);

@@ -227,6 +227,7 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, (shape
     precision(flags, out);
     let unfused_by = attention::unfused_by(flags, machine);
     recompute(flags, out, unfused_by.is_some());
+    on_host(flags, out, shape);
     optimizer::optimizer(flags, out);
     if let Some(remark) = unfused_by {
         out.word("training", "attention", "unfused", remark);
@@ -371,13 +372,25 @@ fn unfused(flags: &mut Flags<'_>, out: &mut Document, shape: &Shape) {
         (Fusion::Permutation, has_experts && !flags.is("moe-permute-fusion")),
         (Fusion::Activation, is_single),
         (Fusion::Positions, is_rotated && flags.is("no-rope-fusion")),
+        (Fusion::GradientAccumulation, flags.is("no-gradient-accumulation-fusion")),
     ];
     let words: Vec<String> =
         found.iter().filter(|(_, is_so)| *is_so).map(|(fusion, _)| format!("\"{}\"", fusion.word())).collect();
     if !words.is_empty() {
-        let remark = "no --moe-permute-fusion, --no-bias-swiglu-fusion, --no-bias-gelu-fusion, --no-rope-fusion";
+        let remark = "no --moe-permute-fusion; --no-bias-swiglu-fusion, --no-rope-fusion and their like";
         out.set("training", "unfused", format!("[{}]", words.join(", ")), remark);
     }
+}
+
+/// Layers whose activations wait on the host: the first ones, by streams of their own (Transformer Engine, `get_cpu_offload_context`).
+fn on_host(flags: &mut Flags<'_>, out: &mut Document, shape: &Shape) {
+    const NAME: &str = "cpu-offloading-num-layers";
+    let Some(n) = flags.count(NAME, 0..=100_000).filter(|n| *n > 0) else { return };
+    if n >= shape.n_layers {
+        let what = format!("`--{NAME} {n}` is not below the {} layers of the model", shape.n_layers);
+        return flags.wrong(NAME, what, "Megatron-Core keeps the last layer's activations on the device".to_owned());
+    }
+    out.set("training", "offload_ratio", hw::real(n) / hw::real(shape.n_layers), "--cpu-offloading-num-layers");
 }
 
 /// What CUDA graphs replay; older versions have a switch for each kind.

@@ -78,10 +78,7 @@ impl Trained {
         if let Some(run) = run {
             let tokens = rollouts.tokens(answers);
             let problem = &self.decided.problem;
-            if let Some(why) = days::hopeless(run, step, tokens, problem) {
-                return Err(Refused::infeasible(why));
-            }
-            let lasted = days::lasted(run, step, tokens, problem);
+            let lasted = days::lasted(run, step, tokens, problem).map_err(Refused::infeasible)?;
             let [low, expected, high] = step.step_s;
             interval.extend(lasted.intervals(expected, [low, high]));
             why = format!("{why}; {}", lasted.why);

@@ -30,18 +30,10 @@ pub fn lasted(
     (problem, plan, step_s): (&Problem, &Plan, f64),
     costs: (&dyn CostModel, &Topology),
 ) -> Result<Lasted, PlanError> {
-    let job = Job::of_training(problem, step_s);
-    if let Some(why) = run.hopeless(&job) {
-        return Err(PlanError::Infeasible(why));
-    }
     let unnamed = Choice::default();
     let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
     let beside = run.slow_nodes.as_ref().map(|slow| beside(slow, choice, (problem, plan), costs)).transpose()?;
-    let lasted = run.play(&job, beside.as_ref());
-    if lasted.useful() > 0.0 {
-        return Ok(lasted);
-    }
-    Err(PlanError::Infeasible(format!("nothing of the run is kept: {}", lasted.why)))
+    run.kept(&Job::of_training(problem, step_s), beside.as_ref()).map_err(PlanError::Infeasible)
 }
 
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.

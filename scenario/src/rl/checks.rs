@@ -113,9 +113,14 @@ fn shared_out(reader: &mut Reader<'_>, scenario: &Rl) {
         let what = "`rollouts.train_nodes` shares out the nodes of one machine, and each side has its own";
         reader.refuse(Code::ExclusiveKeys, None, what, help);
     }
-    if scenario.serving.groups.len() > 1 {
-        let what = "`rollouts.train_nodes` leaves nodes to one group of replicas, and `[generate.fleet]` has several";
-        reader.refuse(Code::WrongGpuCount, None, what, "give each side a `[cluster]` and leave out `train_nodes`");
+    let serving = &scenario.serving;
+    if let Some(group) = serving.groups.iter().find(|group| serving.is_apart(group)) {
+        let what = format!(
+            "`rollouts.train_nodes` shares out the nodes of `[cluster]`, and group `{}` has GPUs of its own",
+            group.name
+        );
+        let help = "leave `gpu` out of the group, or give each side a `[cluster]` and leave out `train_nodes`";
+        reader.refuse(Code::WrongGpuCount, None, what, help);
     }
     if scenario.training.search.is_some() {
         let what = "`rollouts.train_nodes` stands beside a search for the trainer's layout";

@@ -21,6 +21,11 @@ impl Serving {
         groups.iter().filter(|group| roles || choice.serves(group)).collect()
     }
 
+    /// Whether a group has GPUs of its own, on other machines than the cluster's.
+    pub fn is_apart(&self, group: &ServingGroup) -> bool {
+        self.given.fleet.is_apart(&group.name)
+    }
+
     /// GPUs of a group: its replicas with the engine's own degrees.
     pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
         group.n_replicas * self.engine.n_gpus(group.tensor_degree)

@@ -13,8 +13,9 @@ use super::PolicyChoice;
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
-/// Refuses a batch that Megatron-LM does not start with. Sequences of many lengths are packed, and their number is no number of micro-batches.
-pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
+/// Refuses a batch that Megatron-LM does not start with. Sequences of many lengths are packed, and their number is no number of micro-batches. The place is that
+/// of `training.batch_size`.
+pub fn whole(reader: &mut Reader<'_>, problem: &Problem, at: Place) {
     let execution = &problem.execution;
     if execution.framework != Framework::MegatronCore || execution.unit_times.is_some() {
         return;
@@ -27,13 +28,7 @@ pub fn whole(reader: &mut Reader<'_>, problem: &Problem) {
     );
     let near: Vec<String> = around(batch, together).iter().map(u64::to_string).collect();
     let help = format!("Megatron-LM asserts it: allowed are multiples of {together}, nearest {}", near.join(" and "));
-    let at = reader.peek_in("training", "batch_size").and_then(|(_, at)| at);
     reader.refuse(Code::UnevenBatch, at, what, help);
-}
-
-/// Place of `optimizer.kernels`, before its section is read.
-pub fn kernels_at(reader: &Reader<'_>) -> Place {
-    reader.peek_in("optimizer", "kernels").and_then(|(_, at)| at)
 }
 
 /// Refuses a step that one micro-batch of each replica does not hold where each backward updates. Policies that cut sequences or make groups of their own are asked

@@ -9,7 +9,7 @@ use super::PolicyChoice;
 use super::batches;
 use super::parallel::Places;
 use input::diagnostic::{Code, divisors};
-use input::reader::Reader;
+use input::reader::{Place, Reader};
 
 /// The policy that pads its micro-batches to their full length.
 const PADS: &str = "megatron";
@@ -17,8 +17,36 @@ const PADS: &str = "megatron";
 /// The policy that takes all context ranks as a pool of groups.
 const POOLS: &str = "flexsp";
 
+/// Positions of keys that findings across sections point to, before their sections are read.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// `training.batch_size`.
+    pub batch_size: Place,
+    /// `optimizer.frozen`.
+    pub frozen: Place,
+    /// `optimizer.kernels`.
+    pub kernels: Place,
+}
+
+impl Keys {
+    /// Where they stand.
+    pub fn of(reader: &Reader<'_>) -> Self {
+        let at = |section, key| reader.peek_in(section, key).and_then(|(_, at)| at);
+        Self {
+            batch_size: at("training", "batch_size"),
+            frozen: at("optimizer", "frozen"),
+            kernels: at("optimizer", "kernels"),
+        }
+    }
+}
+
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
-pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
+pub fn cross_checks(
+    reader: &mut Reader<'_>,
+    problem: &mut Problem,
+    policies: &[PolicyChoice],
+    (at, keys): (&Places, &Keys),
+) {
     if !ranks(reader, problem, at) {
         return;
     }
@@ -26,7 +54,7 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     divisions(reader, problem, policies, at);
     copies(reader, problem, at);
     experts(reader, problem, at);
-    frozen(reader, problem);
+    frozen(reader, problem, &keys.frozen);
     states(reader, problem, at);
     stages(reader, problem, at);
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
@@ -43,13 +71,13 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
         let pads = |choice: &PolicyChoice| choice.policy == PADS;
         memory_and_lengths(reader, problem, policies, policies.iter().all(pads));
         if reader.n_errors() == before && policies.iter().any(pads) {
-            batches::whole(reader, problem);
+            batches::whole(reader, problem, keys.batch_size.clone());
         }
     }
 }
 
 /// Packed weights beside what no library packs, cuts or multiplies.
-fn frozen(reader: &mut Reader<'_>, problem: &Problem) {
+fn frozen(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
     let (layout, frozen) = (&problem.layout, problem.shard().frozen());
     if !frozen.is_packed() {
         return;
@@ -69,7 +97,6 @@ fn frozen(reader: &mut Reader<'_>, problem: &Problem) {
             "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"`, `\"nf4-double\"` or `\"nf4-torchao\"`, or `parallel.zero = 0`",
         ),
     ];
-    let at = reader.peek_in("optimizer", "frozen").and_then(|(_, at)| at);
     let what = format!("`optimizer.frozen = \"{}\"` does not fit the rest", frozen.word());
     for (_, help) in misfits.into_iter().filter(|(misfits, _)| *misfits) {
         reader.refuse(Code::WrongOperation, at.clone(), what.clone(), help);
@@ -78,7 +105,7 @@ fn frozen(reader: &mut Reader<'_>, problem: &Problem) {
         let what = "products beside `optimizer.frozen = \"int8\"` are counted in 16 bits";
         let help =
             "LLM.int8 multiplies in 8 bits and columns of outliers apart in 16; here a kernel widens each matrix first";
-        reader.warn(Code::NotModelled, at, what, help);
+        reader.warn(Code::NotModelled, at.clone(), what, help);
     }
 }
 

@@ -64,12 +64,15 @@ pub fn warn(reader: &mut Reader<'_>, at: &Place, problem: &Problem) {
     for fusion in execution.unfused.iter() {
         let Some(lacks) = lacks(problem, fusion) else { continue };
         let what = format!("`{}` of `training.{KEY}` changes nothing", fusion.word());
-        let help = format!("it needs {lacks}, which `{}` does not have", problem.model.name);
+        let help = match fusion {
+            Fusion::GradientAccumulation => format!("it needs {lacks}"),
+            _ => format!("it needs {lacks}, which `{}` does not have", problem.model.name),
+        };
         reader.warn(Code::NoEffect, at.clone(), what, help);
     }
 }
 
-/// What a model lacks for a fusion to make a difference.
+/// What a model or its training lacks for a fusion to make a difference.
 fn lacks(problem: &Problem, fusion: Fusion) -> Option<&'static str> {
     let model = &problem.model;
     match fusion {
@@ -81,6 +84,10 @@ fn lacks(problem: &Problem, fusion: Fusion) -> Option<&'static str> {
         Fusion::Positions => {
             let is_same = model.scaled_positions || !model.rotates_heads();
             is_same.then_some("rotary positions that a fused kernel rotates")
+        }
+        Fusion::GradientAccumulation => {
+            let is_frozen = !problem.execution.trains_weights();
+            is_frozen.then_some("gradients of the model's own weights, `optimizer.trains = \"all\"`")
         }
     }
 }

@@ -60,6 +60,14 @@ impl Frozen {
         }
     }
 
+    /// Bytes that these kernels move for so many weights of so many wide bytes each: packed weights with their scales are read, and wide ones written. Eight bits
+    /// are written wide by their cast, and read and written again by their scaling (`MatMul8bitLt.backward`: `state.CB.to(…).mul_(…)`).
+    pub fn widened_bytes(self, weights: u64, wide: u64) -> u64 {
+        let [packed, scales] = self.bytes(hw::real(weights));
+        let scaled = if self == Self::Int8 { 2 * wide } else { 0 };
+        hw::whole(packed + scales) + weights * (wide + scaled)
+    }
+
     /// Bytes of so many packed weights, and of their scales.
     pub fn bytes(self, weights: f64) -> [f64; 2] {
         [hw::real(self.packed_bits().unwrap_or(0)), self.scale_bits()].map(|bits| weights * bits / 8.0)
@@ -79,5 +87,13 @@ mod tests {
         let [_, more] = Frozen::Nf4.bytes(65e9);
         let [packed, less] = Frozen::Nf4Double.bytes(65e9);
         assert!(((more - less) / 3e9 - 1.0).abs() < 0.02 && (packed / 32.5e9 - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn eight_bits_are_widened_by_two_kernels_and_four_by_one() {
+        // One byte becomes two, which are read and written again. Half a byte with a sixteenth of one becomes two.
+        assert_eq!(Frozen::Int8.widened_bytes(64, 2), 64 * (1 + 2 + 2 + 2));
+        assert_eq!(Frozen::Nf4.widened_bytes(64, 2), 32 + 4 + 64 * 2);
+        assert_eq!(Frozen::Same.kernels(), 0);
     }
 }

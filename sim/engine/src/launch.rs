@@ -179,22 +179,24 @@ fn of_clamp(shard: &Shard<'_>, experts: Experts, kind: PassKind) -> u32 {
 fn of_grouped_product(shard: &Shard<'_>, n_experts: u32, kind: PassKind) -> u32 {
     let products = products(kind);
     let format = shard.formats.experts;
+    let sums = n_experts * single::of_accumulation(shard, kind);
     if format.is_whole() || shard.framework == Framework::Formulas {
-        return n_experts * products;
+        return n_experts * products + sums;
     }
     let scales = if format == Format::Fp8 { 0 } else { SCALES };
     let casts = if kind == PassKind::Weight { 0 } else { 1 };
-    n_experts * (products + casts) + products * scales
+    n_experts * (products + casts) + products * scales + sums
 }
 
 /// Launches of one product in a pass: itself, or those of both gradients, with casts and scales.
 fn of_product(shard: &Shard<'_>, format: Format, kind: PassKind) -> u32 {
     let products = products(kind);
+    let sum = single::of_accumulation(shard, kind);
     if format.is_whole() || shard.framework == Framework::Formulas {
-        return products;
+        return products + sum;
     }
     let (casts, scales) = if format == Format::Fp8 { (SCALED_CAST, 0) } else { (1, SCALES) };
-    products * (1 + scales) + if kind == PassKind::Weight { 0 } else { casts }
+    products * (1 + scales) + sum + if kind == PassKind::Weight { 0 } else { casts }
 }
 
 /// Products of a projection in a pass.

@@ -32,6 +32,7 @@ use crate::recompute::{Module, Recompute};
 use crate::shard::{AdaptedProducts, ExpertLoad, Framework, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Op, Ops, PassKind};
+use crate::unfused::Fusion;
 
 /// Bytes read and written per logit by the loss: model-format read, 32-bit write and read.
 const LOSS_BYTES_PER_LOGIT: u64 = 10;
@@ -142,6 +143,16 @@ impl<'a> Writer<'a> {
         }
         if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
             self.push(Op::Gemm { m: n, n: k, k: m, format });
+            self.accumulate(n * k);
+        }
+    }
+
+    /// Adds gradients of so many weights to those of earlier micro-batches, where their products do not. Each is read as the product wrote it, and the sum
+    /// is read and written (Megatron-Core, hooks of `DistributedDataParallel`: `param.main_grad.add_(param.grad.data)`).
+    fn accumulate(&mut self, weights: u64) {
+        if self.shard.is_unfused(Fusion::GradientAccumulation) {
+            let bytes = self.shard.dtype.bytes() + 2 * self.shard.gradient_dtype.bytes();
+            self.push(Op::Elementwise { bytes: weights * bytes });
         }
     }
 
@@ -149,8 +160,7 @@ impl<'a> Writer<'a> {
     fn widen(&mut self, weights: u64) {
         let frozen = self.shard.frozen();
         if frozen.is_packed() && self.kind != PassKind::Weight {
-            let [packed, scales] = frozen.bytes(hw::real(weights));
-            self.push(Op::Elementwise { bytes: hw::whole(packed + scales) + weights * self.shard.dtype.bytes() });
+            self.push(Op::Elementwise { bytes: frozen.widened_bytes(weights, self.shard.dtype.bytes()) });
         }
     }
 

@@ -287,6 +287,8 @@ pub struct Shard<'a> {
     pub fused_experts: bool,
     /// Fused kernels of Megatron-Core that are turned off.
     pub unfused: Unfused,
+    /// Format in which gradients of weights add up over micro-batches.
+    pub gradient_dtype: Dtype,
     /// How the loss is computed.
     pub loss: Loss,
     /// Capability of the card. Products of 8 bits on Blackwell of servers read operands by rows and by columns alike, so that one copy serves both passes. Its
@@ -323,6 +325,7 @@ impl<'a> Shard<'a> {
             dispatched_beside: 0.0,
             fused_experts: false,
             unfused: Unfused::NONE,
+            gradient_dtype: dtype,
             loss: Loss::Unfused,
             capability: Capability::Other,
             rotates_apart: false,

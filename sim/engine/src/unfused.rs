@@ -10,6 +10,8 @@ hw::words! {
         Activation = "activation",
         /// Rotary positions of queries and keys (`--no-rope-fusion`).
         Positions = "positions",
+        /// Gradients of weights, which a product adds to those of earlier micro-batches (`--no-gradient-accumulation-fusion`).
+        GradientAccumulation = "gradient-accumulation",
     }
 }
 

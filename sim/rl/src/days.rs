@@ -11,13 +11,11 @@ use train::problem::Problem;
 use crate::step::Step;
 
 /// The run over such steps of so many tokens, whose trainer writes checkpoints of a problem.
-pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Lasted {
-    with_first_wait(run, step).play(&job(step, tokens, problem), None)
-}
-
-/// Why nothing of it is kept, in words, where failures come that fast.
-pub fn hopeless(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Option<String> {
-    with_first_wait(run, step).hopeless(&job(step, tokens, problem))
+///
+/// # Errors
+/// When nothing of the run is kept: why, in words.
+pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Result<Lasted, String> {
+    with_first_wait(run, step).kept(&job(step, tokens, problem), None)
 }
 
 fn with_first_wait(run: &LongRun, step: &Step) -> LongRun {

@@ -260,9 +260,21 @@ impl LongRun {
         }
     }
 
+    /// What comes of the run over steps of a job, as `play` has it.
+    ///
+    /// # Errors
+    /// When nothing of the run is kept: why, in words.
+    pub fn kept(&self, job: &Job<'_>, beside: Option<&Beside>) -> Result<Lasted, String> {
+        if let Some(why) = self.hopeless(job) {
+            return Err(why);
+        }
+        let lasted = self.play(job, beside);
+        if lasted.useful() > 0.0 { Ok(lasted) } else { Err(format!("nothing of the run is kept: {}", lasted.why)) }
+    }
+
     /// Why less than one step is kept, in words, where failures at random come much faster than the job restarts. It is Daly's closed form, so nothing is drawn.
     /// Waits for nodes and slow nodes would only add to it.
-    pub fn hopeless(&self, job: &Job<'_>) -> Option<String> {
+    fn hopeless(&self, job: &Job<'_>) -> Option<String> {
         let Failures::Rate { .. } = self.failures else { return None };
         let between_s = self.between_s(job.n_gpus);
         let times = checkpoint_times(job.problem, &self.checkpoint);

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 pub mod causes;
+mod copies;
 mod energy;
 mod peak;
 mod shares;
@@ -119,7 +120,11 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     }
     Metrics {
         parts: Parts::from(&shares, &work),
-        why: format!("{}; {}", words(problem, &shares, &work), peaks.words),
+        why: [Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "),
         values,
         source: work.source,
         provenance: work.provenance,
@@ -249,8 +254,13 @@ fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
         .filter_map(|(class, name)| work.classes.get(class).map(|share| (share * shares.busy, *name)))
         .collect();
     parts.extend(EXPOSABLE.iter().zip(shares.exposed_by).map(|((_, name, _), share)| (share, *name)));
-    let waiting =
-        if problem.layout.pp > 1 { "waiting in the pipeline or for slower ranks" } else { "waiting for slower ranks" };
+    let has_copies = problem.execution.offload > 0.0 || problem.hosts_parameters();
+    let waiting = match (problem.layout.pp > 1, has_copies) {
+        (true, true) => "waiting in the pipeline, for copies of the host or for slower ranks",
+        (true, false) => "waiting in the pipeline or for slower ranks",
+        (false, true) => "waiting for copies of the host or for slower ranks",
+        (false, false) => "waiting for slower ranks",
+    };
     parts.push((shares.waiting(), waiting));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let shown: Vec<String> = parts

@@ -342,6 +342,7 @@ impl Problem {
             dispatched_beside: self.execution.overlap.expert,
             fused_experts: self.execution.experts.fused,
             unfused: self.execution.unfused,
+            gradient_dtype: self.execution.gradient_dtype,
             loss: self.execution.loss,
             capability: self.cluster.gpu.capability(),
             rotates_apart: self.execution.rotates_apart,

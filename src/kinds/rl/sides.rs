@@ -96,7 +96,7 @@ fn known(scenario: &Rl, policy: usize, n_nodes: Option<u32>) -> Result<Known, Re
 
 /// The engines of a way and how they generate, with the weakest source of their times.
 fn serves(scenario: &Rl, way: &Way, n_trains: Option<u32>) -> Result<Serves, Refused> {
-    let side = scenario.engines(n_trains)?;
+    let side = scenario.engines(way, n_trains)?;
     let (engines, source) = scenario::rl::engines(&side, way.serving(&side));
     let alone = step::alone(&scenario.rollouts, &scenario.answers, &engines);
     Ok((engines, alone, source))
@@ -104,7 +104,7 @@ fn serves(scenario: &Rl, way: &Way, n_trains: Option<u32>) -> Result<Serves, Ref
 
 /// What a step with so many nodes that train takes at least.
 fn floor_s(scenario: &Rl, way: &Way, n_trains: u32) -> Result<f64, Refused> {
-    let (trains, side) = (scenario.trainer(Some(n_trains))?, scenario.engines(Some(n_trains))?);
+    let (trains, side) = (scenario.trainer(Some(n_trains))?, scenario.engines(way, Some(n_trains))?);
     let (problem, _) = chosen::problem(&trains.problem, &trains.policies[way.policy])?;
     let training_s = floor::training_s(&scenario.rules, &problem, trains.costs().as_ref());
     let (choice, group) = (way.serving(&side), &side.groups[0]);

@@ -103,6 +103,8 @@ fn what_is_turned_off_is_off() {
     let off = of("comm_overlap=null");
     assert!(!off.contains("tensor = 0.75") && off.contains("gradient_sync = \"overlapped\""), "{off}");
     assert!(of("model.apply_rope_fusion=false").contains("unfused = [\"positions\"]"));
+    let added_up = of("model.gradient_accumulation_fusion=false");
+    assert!(added_up.contains("unfused = [\"gradient-accumulation\"]"), "{added_up}");
     assert!(of("model.bias_activation_fusion=false").contains("unfused = [\"activation\"]"));
     assert!(!of("model.bias_activation_fusion=true").contains("unfused"));
     // Bridge has no overlap of tensor exchange without shared sequences.

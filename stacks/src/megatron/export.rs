@@ -430,7 +430,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
 /// Flags of kernels that are not fused; that of permutations stands beside the experts.
 fn unfused(problem: &Problem) -> Given {
     let activation = if problem.model.gated { "no-bias-swiglu-fusion" } else { "no-bias-gelu-fusion" };
-    let flags = [(Fusion::Activation, activation), (Fusion::Positions, "no-rope-fusion")];
+    let flags = [
+        (Fusion::Activation, activation),
+        (Fusion::Positions, "no-rope-fusion"),
+        (Fusion::GradientAccumulation, "no-gradient-accumulation-fusion"),
+    ];
     let unfused = flags.into_iter().filter(|(fusion, _)| problem.execution.unfused.has(*fusion));
     unfused.map(|(_, flag)| (flag, None)).collect()
 }

@@ -351,6 +351,7 @@ fn permutations_are_fused_by_a_switch_and_other_kernels_without_one() {
         ("--swiglu --no-bias-gelu-fusion", None),
         ("--no-bias-gelu-fusion", Some("[\"activation\"]")),
         ("--no-bias-gelu-fusion --disable-bias-linear", None),
+        ("--no-gradient-accumulation-fusion", Some("[\"gradient-accumulation\"]")),
         ("--no-rope-fusion", None),
         ("--no-rope-fusion --position-embedding-type rope", Some("[\"positions\"]")),
     ] {

@@ -7,6 +7,9 @@ use crate::job::Job;
 /// Degree of Ulysses, where it stands today and where it stood (`actor/dp_actor.yaml`).
 const CONTEXT: [&str; 2] = ["fsdp_config.ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size"];
 
+/// Whether activations wait on the host.
+const OFFLOAD: &str = "actor_rollout_ref.model.enable_activation_offload";
+
 /// Reads the actor's keys.
 pub(super) fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
     let words = [("fsdp", 3_u32), ("fsdp2", 3)];
@@ -22,6 +25,10 @@ pub(super) fn sharded(flags: &mut Flags<'_>, job: &mut Job) {
     let is_checkpointed = is_set(flags, "actor_rollout_ref.model.enable_gradient_checkpointing", true);
     let recompute = if is_checkpointed { "full" } else { "none" };
     job.word(("training", "recompute"), recompute, "actor_rollout_ref.model.enable_gradient_checkpointing");
+    // Layers but the last go there by a stream of their own (`verl/utils/activation_offload.py`).
+    if is_set(flags, OFFLOAD, false) {
+        job.key(("training", "offload_ratio"), 1, OFFLOAD);
+    }
     let cp = CONTEXT.iter().find_map(|name| flags.count(&actor(name), 1..=100_000)).unwrap_or(1);
     job.degrees = [1, 1, cp];
     if cp > 1 {

@@ -217,6 +217,9 @@ fn an_update_has_all_answers_of_its_prompts() {
         "{words:?}"
     );
     assert!(words.contains(&"`made_up` is not in the table of keys"), "{words:?}");
+    let offloaded =
+        found(&yaml.replace("    enable_gradient", "    enable_activation_offload: True\n    enable_gradient"));
+    assert!(offloaded.scenario.contains("offload_ratio = 1") && !read.scenario.contains("offload_ratio"));
     let of_shell = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
                     actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=$NODES trainer.n_gpus_per_node=8\n";
     let told = Machine { gpu: Some("h100-sxm".to_owned()), nodes: Some(3), ..Machine::default() };

@@ -444,6 +444,25 @@ fn of_equal_steps_the_simpler_layout_is_the_answer() {
     assert_eq!((best.candidate.offload, best.candidate.recompute), (0.0, Recompute::Off));
 }
 
+/// Copies that computation does not hide make the step longer: where all fits without them, no such layout is the answer.
+#[test]
+fn activations_stay_on_the_device_where_their_copies_take_longer_than_what_they_hide_behind() {
+    let mut problem = problem(vec![1024; 16], Execution::default(), 80.0);
+    problem.cluster.gpu.host_bandwidth = hw::BytesPerSecond::new(1e9);
+    let few = |offload| Space {
+        tp: vec![1],
+        cp: vec![1],
+        pp: vec![1],
+        recompute: vec![Recompute::Off],
+        zero: vec![Zero::OptimizerStates],
+        offload,
+        ..space(&problem)
+    };
+    let [both, sent] = [vec![1.0, 0.0], vec![1.0]].map(|offload| check_space(&problem, "megatron", &few(offload)));
+    assert_eq!(both.candidate.offload, 0.0);
+    assert!(both.step_s < sent.step_s, "{} s against {} s", both.step_s, sent.step_s);
+}
+
 #[test]
 fn one_stage_runs_a_micro_batch_after_the_other_whatever_comes_first_in_the_list() {
     let problem = problem(vec![1024; 16], Execution::default(), 40.0);

@@ -69,6 +69,12 @@ pub(super) fn of_activation(shard: &Shard<'_>, experts: Option<Experts>, kind: P
     (function + besides).saturating_sub(of([1, 1], kind))
 }
 
+/// Launches that add gradients of a weight to those of earlier micro-batches.
+pub(super) fn of_accumulation(shard: &Shard<'_>, kind: PassKind) -> u32 {
+    let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
+    if makes_gradients && shard.is_unfused(Fusion::GradientAccumulation) { 1 } else { 0 }
+}
+
 /// Launches of the forward of a layer with experts that its device waits for besides those that it waits for anyway.
 pub fn waited(shard: &Shard<'_>) -> u32 {
     if shard.is_unfused(Fusion::Permutation) { WAITED } else { 0 }
@@ -127,5 +133,15 @@ mod tests {
         let again =
             |unfused| of_recomputed(&Shard { recompute, ..shard(&qwen, 8, unfused) }, Captured::default(), true);
         assert_eq!([Unfused::NONE, Unfused::NONE.with(Fusion::Activation)].map(again), [1, 3]);
+    }
+
+    #[test]
+    fn every_weight_has_a_launch_that_adds_up_its_gradient() {
+        // Queries with keys and values, output, and both products of the feed-forward.
+        let llama = crate::model::embedded("llama-3-8b").expect("embedded");
+        assert_eq!(more(&llama, 1, Fusion::GradientAccumulation), [0, 4, 4]);
+        // Both products of sixteen experts.
+        let qwen = crate::model::embedded("qwen3-30b-a3b").expect("embedded");
+        assert_eq!(more(&qwen, 8, Fusion::GradientAccumulation), [0, 2 + 2 * 16, 2 + 2 * 16]);
     }
 }

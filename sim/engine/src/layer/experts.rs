@@ -121,6 +121,7 @@ fn products(writer: &mut Writer<'_>, rows: &[u64], [n, k]: [u64; 2], [casts_inpu
     }
     if matches!(kind, PassKind::Backward | PassKind::Weight) {
         writer.push(op(PassKind::Weight, rows, n, k));
+        writer.accumulate(rows.len() as u64 * n * k);
     }
 }
 

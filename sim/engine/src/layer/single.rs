@@ -200,4 +200,21 @@ mod tests {
         // Learned positions are not rotated, and scaled ones never fused.
         assert_eq!([more("gpt-3-175b", PassKind::Forward), more("gpt-oss-120b", PassKind::Forward)], [0; 2]);
     }
+
+    fn wide(shard: Shard<'_>) -> Shard<'_> {
+        Shard { gradient_dtype: Dtype::Fp32, ..shard }
+    }
+
+    #[test]
+    fn gradients_that_no_product_adds_up_are_read_and_added_by_a_kernel() {
+        // Output and feed-forward of Llama 3 8B: 16 bits of a gradient are read, and a sum of 32 or 16 bits is read and written.
+        let weights = 4096 * 4096 + 3 * 4096 * 14_336;
+        let llama = model("llama-3-8b");
+        assert_eq!(more(&llama, wide, Fusion::GradientAccumulation), [0, (2 + 4 + 4) * weights, (2 + 4 + 4) * weights]);
+        assert_eq!(more(&llama, |shard| shard, Fusion::GradientAccumulation), [0, 6 * weights, 6 * weights]);
+        // Of Qwen3 30B-A3B a rank has sixteen experts beside the router and the output of attention.
+        let weights = 16 * 3 * 2048 * 768 + 128 * 2048 + 2048 * 4096;
+        let qwen = model("qwen3-30b-a3b");
+        assert_eq!(more(&qwen, wide, Fusion::GradientAccumulation), [0, 10 * weights, 10 * weights]);
+    }
 }

@@ -356,8 +356,11 @@ pub(super) fn workspaces(gpu: &Gpu) -> [u64; 2] {
     WORKSPACES[usize::from(gpu.peak_fp8.is_some())]
 }
 
-/// Tensors of 16 bits that stand for gradients which are added inside products: one for every shape of weight.
+/// Tensors of 16 bits that stand for gradients which are added inside products: one for every shape of weight. Gradients with a kernel of their own need none.
 pub(super) fn stand_ins(shard: &Shard<'_>, stages: &[Stage]) -> u64 {
+    if shard.is_unfused(Fusion::GradientAccumulation) {
+        return 0;
+    }
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);
     if has(|stage| stage.n_dense > 0) {
@@ -557,5 +560,18 @@ mod tests {
         let held = Bytes::from_f64(18.0 * shared) + resident(&shard, &[stage], &gpu);
         let peak = held + Bytes(activations + head(&shard, tokens) + tokens * 2 * 8192);
         assert!((peak.as_f64() / 1_048_576.0 / 28_965.4 - 1.0).abs() < 0.005, "{peak:?}");
+    }
+
+    #[test]
+    fn gradients_with_a_kernel_of_their_own_have_no_tensors_that_stand_for_them() {
+        let llama = crate::model::embedded("llama-3-8b").expect("embedded");
+        let of = |unfused| {
+            let base = Shard::forward(&llama, hw::Dtype::Bf16, 1);
+            let layer = Stage { n_dense: 1, ..Stage::default() };
+            stand_ins(&Shard { framework: Framework::MegatronCore, unfused, ..base }, &[layer])
+        };
+        // Queries with keys and values, output, and both products of the feed-forward.
+        assert_eq!(of(Unfused::NONE), 2 * 4096 * (6144 + 4096 + 28_672 + 14_336));
+        assert_eq!(of(Unfused::NONE.with(Fusion::GradientAccumulation)), 0);
     }
 }

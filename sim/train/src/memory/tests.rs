@@ -4,6 +4,7 @@ use engine::memory::stage_parameters;
 
 use super::*;
 use crate::layout::Layout;
+use crate::problem::{AdaptedProducts, Adapters};
 use crate::workload::Workload;
 
 fn problem(zero: Zero, dp: u32) -> Problem {
@@ -151,4 +152,35 @@ fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
     let both = refusal(1, 16.5 * N, wide);
     let expected = "`training.gradient_dtype = \"bf16\"` and `training.narrow_gather = true` would fit with";
     assert!(both.contains(&format!("{expected} {}", gib(16.0 * N))), "{both}");
+}
+
+/// Transformer Engine keeps a copy by columns beside the rows where a card multiplies rows alone (`nvte_is_non_tn_fp8_gemm_supported`). Weights that are held in
+/// the format of the products (`fp8_params` of NeMo, `--fp8-param-gather`) have nothing wide besides.
+#[test]
+fn frozen_weights_of_8_bits_take_a_byte_for_each_copy_that_products_read() {
+    const N: f64 = 8_030_261_248.0;
+    const PRODUCTS: f64 = 32.0 * (2.0 * 4096.0 * 4096.0 + 2.0 * 4096.0 * 1024.0 + 3.0 * 4096.0 * 14_336.0);
+    let parameters = |card: &str, is_narrow: bool| {
+        let mut problem = problem(Zero::Off, 1);
+        problem.cluster.gpu = hw::catalog::gpu(card).expect("listed");
+        let execution = &mut problem.execution;
+        execution.framework = Framework::MegatronCore;
+        execution.adapters = Some(Adapters::new(16, AdaptedProducts::QUERY_KEY_VALUE));
+        if is_narrow {
+            execution.formats = Some(engine::formats::Formats::weights(hw::Format::Fp8, Dtype::Bf16));
+            execution.gathers_narrow = true;
+        }
+        let states = states(&problem, &crate::stage::stages(&problem));
+        assert_eq!((states.gradients, states.optimizer, states.copies), (Bytes(0), Bytes(0), Bytes(0)));
+        hw::real(states.parameters.0)
+    };
+    for (card, is_narrow, expected) in [
+        ("h100-sxm", false, 2.0 * N),
+        ("b200", false, 2.0 * N),
+        ("h100-sxm", true, 2.0 * (N - PRODUCTS) + 2.0 * PRODUCTS),
+        ("b200", true, 2.0 * (N - PRODUCTS) + PRODUCTS),
+    ] {
+        let found = parameters(card, is_narrow);
+        assert!((found / expected - 1.0).abs() < 1e-6, "{card} {is_narrow}: {found} for {expected}");
+    }
 }

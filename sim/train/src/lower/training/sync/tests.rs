@@ -11,7 +11,7 @@ use crate::workload::Workload;
 use engine::CostModel;
 use engine::Timeline;
 use engine::cost::roofline::Roofline;
-use engine::task::{Collective, Op, Role, TaskGraph};
+use engine::task::{Collective, CopyKind, Op, Role, TaskGraph};
 
 const N_RANKS: u32 = 4;
 const TOKENS: u64 = 4096;
@@ -394,6 +394,43 @@ fn shares_on_the_host_are_copied_for_every_pass_and_no_step_is_shorter_than_its_
     assert!(slow_s >= least_s && slow_s < least_s + plain_s, "{slow_s} s, of which copies {least_s} s");
     let (_, _, fast_s) = on_host(Some(1e13));
     assert!(fast_s >= plain_s && fast_s < 1.01 * plain_s, "{fast_s} s instead of {plain_s} s");
+}
+
+#[test]
+fn activations_on_the_host_go_there_and_back_and_no_step_is_shorter_than_its_copies() {
+    let of = |share: f64, bytes_per_second: f64| {
+        let mut problem = problem(Zero::Off);
+        problem.execution.recompute = Recompute::Full;
+        problem.execution.offload = share;
+        problem.cluster.gpu.host_bandwidth = hw::BytesPerSecond::new(bytes_per_second);
+        let graph = graph(&problem, Place::Sharded);
+        let cost = Roofline::new(&problem.cluster);
+        let copies = |way| {
+            let tasks = graph.tasks.iter().filter(|task| task.lane.index() == 0 && task.role == Role::Offload);
+            let add = |(bytes, seconds): (u64, f64), op: &Op| match op {
+                Op::Copy { kind, bytes: more } if *kind == way => {
+                    (bytes + more, seconds + cost.estimate(op).time.get())
+                }
+                _ => (bytes, seconds),
+            };
+            tasks.map(|task| &graph.ops[task.op.0 as usize]).fold((0, 0.0), add)
+        };
+        let [(there, there_s), (back, back_s)] = [CopyKind::DeviceToHost, CopyKind::HostToDevice].map(copies);
+        assert_eq!(there, back);
+        (there, there_s + back_s, step_s(&problem, &graph))
+    };
+    // Layers that are computed again keep their inputs: of three micro-batches, in 16 bits, on each of four ranks.
+    let model = problem(Zero::Off).model;
+    let inputs = 3 * model.n_layers * model.hidden * 2 * TOKENS / u64::from(N_RANKS);
+    let (_, _, plain_s) = of(0.0, 1e9);
+    for (share, expected) in [(0.0, 0), (0.5, inputs / 2), (1.0, inputs)] {
+        let (copied, copies_s, slow_s) = of(share, 1e8);
+        assert_eq!(copied, expected, "{share}");
+        // A pass waits for its copies, and its computation runs beside them. One that is slow decides, and one that is fast hides.
+        assert!(slow_s >= copies_s.max(plain_s) && slow_s < copies_s + plain_s + 1e-9, "{share}: {slow_s} s");
+        let (_, _, fast_s) = of(share, 1e13);
+        assert!(fast_s >= plain_s && fast_s < 1.01 * plain_s, "{share}: {fast_s} s instead of {plain_s} s");
+    }
 }
 
 #[test]
