@@ -109,6 +109,10 @@ fn narrow_links_above_rails_are_idle_where_no_exchange_leaves_its_rail() {
         check(&beside, key, true);
     }
     check(&["cluster.nodes=8", "cluster.fabric=fat_tree", "parallel.tp=8"], key, false);
+    // An all-to-all of experts over two nodes leaves its rail, unless it joins one GPU of each.
+    let experts = ["cluster.nodes=2", "model.name=olmoe-1b-7b"];
+    check(&[&experts[..], &["parallel.ep=16"]].concat(), key, false);
+    check(&[&experts[..], &["parallel.tp=8", "parallel.ep=2"]].concat(), key, true);
     // Stages and rings reach neighbours, whatever place these have, and groups that a policy makes may lie anywhere.
     let hybrid = "policies.run=[\"hybrid-cp\"]";
     for layout in [&["parallel.pp=16"][..], &["parallel.cp=16", "parallel.exchange=ring"], &["parallel.cp=16", hybrid]]
@@ -228,5 +232,8 @@ fn cutting_what_is_not_too_long_and_steps_that_repeat_are_idle() {
     assert!((step_s(&["training.steps=3"]) / step_s(&[]) - 1.0).abs() < 1e-9);
     // Sequences of other lengths, and devices that are slow in one of the steps.
     assert!(!said(&["training.steps=3", "workload.max_tokens=900", "workload.longer=cut"]));
+    // Tokens find other experts in every step.
+    let of_experts = ["training.steps=3", "model.name=olmoe-1b-7b", "experts.imbalance=0.5"];
+    assert!(!said(&of_experts) && said(&of_experts[..2]));
     assert!(!said(&["training.steps=3", "stragglers=[{ ranks = [0], rate = 2.0, from_step = 1 }]"]));
 }

@@ -217,6 +217,45 @@ fn has_event_loop(text: &str) -> bool {
     has_queue && has(&["Tick", "Time", "Span", "Event"])
 }
 
+/// Functions whose last digits differ between platforms in the standard library; those of `libm` do not.
+const OF_PLATFORMS: [&str; 16] = [
+    ".ln()",
+    ".ln_1p()",
+    ".exp()",
+    ".exp2()",
+    ".exp_m1()",
+    ".log(",
+    ".log2()",
+    ".log10()",
+    ".powf(",
+    ".cbrt()",
+    ".sin()",
+    ".cos()",
+    ".tan()",
+    ".tanh()",
+    "f64::ln)",
+    "f64::exp)",
+];
+
+#[test]
+fn predictions_are_the_same_on_every_platform() {
+    for path in
+        ["hw", "sim", "planner", "scenario"].iter().flat_map(|folder| super::files(&super::root().join(folder), "rs"))
+    {
+        let is_test =
+            path.components().any(|part| ["tests", "tests.rs", "benches"].iter().any(|name| part.as_os_str() == *name));
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let code = if is_test { String::new() } else { super::product::product(&text) };
+        for (line, word) in code.lines().flat_map(|line| OF_PLATFORMS.map(|word| (line, word))) {
+            assert!(
+                !line.contains(word),
+                "{}: `{word}` is another number elsewhere, take `libm`: {line}",
+                path.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn planners_have_no_event_loop() {
     // Those that there are, so that the test would see one.

@@ -236,7 +236,7 @@ impl Region {
 /// The operation of a family that moves so many bytes.
 fn of_bytes(family: Family, bytes: u64, row_bytes: u64) -> Op {
     match family {
-        Family::Collective(kind, n_ranks) => Op::Collective { kind, bytes, shape: GroupShape { n_ranks, n_nodes: 1 } },
+        Family::Collective(kind, n_ranks) => Op::Collective { kind, bytes, shape: GroupShape::inside(n_ranks) },
         Family::Memory("embedding") => Op::Embedding { tokens: (bytes / 2).div_ceil(row_bytes), row_bytes },
         Family::Memory("host_to_device") => Op::Copy { kind: CopyKind::HostToDevice, bytes },
         Family::Memory("device_to_host") => Op::Copy { kind: CopyKind::DeviceToHost, bytes },

@@ -300,7 +300,7 @@ impl Line {
     fn op(&self) -> Option<Op> {
         let collective = |kind| {
             let [bytes, n_ranks] = *self.sizes else { return None };
-            let shape = GroupShape { n_ranks: u32::try_from(n_ranks).ok()?, n_nodes: 1 };
+            let shape = GroupShape::inside(u32::try_from(n_ranks).ok()?);
             Some(Op::Collective { kind, bytes, shape })
         };
         let copy = |kind| Some(Op::Copy { kind, bytes: *self.sizes.first()? });

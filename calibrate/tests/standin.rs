@@ -386,7 +386,7 @@ fn several_gpus_exchange_what_plain_loops_say() {
     assert_eq!((exact("on 2 GPUs: exact"), exact("on 4 GPUs: exact")), (12, 12), "{lines:?}");
     // Beside other work, on streams that are waited for.
     for (kind, n_ranks) in EXCHANGES.iter().flat_map(|kind| [2, 3, 4].map(|n| (*kind, n))) {
-        let op = Op::Collective { kind, bytes: 40_000, shape: GroupShape { n_ranks, n_nodes: 1 } };
+        let op = Op::Collective { kind, bytes: 40_000, shape: GroupShape::inside(n_ranks) };
         let work = Op::Elementwise { bytes: 60_000 };
         assert!(device.runs(&op));
         device.reserve(&op).and_then(|()| device.reserve(&work)).expect("they fit");
@@ -400,7 +400,7 @@ fn several_gpus_exchange_what_plain_loops_say() {
         let timed = calibrate::sample::time(device.as_mut(), &op).expect("it runs");
         assert!(timed.seconds > 1e-6 && timed.seconds < 1e-3, "{timed:?}");
     }
-    let beyond = Op::Collective { kind: Collective::AllReduce, bytes: 8, shape: GroupShape { n_ranks: 5, n_nodes: 1 } };
+    let beyond = Op::Collective { kind: Collective::AllReduce, bytes: 8, shape: GroupShape::inside(5) };
     assert!(!device.runs(&beyond));
     let lines = speeds(device.as_mut());
     assert_eq!(lines.iter().filter(|line| line.contains("bytes on 4 GPUs: ")).count(), 5, "{lines:?}");

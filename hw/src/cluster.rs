@@ -93,6 +93,24 @@ pub enum Fabric {
     },
 }
 
+impl Fabric {
+    /// Whether so many neighbouring nodes, the first of them the first of a leaf, reach each other without the spine.
+    pub const fn is_one_leaf(self, n_nodes: u32) -> bool {
+        match self {
+            Self::Rail => n_nodes == 1,
+            Self::FatTree { nodes_per_leaf } => n_nodes <= nodes_per_leaf,
+        }
+    }
+
+    /// Leaf of a rank where each node has so many GPUs.
+    pub const fn leaf_of(self, gpus_per_node: u32, rank: Rank) -> u32 {
+        match self {
+            Self::Rail => rank.0 % gpus_per_node,
+            Self::FatTree { nodes_per_leaf } => rank.0 / gpus_per_node / nodes_per_leaf,
+        }
+    }
+}
+
 /// How a collective is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollectiveAlgorithm {
@@ -150,10 +168,27 @@ impl Cluster {
         let mut domains: Vec<u32> = group.iter().map(|&rank| self.domain_of(rank)).collect();
         domains.sort_unstable();
         domains.dedup();
+        let n_nodes = u32::try_from(domains.len()).expect("domains fit u32");
+        let first = self.leaf_of(group[0]);
         GroupShape {
             n_ranks: u32::try_from(group.len()).expect("ranks fit u32"),
-            n_nodes: u32::try_from(domains.len()).expect("domains fit u32"),
+            n_nodes,
+            crosses_leaves: n_nodes > 1 && group.iter().any(|&rank| self.leaf_of(rank) != first),
         }
+    }
+
+    /// A group of which only the numbers are known: its nodes are neighbours from the first of a leaf on, each with as many of the ranks.
+    pub fn group(&self, n_ranks: u32, n_nodes: u32) -> GroupShape {
+        // Nodes of one NVLink domain count as one of `n_nodes`, and have ports of their own.
+        let n_neighbours = n_nodes.max(n_ranks.div_ceil(self.gpus_per_node));
+        let is_one_rail = self.fabric == Fabric::Rail && n_ranks == n_nodes;
+        let crosses_leaves = n_nodes > 1 && !is_one_rail && !self.fabric.is_one_leaf(n_neighbours);
+        GroupShape { n_ranks, n_nodes, crosses_leaves }
+    }
+
+    /// Leaf switch of a rank's port.
+    pub const fn leaf_of(&self, rank: Rank) -> u32 {
+        self.fabric.leaf_of(self.gpus_per_node, rank)
     }
 }
 
@@ -164,4 +199,19 @@ pub struct GroupShape {
     pub n_ranks: u32,
     /// Nodes that the group touches, where NVLink joins no others: 1 means that it never needs the network. Nodes of one NVLink domain count as one.
     pub n_nodes: u32,
+    /// Whether some of them reach each other over the spine alone: they need the network, and their ports are on several leaves.
+    #[serde(default)]
+    pub crosses_leaves: bool,
+}
+
+impl GroupShape {
+    /// So many ranks of one node.
+    pub const fn inside(n_ranks: u32) -> Self {
+        Self { n_ranks, n_nodes: 1, crosses_leaves: false }
+    }
+
+    /// One rank of each of the nodes.
+    pub const fn one_of_each_node(self) -> Self {
+        Self { n_ranks: self.n_nodes, ..self }
+    }
 }

@@ -72,7 +72,7 @@ impl Topology {
         for rank in 0..n_gpus {
             let gpu = gpus[rank as usize];
             let island = islands[(rank / cluster.nvlink_island) as usize];
-            let leaf = leaves[leaf_of(cluster.fabric, cluster.gpus_per_node, rank) as usize];
+            let leaf = leaves[cluster.leaf_of(Rank(rank)) as usize];
             let switch = switches[(rank / cluster.gpus_per_switch) as usize];
             graph.add_edge(gpu, island, cluster.gpu.intra_node_bandwidth);
             graph.add_edge(island, gpu, cluster.gpu.intra_node_bandwidth);
@@ -131,12 +131,9 @@ impl Topology {
             return Vec::new();
         }
         if self.domain(from) != self.domain(to) {
-            let leaf = |rank: Rank| leaf_of(self.fabric, self.gpus_per_node, rank.0);
-            let (leaf_from, leaf_to) = (leaf(from), leaf(to));
-            let spine = |leaf: u32, down: u32| LinkId(self.n_gpus * LINKS_PER_GPU + 2 * leaf + down);
             let mut links = vec![Self::port(from, NIC_UP)];
-            if leaf_from != leaf_to {
-                links.extend([spine(leaf_from, 0), spine(leaf_to, 1)]);
+            if self.leaf(from) != self.leaf(to) {
+                links.extend([self.spine_links(from).0, self.spine_links(to).1]);
             }
             links.push(Self::port(to, NIC_DOWN));
             return links;
@@ -160,6 +157,17 @@ impl Topology {
     /// Ports that traffic of a rank to other nodes loads: (out, in).
     pub const fn nic_ports(&self, rank: Rank) -> (LinkId, LinkId) {
         (Self::port(rank, NIC_UP), Self::port(rank, NIC_DOWN))
+    }
+
+    /// Leaf switch of a rank's port.
+    pub const fn leaf(&self, rank: Rank) -> u32 {
+        self.fabric.leaf_of(self.gpus_per_node, rank)
+    }
+
+    /// Links between a rank's leaf and the spine: (up, down).
+    pub const fn spine_links(&self, rank: Rank) -> (LinkId, LinkId) {
+        let up = self.n_gpus * LINKS_PER_GPU + 2 * self.leaf(rank);
+        (LinkId(up), LinkId(up + 1))
     }
 
     /// Links from a host to its rank: that of the PCIe switch, which its GPUs share, and the rank's own.
@@ -187,14 +195,6 @@ const fn n_leaves(cluster: &Cluster) -> u32 {
     match cluster.fabric {
         Fabric::Rail => cluster.gpus_per_node,
         Fabric::FatTree { nodes_per_leaf } => cluster.n_nodes.div_ceil(nodes_per_leaf),
-    }
-}
-
-/// Leaf of a rank.
-const fn leaf_of(fabric: Fabric, gpus_per_node: u32, rank: u32) -> u32 {
-    match fabric {
-        Fabric::Rail => rank % gpus_per_node,
-        Fabric::FatTree { nodes_per_leaf } => rank / gpus_per_node / nodes_per_leaf,
     }
 }
 
@@ -289,6 +289,28 @@ mod tests {
         assert_eq!(across.len(), 4, "another leaf");
         // Sixteen ports of 25 GB/s, two to one.
         assert_eq!(capacity(&topology, across[1]), 200e9);
+    }
+
+    #[test]
+    fn a_group_crosses_leaves_where_a_route_between_two_of_its_ranks_passes_the_spine() {
+        for fabric in [Fabric::Rail, Fabric::FatTree { nodes_per_leaf: 2 }, Fabric::FatTree { nodes_per_leaf: 3 }] {
+            let cluster = Cluster { fabric, ..cluster(6, 8) };
+            let topology = Topology::of(&cluster);
+            for (first, stride, n) in
+                [(0, 1, 8), (0, 1, 16), (8, 1, 16), (16, 8, 2), (0, 8, 2), (0, 16, 2), (24, 8, 3), (0, 4, 4)]
+            {
+                let group: Vec<Rank> = (0..n).map(|index| Rank(first + stride * index)).collect();
+                let pairs = group.iter().flat_map(|&from| group.iter().map(move |&to| (from, to)));
+                let mut links = pairs.flat_map(|(from, to)| topology.route(from, to));
+                let passes = links.any(|link| (cluster.n_gpus() * LINKS_PER_GPU..).contains(&link.0));
+                assert_eq!(cluster.shape_of(&group).crosses_leaves, passes, "{fabric:?}: {group:?}");
+                let from_the_first: Vec<Rank> = (0..n).map(|index| Rank(stride * index)).collect();
+                let known = cluster.shape_of(&from_the_first);
+                if stride == 1 {
+                    assert_eq!(cluster.group(known.n_ranks, known.n_nodes), known, "{fabric:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
 use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
 
-use crate::network::is_one_leaf;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
 
@@ -134,7 +133,7 @@ fn warn_of_network(
     (fabric, oversubscription): (Fabric, f64),
 ) {
     let is_narrow = oversubscription > 1.0;
-    if let Some(at) = narrow_at.filter(|_| is_narrow && is_one_leaf(fabric, nodes)) {
+    if let Some(at) = narrow_at.filter(|_| is_narrow && fabric.is_one_leaf(nodes)) {
         let what = format!("`{}` changes nothing", section.full("oversubscription"));
         section.warn(Code::NoEffect, at, what, "links above leaves carry what goes between leaves: it needs several");
     }

@@ -4,7 +4,7 @@ use calibrate::costs::cost_model;
 use engine::Model;
 use engine::cost::profile::Profile;
 use engine::task::{Collective, Op};
-use hw::{Cluster, Fabric, GroupShape};
+use hw::{Cluster, GroupShape};
 
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section};
@@ -31,13 +31,15 @@ impl Exchanges {
     /// Those of these kinds among so many GPUs side by side, and among some of them.
     pub fn among(cluster: &Cluster, n_gpus: u32, kinds: &[Collective]) -> Self {
         let n_nodes = n_gpus.div_ceil(cluster.domain());
-        Self::default().and(cluster, GroupShape { n_ranks: n_gpus, n_nodes }, kinds)
+        Self::default().and(cluster, cluster.group(n_gpus, n_nodes), kinds)
     }
 
     /// The same and those of a group, and of parts of it.
     pub fn and(mut self, cluster: &Cluster, whole: GroupShape, kinds: &[Collective]) -> Self {
         for n_ranks in parts(whole.n_ranks).filter(|n| *n > 1) {
-            let lie = parts(whole.n_nodes.min(n_ranks)).map(|n_nodes| GroupShape { n_ranks, n_nodes });
+            // Parts over several nodes may lie on as many leaves as the whole.
+            let on = |n_nodes| GroupShape { n_ranks, n_nodes, crosses_leaves: n_nodes > 1 && whole.crosses_leaves };
+            let lie = parts(whole.n_nodes.min(n_ranks)).map(on);
             let lie = lie.filter(|shape| shape.n_ranks.div_ceil(shape.n_nodes) <= cluster.domain());
             self.0.extend(lie.flat_map(|shape| kinds.iter().map(move |kind| (*kind, shape))));
         }
@@ -62,14 +64,6 @@ fn parts(n: u32) -> impl Iterator<Item = u32> {
 
 /// A machine, what was measured of it, and the exchanges on it.
 pub type Exchanging<'a> = (&'a Cluster, Option<&'a Profile>, Exchanges);
-
-/// Whether a machine has its nodes below one leaf, so that nothing passes the links above.
-pub const fn is_one_leaf(fabric: Fabric, nodes: u32) -> bool {
-    match fabric {
-        Fabric::Rail => nodes == 1,
-        Fabric::FatTree { nodes_per_leaf } => nodes <= nodes_per_leaf,
-    }
-}
 
 /// Where a section says how exchanges travel, with the names of its keys.
 #[derive(Clone, Debug)]
@@ -138,7 +132,7 @@ fn takes_way((cluster, profile, exchanges): &Exchanging<'_>) -> bool {
 
 /// Whether links above several leaves are narrow.
 fn is_narrow(cluster: &Cluster) -> bool {
-    cluster.oversubscription > 1.0 && !is_one_leaf(cluster.fabric, cluster.n_nodes)
+    cluster.oversubscription > 1.0 && !cluster.fabric.is_one_leaf(cluster.n_nodes)
 }
 
 /// Whether an exchange takes longer over narrow links above leaves.
@@ -160,7 +154,8 @@ mod tests {
     fn parts_of_a_group_lie_on_as_many_nodes_as_they_can() {
         assert_eq!(parts(6).collect::<Vec<_>>(), [1, 2, 4, 6]);
         let of = |n_gpus| Exchanges::among(&cluster(4), n_gpus, &SUMS[..1]).0;
-        let shape = |n_ranks, n_nodes| (Collective::AllReduce, GroupShape { n_ranks, n_nodes });
+        let shape =
+            |n_ranks, n_nodes| (Collective::AllReduce, GroupShape { n_ranks, n_nodes, crosses_leaves: n_nodes > 1 });
         assert_eq!(of(1), []);
         assert_eq!(of(8), [shape(2, 1), shape(4, 1), shape(8, 1)]);
         // Sixteen do not lie on one node, and two may.

@@ -246,7 +246,8 @@ pub fn of_sequences(
     let overlap = training::overlap(reader.section("overlap"));
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
-    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed));
+    let draws_experts = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
+    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), draws_experts);
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine, &stragglers);
     let policies::Asked { policies, baseline, objective } =

@@ -171,7 +171,7 @@ fn on_ranks(
 
 /// Time of an exchange inside a node, as its datasheet and the usual share of its links say.
 fn seconds(node: &Cluster, exchange: &ranks::Exchange) -> f64 {
-    let shape = GroupShape { n_ranks: exchange.ranks, n_nodes: 1 };
+    let shape = GroupShape::inside(exchange.ranks);
     collective::time(node, &Reached::assumed(node), exchange.kind, hw::whole(exchange.bytes), shape).0.get()
 }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::between::{self, Between};
+use crate::group::{counted, together};
 use crate::order::{self, Order};
 use crate::play::{Costs, Latency, Predicted, predict};
 use crate::reason::Reason;
@@ -97,7 +98,11 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: errors("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &runs))).collect(),
-        reasons: reasons(&runs),
+        reasons: counted(
+            runs.iter()
+                .filter_map(|scored| scored.outcome.as_ref().err())
+                .map(|reason| [reason.name(), reason.about()]),
+        ),
         expressed: expressed(&runs),
         orders: orders(&runs),
         runs,
@@ -137,10 +142,7 @@ fn outcome(run: &Run, first_of: &BTreeMap<String, u64>, costs: &Costs<'_>) -> Re
 }
 
 fn groups(key: Key, runs: &[Scored]) -> Vec<GroupErrors> {
-    let mut members: BTreeMap<String, Vec<&Scored>> = BTreeMap::new();
-    for scored in runs {
-        members.entry(key.group_of(&scored.run)).or_default().push(scored);
-    }
+    let members = together(runs, |scored| key.group_of(&scored.run));
     let mut groups: Vec<GroupErrors> = members.iter().map(|(value, runs)| errors(value, runs)).collect();
     if matches!(key, Key::Load | Key::Tensor | Key::Lengths) {
         groups.sort_by_key(|group| numbers(&group.value));
@@ -192,16 +194,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
 }
 
-fn reasons(runs: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
-    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
-    for reason in runs.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
-        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
-    }
-    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
-    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
-    reasons
-}
-
 fn expressed(runs: &[Scored]) -> Expressed {
     let by_line: BTreeMap<u64, &Scored> = runs.iter().map(|scored| (scored.run.line, scored)).collect();
     let mut found = Expressed::default();
@@ -244,12 +236,12 @@ fn rates(scored: &Scored) -> Option<[f64; 2]> {
     Some([rate(found.ttft.mean, found.tpot.mean), rate(run.ttft_s, run.tpot_s)])
 }
 
-/// Mean of each side.
 /// The mean of some values, where there are any.
 pub(crate) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / hw::real(values.len() as u64))
 }
 
+/// Mean of each side.
 fn mean_of_sides(pairs: &[[f64; 2]]) -> [f64; 2] {
     let n = hw::real(pairs.len() as u64);
     [0, 1].map(|side| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n)

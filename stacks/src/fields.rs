@@ -255,8 +255,7 @@ fn widened(asked: &Asked<'_>) -> Fate {
 /// A loss that is compiled with its modules: torchtitan has a key for it, and with DeepSpeed a script compiles both.
 fn compiled_loss(asked: &Asked<'_>) -> Fate {
     let execution = &asked.problem.execution;
-    let is_compiled = execution.framework.torch().is_some_and(|modules| modules.compiled);
-    if is_compiled && execution.loss == Loss::Compiled { Said } else { other_loss(asked) }
+    if execution.framework.is_compiled() && execution.loss == Loss::Compiled { Said } else { other_loss(asked) }
 }
 
 /// Whose loss is no key of these targets; it counts with Megatron-Core's kernels alone.
@@ -406,9 +405,8 @@ fn pytorch(asked: &Asked<'_>) -> Fate {
 
 /// A script compiles, and no key of the configuration.
 fn under_deepspeed(asked: &Asked<'_>) -> Fate {
-    let is_compiled = asked.problem.execution.framework.torch().is_some_and(|modules| modules.compiled);
     let words = "The prediction has compiled modules (`training.compile`): the script has to compile the model, as `engine.compile()` does.";
-    if is_compiled {
+    if asked.problem.execution.framework.is_compiled() {
         return Fate::Told(words.to_owned());
     }
     of_framework(asked, "deepspeed", matches!(asked.problem.execution.framework, Framework::DeepSpeed(_)))

@@ -34,7 +34,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         given.extend(pipeline(problem, found)?);
         files = schedule::write(planned, words)?;
     }
-    if problem.execution.framework.torch().is_some_and(|modules| modules.compiled) {
+    if problem.execution.framework.is_compiled() {
         given.push(("compile", "enable", "True".to_owned()));
         if problem.layout.tp == 1 && problem.execution.loss == Loss::Unfused {
             given.push(("compile", "components", "model".to_owned()));

@@ -40,6 +40,11 @@ impl Entry {
     pub fn key(&self) -> &str {
         self.path.last().map_or("", String::as_str)
     }
+
+    /// The same without its outermost key.
+    pub fn inner(&self) -> Self {
+        Self { path: self.path[1..].to_vec(), ..self.clone() }
+    }
 }
 
 /// Why a file cannot be read.

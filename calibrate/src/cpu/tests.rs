@@ -20,7 +20,7 @@ fn every_kernel_agrees_with_its_reference() {
 #[test]
 fn every_operation_writes_all_of_its_result() {
     let mut cpu = cpu();
-    let shape = GroupShape { n_ranks: 3, n_nodes: 1 };
+    let shape = GroupShape::inside(3);
     let attention = |pass| Op::Attention {
         documents: vec![Document::causal(70); 2],
         n_heads: 2,

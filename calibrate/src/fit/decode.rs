@@ -4,6 +4,7 @@ use engine::cost::decode::{DecodeLaw, HEADS, MixedLaw};
 use engine::cost::profile::Residuals;
 
 use super::non_negative::{Robust, non_negative};
+use super::surfaces::rounded;
 use super::{residuals, unseen};
 
 /// Rounds in which rows far off lose weight.
@@ -48,10 +49,6 @@ fn fitted(launches: &[Launch], start: bool) -> (Vec<f64>, Vec<f64>) {
 
 fn errors(ratios: &[f64]) -> Residuals {
     Residuals { n_fit: ratios.len(), ..residuals(ratios, ratios.len()) }
-}
-
-fn rounded(value: f64) -> f64 {
-    format!("{value:.3e}").parse().expect("a number that was just written")
 }
 
 /// The law of launches without and with a chunk; `None` with fewer than ten of the former.

@@ -29,7 +29,7 @@ fn a_faster_link_never_lengthens_an_exchange() {
         for engine in ["vllm", "sglang", "trtllm"] {
             for kind in [Collective::AllReduce, Collective::AllToAll, Collective::AllGather, Collective::SendRecv] {
                 for (n_ranks, power) in [(2, 12), (2, 20), (4, 24), (8, 16), (8, 28)] {
-                    let shape = hw::GroupShape { n_ranks, n_nodes: 1 };
+                    let shape = hw::GroupShape::inside(n_ranks);
                     let op = Op::Collective { kind, bytes: 1 << power, shape };
                     let times: Vec<f64> = rates.iter().map(|rate| exchange_s(card, engine, Some(*rate), &op)).collect();
                     let falls = times.windows(2).all(|pair| pair[1] <= pair[0] * 1.000_000_1);
@@ -141,7 +141,7 @@ fn a_kernel_beside_a_faster_one_takes_what_other_versions_measured() {
 #[test]
 fn a_card_on_pcie_borrows_no_curve_of_nvlink() {
     // 64 MiB between two cards at three quarters of 32 GB/s: 2.8 ms; over NVLink they would take a tenth of it.
-    let shape = hw::GroupShape { n_ranks: 2, n_nodes: 1 };
+    let shape = hw::GroupShape::inside(2);
     let op = Op::Collective { kind: Collective::AllReduce, bytes: 1 << 26, shape };
     let found = exchange_s("a100-pcie-80g", "vllm", None, &op);
     assert!(found > 2.7e-3, "{found} s");
@@ -356,7 +356,7 @@ fn training_takes_narrow_products_and_exchanges_of_the_card_or_of_its_generation
     let product = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Fp8 };
     let four_bits = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Nvfp4 };
     let gather = |n_ranks| {
-        let shape = hw::GroupShape { n_ranks, n_nodes: 1 };
+        let shape = hw::GroupShape::inside(n_ranks);
         Op::Collective { kind: Collective::AllGather, bytes: 64 << 20, shape }
     };
     let estimate = |card: &str, op: &Op| {

@@ -310,10 +310,7 @@ impl Playable {
 
     /// The largest arrival rate at which a share of the requests meets both targets, up to 1 %, with what clients saw at it.
     pub fn goodput(&self, task: &Task, requests: &Requests, share: f64) -> (f64, Played) {
-        match self {
-            Self::Replicas(playable) => played::goodput(task, playable, requests, share),
-            Self::Layers(playable) => layers::goodput(task, playable, requests, share),
-        }
+        played::highest(share, &|per_s| self.at(task, requests, per_s))
     }
 }
 

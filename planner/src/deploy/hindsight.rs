@@ -93,6 +93,7 @@ impl Demand {
     }
 
     /// What a schedule costs, replica-seconds.
+    #[cfg(test)]
     pub fn replica_s(&self, replicas: &[u32]) -> f64 {
         let table = self.timetable(replicas);
         let ends = table.iter().skip(1).map(|(at, _)| *at).chain(self.borders().last().copied());

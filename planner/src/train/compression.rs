@@ -189,7 +189,7 @@ fn layer_s(problem: &Problem, compression: Option<Compression>, micro_batch: &Mi
     let mut problem = problem.clone();
     problem.execution.overlap.expert = 0.0;
     problem.execution.experts.compression = compression;
-    training::parts(&problem, micro_batch, cost).expert.iter().sum()
+    training::parts(&problem, micro_batch, train::experts::mean(&problem), cost).expert.iter().sum()
 }
 
 /// What a choice does to a layer, for a micro-batch that the plan has.
@@ -434,7 +434,7 @@ mod tests {
         // 2,048 rows of 768: products with six rotations, the largest coordinates, two kernels that read and write all rows in each
         // direction; and the counts of rows for 16 experts.
         let time = |op: Op| cost.estimate(&op).time.get();
-        let shape = hw::GroupShape { n_ranks: 16, n_nodes: 2 };
+        let shape = problem.cluster.group(16, 2);
         let expected = time(Op::Gemm { m: 2048, n: 6 * 768, k: 768, format: hw::Format::Bf16 })
             + time(Op::Elementwise { bytes: 2048 * (6 * 768 * 2 + 4) })
             + 4.0 * time(Op::Elementwise { bytes: 2 * 2048 * 768 * 2 })

@@ -123,8 +123,7 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
 
 /// The loss without the key. Where torchtitan compiles its modules it compiles its loss with them (`compile.components`).
 fn usual_loss(framework: Framework) -> Loss {
-    let is_compiled = framework.torch().is_some_and(|modules| modules.compiled);
-    if is_compiled { Loss::Compiled } else { Loss::Unfused }
+    if framework.is_compiled() { Loss::Compiled } else { Loss::Unfused }
 }
 
 /// Where the layers have dropout; `None` without the key.

@@ -42,19 +42,21 @@ impl Given {
     }
 }
 
-/// Sequences that come from elsewhere, or those of the section.
+/// Sequences that come from elsewhere, or those of the section. Steps may differ in which experts their tokens find.
 pub fn asked(
     reader: &mut Reader<'_>,
     folder: &Path,
     training: &mut Training,
     (given, seed): (Option<Given>, u64),
+    draws_experts: bool,
 ) -> Option<Workload> {
     match given {
         Some(sequences) => sequences.workload(reader, training),
         None => {
             let found = workload(reader.section("workload"), folder, training, seed);
             // Devices may be slow in some of the steps alone.
-            if let Some(found) = found.as_ref().filter(|_| !reader.has("stragglers")) {
+            let may_differ = draws_experts || reader.has("stragglers");
+            if let Some(found) = found.as_ref().filter(|_| !may_differ) {
                 equal_steps(reader, training, found);
             }
             found

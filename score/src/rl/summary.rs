@@ -3,14 +3,12 @@
 //! An error is |predicted / measured − 1|; a bias is the mean of predicted / measured less 1. Rows that contradict themselves are predicted and listed, and are in
 //! no error.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 
 use super::predict::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
-use crate::group::GroupErrors;
+use crate::group::{GroupErrors, counted, together};
 use crate::summary::holds;
 use crate::training::select::{Key, Selection};
 use crate::training::summary::{errors, share};
@@ -70,16 +68,17 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: group("all", &every),
         groups: GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
-        reasons: reasons(&rows),
+        reasons: counted(
+            rows.iter()
+                .filter_map(|scored| scored.outcome.as_ref().err())
+                .map(|reason| [reason.name(), reason.about()]),
+        ),
         rows,
     }
 }
 
 fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
-    let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
-    for scored in rows {
-        members.entry(key.of(&scored.row.label)).or_default().push(scored);
-    }
+    let members = together(rows, |scored| key.of(&scored.row.label));
     members.iter().map(|(value, rows)| group(value, rows)).collect()
 }
 
@@ -94,14 +93,4 @@ fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
         errors: errors(&ratios),
         covered: (!sound.is_empty()).then(|| share(inside, sound.len())),
     }
-}
-
-fn reasons(rows: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
-    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
-    for reason in rows.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
-        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
-    }
-    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
-    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
-    reasons
 }

@@ -7,6 +7,7 @@ use super::reason::Reason;
 use super::summary::{Score, Scored};
 use super::text::listed;
 use crate::group::GroupErrors;
+use crate::written::rows_as_csv;
 
 #[derive(Serialize)]
 struct Line {
@@ -84,15 +85,8 @@ pub fn json(score: &Score) -> String {
 }
 
 /// Every row as a line of CSV under a header.
-///
-/// # Panics
-/// Never: text has no other end than memory's.
 pub fn csv(score: &Score) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for scored in &score.rows {
-        writer.serialize(line(scored)).expect("a row has a CSV form");
-    }
-    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+    rows_as_csv(&score.rows.iter().map(line).collect::<Vec<_>>())
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {

@@ -118,7 +118,7 @@ pub fn predicted(layers: &[ExpertLayer], costs: &Costs<'_>) -> Vec<Predicted> {
 /// Forward and backward. The forward waits for the counts of tokens, and the device then for the launches behind them; backward is launched ahead.
 fn seconds(problem: &Problem, tokens: u64, costs: &Costs<'_>) -> f64 {
     let (shard, cost) = (problem.shard(), costs(&problem.cluster, problem.execution.framework));
-    let shape = GroupShape { n_ranks: problem.layout.ep, n_nodes: 1 };
+    let shape = GroupShape::inside(problem.layout.ep);
     let stage = Stage { n_expert: 1, ..Stage::default() };
     let passes = [PassKind::Forward, PassKind::Backward].map(|kind| {
         let mut ops = experts_alone(&shard, tokens, kind);

@@ -4,7 +4,7 @@
 //! nothing runs behind it (`train::timed`). Nothing is fitted.
 
 use hw::{Seconds, Span};
-use train::timed::{Messages, Replica, StageTimes, TimedStep, ring_s};
+use train::timed::{Messages, Replica, StageTimes, TimedStep, ring_steps};
 
 use super::reason::Reason;
 use super::row::{Asked, Compared, Label, Measured, Row};
@@ -211,10 +211,10 @@ impl Run<'_> {
         for (index, group) in groups.iter().enumerate() {
             let next = &groups[(index + 1) % groups.len()];
             if groups.len() > 1 {
-                slowest = slowest.max(self.link(group, next, bytes)?);
+                slowest = slowest.max(self.link(group, next, bytes / hw::real(groups.len() as u64))?);
             }
         }
-        Ok(span(ring_s(groups.len(), slowest)))
+        Ok(span(ring_steps(groups.len()) * slowest))
     }
 
     /// Seconds of so many bytes between two groups on different nodes.

@@ -11,6 +11,7 @@ use super::order::{self, Orders};
 use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
+use crate::group::{counted, together};
 use crate::summary::{holds, median};
 
 /// Errors over some rows.
@@ -90,7 +91,11 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         causes: causes(&rows),
         orders: Orders::of(rows.iter().filter(|scored| scored.row.measured.bound == Bound::Device)),
         host_bound: host_bound(&rows),
-        reasons: reasons(&rows),
+        reasons: counted(
+            rows.iter()
+                .filter_map(|scored| scored.outcome.as_ref().err())
+                .map(|reason| [reason.name(), reason.about()]),
+        ),
         rows,
     }
 }
@@ -120,10 +125,7 @@ impl Scored {
 }
 
 fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
-    let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
-    for scored in rows {
-        members.entry(key.of(&scored.row.label)).or_default().push(scored);
-    }
+    let members = together(rows, |scored| key.of(&scored.row.label));
     members.iter().map(|(value, rows)| group(value, rows)).collect()
 }
 
@@ -195,16 +197,6 @@ pub(crate) fn errors(ratios: &[f64]) -> Option<Errors> {
         median: median(off),
         bias: ratios.iter().sum::<f64>() / n - 1.0,
     })
-}
-
-fn reasons(rows: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
-    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
-    for reason in rows.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
-        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
-    }
-    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
-    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
-    reasons
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::play::Scored;
 use super::reason::Reason;
 use super::summary::{Errors, GroupErrors, HostBound, Score};
 use crate::order::Agreement;
+use crate::written::rows_as_csv;
 
 #[derive(Serialize)]
 struct Line {
@@ -147,15 +148,8 @@ fn beyond(group: &Ordered, apart: [f64; 2]) -> Vec<Beyond> {
 }
 
 /// Every row as a line of CSV under a header; memory of several stages with blanks between.
-///
-/// # Panics
-/// Never: text has no other end than memory's.
 pub fn csv(score: &Score) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for scored in &score.rows {
-        writer.serialize(line(scored)).expect("a row has a CSV form");
-    }
-    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+    rows_as_csv(&score.rows.iter().map(line).collect::<Vec<_>>())
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {

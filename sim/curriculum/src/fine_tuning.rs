@@ -186,7 +186,8 @@ impl FineTuning {
             place: Place::Local(0),
         };
         let micro_batch = MicroBatch { sequences: (0..examples).map(placement).collect(), ..MicroBatch::default() };
-        let [forward, input, _] = parts(&self.problem, &micro_batch, cost).stage(&self.stage());
+        let [forward, input, _] =
+            parts(&self.problem, &micro_batch, train::experts::mean(&self.problem), cost).stage(&self.stage());
         forward + input + cost.estimate(&Op::Sequence(self.adapters(examples * self.example_tokens))).time.get()
     }
 

@@ -28,7 +28,7 @@ impl Split {
     pub const fn group(self, tensor: GroupShape) -> GroupShape {
         match self {
             Self::Weights | Self::Nothing => tensor,
-            Self::Images => GroupShape { n_ranks: 1, n_nodes: 1 },
+            Self::Images => GroupShape::inside(1),
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn whole(encoder: &VisionEncoder, n_ranks: u32) -> Encoding<'_> {
-        Encoding { encoder, dtype: Dtype::Bf16, group: GroupShape { n_ranks, n_nodes: 1 } }
+        Encoding { encoder, dtype: Dtype::Bf16, group: GroupShape::inside(n_ranks) }
     }
 
     #[test]

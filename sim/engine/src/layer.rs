@@ -487,7 +487,7 @@ mod tests {
         let n = |recompute, kind| -> u32 {
             let shard = Shard { recompute, ep: 8, ..Shard::forward(&model, Dtype::Bf16, 1) };
             let stage = Stage { n_expert: 5, ..Stage::default() }.recomputing(recompute, 3);
-            let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+            let shape = GroupShape::inside(8);
             expert_exchange(&shard, &stage, 100, kind, ExpertLoad::EVEN, shape).iter().map(|(_, n)| n).sum()
         };
         let experts = Recompute::Modules(crate::recompute::Modules::NONE.with(Module::Experts));

@@ -66,9 +66,10 @@ pub fn transfer_s(
 
 /// A message from each GPU of a node to one of another. A node of engines gets all bytes, and each of its ports a part of them.
 fn between(cluster: &Cluster, bytes: Bytes) -> Op {
-    let n_nodes = cluster.n_domains().min(2);
+    // The trainer has the first GPUs, and engines the last.
+    let ends = [Rank(0), Rank(cluster.n_gpus() - 1)];
     let bytes = bytes.0.div_ceil(cluster.domain().into());
-    Op::Collective { kind: Collective::SendRecv, bytes, shape: GroupShape { n_ranks: 2, n_nodes } }
+    Op::Collective { kind: Collective::SendRecv, bytes, shape: cluster.shape_of(&ends) }
 }
 
 /// The most that a stage's ranks hold of a part of their states.

@@ -476,7 +476,8 @@ mod tests {
         let drafted = ReplicaConfig { draft: Some((&predicting, DraftKind::Own)), ..base.clone() };
         let [plain, with] = [&base, &drafted].map(|config| of_room(config, 1 << 40));
         let joins = 2 * model.hidden * model.hidden;
-        let cut = hw::real(model.predicting_parameters() - joins) / 16.0;
+        let layer = predicting.n_parameters() - 2 * model.vocab * model.hidden;
+        let cut = hw::real(layer) / 16.0;
         let expected = 2.0 * (cut + hw::real(joins));
         let found = hw::real(with.weights.0 - plain.weights.0);
         assert!((found / expected - 1.0).abs() < 1e-3, "{found} bytes, expected {expected}");

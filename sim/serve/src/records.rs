@@ -25,6 +25,7 @@ pub struct Record {
     first_token: Tick,
     ended: Tick,
     end: End,
+    is_refused: bool,
     /// Replica that served it; `u32::MAX` for a refused request.
     pub replica: u32,
     /// Times that it lost its blocks.
@@ -40,6 +41,7 @@ impl Record {
         first_token: Tick::NEVER,
         ended: Tick::NEVER,
         end: End::Served,
+        is_refused: false,
         replica: u32::MAX,
         n_preempted: 0,
         cached_tokens: 0,
@@ -65,6 +67,11 @@ impl Record {
     /// When it ended, whichever way.
     pub fn ended(&self) -> Option<Time> {
         (self.ended != Tick::NEVER).then(|| self.ended.time())
+    }
+
+    /// Whether it has ended by a moment, or was refused.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.is_refused || self.ended().is_some_and(|ended| ended <= now)
     }
 
     /// How it ended.
@@ -174,6 +181,7 @@ impl Records {
     /// Notes at a tick that nobody can hold a request.
     pub fn refuse(&mut self, request: u32, tick: Tick) {
         self.n_refused += 1;
+        self.list[request as usize].is_refused = true;
         self.last_refusal = self.last_refusal.max(tick);
         // It is answered at once.
         self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [Tick::NEVER; 2]);

@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{GroupShape, real};
+use hw::real;
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
@@ -230,8 +230,8 @@ impl<'a> Floor<'a> {
         }
         let passes_s = self.attention_passes_s(tokens);
         let of_width = |count: u32| {
-            // No ring of that many ranks touches fewer nodes.
-            let shape = GroupShape { n_ranks: count, n_nodes: count.div_ceil(cluster.domain()) };
+            // No ring of that many ranks touches fewer nodes or leaves.
+            let shape = cluster.group(count, count.div_ceil(cluster.domain()));
             let pass_s = |(pass, compute_s): (Pass, f64)| {
                 let bytes = training::hop_bytes(&self.problem, tokens, count, pass);
                 let hop = self.cost.estimate(&Op::Collective { kind: Collective::RingShift, bytes, shape }).time.get();
@@ -244,7 +244,7 @@ impl<'a> Floor<'a> {
     }
 }
 
-/// Communication floor, optimizer and parameter gather of the rank with the fewest parameters, seconds.
+/// Communication floor, optimizer and parameter gather of the pipeline rank whose tail is shortest, seconds.
 fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let layout = &problem.layout;
     let positions =
@@ -261,11 +261,22 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
             .map(|chunk| engine::memory::stage_parameters(&problem.shard(), &stages[pipeline.stage(rank, chunk)]));
         held.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1))
     };
-    let (shared, experts) = (0..pp).map(parameters).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+    let of_ranks = (0..pp).map(|rank| of_rank(problem, cost, parameters(rank), shape));
+    of_ranks.min_by(|a, b| (a.1 + a.2).total_cmp(&(b.1 + b.2))).unwrap_or_default()
+}
+
+/// The same of a rank with so many parameters, shared by all of a group that lies so and of experts.
+fn of_rank(
+    problem: &Problem,
+    cost: &dyn CostModel,
+    (shared, experts): (f64, f64),
+    shape: hw::GroupShape,
+) -> (f64, f64, f64) {
+    let layout = &problem.layout;
     let seconds = |op: Op| cost.estimate(&op).time.get();
     let together = |kind, element: f64| {
         let bytes = hw::whole(shared * element);
-        if members.len() < 2 { 0.0 } else { seconds(Op::Collective { kind, bytes, shape }) }
+        if shape.n_ranks < 2 { 0.0 } else { seconds(Op::Collective { kind, bytes, shape }) }
     };
     let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
     let gather = together(Collective::AllGather, problem.gathered_bytes());
@@ -336,6 +347,26 @@ mod tests {
         // And some size comes close: the bound is not empty.
         let best = [2048, 4096, 8192].map(|tokens| floor.micro_batch_s(tokens) / real(tokens));
         assert!(best.into_iter().fold(f64::INFINITY, f64::min) < per_token * 1.05);
+    }
+
+    #[test]
+    fn the_tail_is_that_of_the_rank_that_updates_fewest_parameters() {
+        // Three dense layers, then one of 256 experts: the second stage shares fewer parameters, and updates more.
+        let base = problem(vec![1024; 8]);
+        let layout = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather) };
+        let whole = engine::model::embedded("deepseek-v3").expect("embedded");
+        let model = engine::Model { n_layers: 4, n_predicting: 0, ..whole };
+        let problem = Problem { model, layout, execution: Execution { layers: vec![3, 1], ..base.execution }, ..base };
+        let cost = measured(&problem.cluster);
+        let of_stages = stages(&problem).into_iter().map(|stage| {
+            let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), &stage);
+            let ops = problem.execution.optimizer.least_step(shared + experts);
+            (shared, ops.iter().map(|(op, n)| cost.estimate(op).time.get() * f64::from(*n)).sum::<f64>())
+        });
+        let of_stages: Vec<(f64, f64)> = of_stages.collect();
+        assert!(of_stages[1].0 < of_stages[0].0 && of_stages[1].1 > 2.0 * of_stages[0].1, "{of_stages:?}");
+        let (_, optimizer_s, _) = synchronisation(&problem, &cost);
+        assert!((optimizer_s / of_stages[0].1 - 1.0).abs() < 1e-9, "{optimizer_s} {of_stages:?}");
     }
 
     #[test]

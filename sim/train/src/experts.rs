@@ -42,6 +42,26 @@ pub fn load(problem: &Problem, step_index: usize) -> Option<ExpertLoad> {
     Some(ExpertLoad { permille: permille(busiest), dropped_permille: permille(dropped) })
 }
 
+/// Least load of any step: what a bound on all of them may count on.
+pub fn least(problem: &Problem) -> ExpertLoad {
+    let of_steps = (0..problem.workload.n_steps()).filter_map(|step_index| load(problem, step_index));
+    of_steps.min().unwrap_or(ExpertLoad::EVEN)
+}
+
+/// Mean load of the steps: what a planner expects that has no step before it.
+pub fn mean(problem: &Problem) -> ExpertLoad {
+    let all: Vec<ExpertLoad> =
+        (0..problem.workload.n_steps()).filter_map(|step_index| load(problem, step_index)).collect();
+    let n = all.len() as u64;
+    if n == 0 {
+        return ExpertLoad::EVEN;
+    }
+    ExpertLoad {
+        permille: all.iter().map(|load| load.permille).sum::<u64>() / n,
+        dropped_permille: all.iter().map(|load| load.dropped_permille).sum::<u64>() / n,
+    }
+}
+
 /// All-to-all time over computation time of a model with experts on `n_servers` servers that share one port each, from shapes
 /// alone: FLOPS/(6 B) · k/(1 + 2 k) · (w − 1)/(w h), with B in elements per second (LSH-MoE, arXiv:2411.08446, section on
 /// scalability). A quick check of a set-up; the simulation counts links, overlap and imbalance.
@@ -134,6 +154,20 @@ mod tests {
             assert!(found > 1.0 && found < said && said - 1.0 < 2.0 * (found - 1.0), "{imbalance}: {found} {said}");
         }
         assert_eq!(held(&problem(ExpertTraffic::EVEN)), 1000);
+    }
+
+    #[test]
+    fn steps_are_drawn_anew_and_none_is_below_the_least_of_them() {
+        use crate::problem::ExpertTraffic;
+        let mut problem = problem(ExpertTraffic { imbalance: 1.5, ..ExpertTraffic::EVEN });
+        problem.workload.lengths = vec![8192; 4 * problem.workload.batch_size];
+        let drawn: Vec<u64> = (0..4).map(|step| load(&problem, step).expect("experts").permille).collect();
+        assert!(drawn.iter().any(|of| *of != drawn[0]), "{drawn:?}");
+        assert_eq!(Some(least(&problem).permille), drawn.iter().min().copied());
+        assert_eq!(mean(&problem).permille, drawn.iter().sum::<u64>() / 4);
+        // A capacity is what every expert computes, whatever is drawn.
+        problem.execution.experts.capacity = Some(1.25);
+        assert_eq!([least(&problem), mean(&problem)].map(|load| load.permille), [1250; 2]);
     }
 
     #[test]

@@ -107,7 +107,8 @@ pub struct ExpertSpan {
 
 impl Layout {
     /// Whether every exchange between nodes of so many GPUs joins GPUs of one place in their nodes. That is so where degrees are powers of two on consecutive
-    /// ranks: a group then has as many places in each of its nodes. A ring of context and stages of a pipeline reach their neighbours, whatever place these have.
+    /// ranks: a group then has as many places in each of its nodes. A ring of context and stages of a pipeline reach their neighbours, whatever place these have,
+    /// and an all-to-all over nodes all of its ranks.
     pub fn stays_on_rails(&self, in_node: u32) -> bool {
         let usual = Self::data_and_context(1, 1, Zero::Off, self.exchange).order;
         let degrees = [self.tp, self.cp, self.dp, self.pp, self.ep, in_node];
@@ -117,7 +118,13 @@ impl Layout {
         let (of_context, of_stage) = (self.tp * self.cp, self.tp * self.cp * self.dp);
         let ring_stays = self.exchange != ContextExchange::Ring || self.cp == 1 || of_context <= in_node;
         let stages_stay = self.pp == 1 || of_stage.is_multiple_of(in_node) || of_stage * self.pp <= in_node;
-        ring_stays && stages_stay
+        let is_one_of_each_node = self.tp >= in_node;
+        let heads_stay = self.exchange != ContextExchange::Ulysses || of_context <= in_node || is_one_of_each_node;
+        let experts_stay = self.expert_span().is_none_or(|span| {
+            let spread = if span.dp > 1 { of_context * span.dp } else { self.tp * span.cp };
+            spread <= in_node || (span.tp == 1 && is_one_of_each_node)
+        });
+        ring_stays && stages_stay && (heads_stay || self.cp == 1) && experts_stay
     }
 
     /// Data and context parallelism only.

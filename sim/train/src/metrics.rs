@@ -101,9 +101,11 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         put("bubble_ratio", shares.bubble);
         put("rank_bubble_ratio", shares.rank_bubble);
     }
-    if let Some(load) = experts::load(problem, 0) {
-        put("expert_imbalance_ratio", hw::real(load.permille) / 1000.0);
-        put("dropped_token_ratio", hw::real(load.dropped_permille) / 1000.0);
+    let loads: Vec<ExpertLoad> = (0..steps.len()).filter_map(|step_index| experts::load(problem, step_index)).collect();
+    if !loads.is_empty() {
+        let permille = |of: fn(&ExpertLoad) -> u64| hw::real(loads.iter().map(of).sum::<u64>()) / n_steps;
+        put("expert_imbalance_ratio", permille(|load| load.permille) / 1000.0);
+        put("dropped_token_ratio", permille(|load| load.dropped_permille) / 1000.0);
         put("all_to_all_over_compute_ratio", experts::of_shapes(problem));
     }
     put("peak_memory_bytes", hw::real(peaks.highest));
@@ -290,4 +292,50 @@ pub fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String
         Some((key.to_owned(), factors.map(|factor| value * factor)))
     };
     as_long.chain(as_fast).filter_map(of).chain(energy::intervals(metrics)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
+    use crate::problem::{Execution, ExpertTraffic};
+    use engine::play::{Case, Machine};
+
+    #[test]
+    fn experts_are_as_uneven_as_in_the_mean_step() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let experts = ExpertTraffic { imbalance: 1.5, ..ExpertTraffic::EVEN };
+        let whole = engine::model::embedded("olmoe-1b-7b").expect("embedded");
+        let problem = Problem {
+            model: engine::Model { n_layers: 2, ..whole },
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout { ep: 8, ..Layout::data_and_context(8, 1, Zero::OptimizerStates, ContextExchange::Gather) },
+            workload: crate::Workload { batch_size: 8, lengths: vec![512; 24], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 512,
+            execution: Execution { experts, ..Execution::default() },
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: hw::Bytes(0),
+            seed: 1,
+        };
+        let group = |sequence: u32| {
+            let placement = Placement { sequence, from: 0, tokens: 512, place: Place::Local(0) };
+            vec![MicroBatch { sequences: vec![placement], ..MicroBatch::default() }]
+        };
+        let step = |index: u32| Step::of_groups((8 * index..8 * index + 8).map(group).collect());
+        let plan = Plan::new("test", &problem, (0..3).map(step).collect());
+        let (topology, cost) =
+            (hw::topology::Topology::of(&problem.cluster), engine::cost::roofline::Roofline::new(&problem.cluster));
+        let played = |step_index| {
+            let graph = crate::lower::training::lower(&problem, &plan, step_index);
+            let (memory_bytes, case) = (u64::MAX, Case::Expected);
+            let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
+            let engine::Outcome::Done(timeline) = engine::play::simulate(&graph, &machine) else { panic!("it ends") };
+            Played { graph, timeline }
+        };
+        let drawn = [0, 1, 2].map(|step| hw::real(experts::load(&problem, step).expect("experts").permille) / 1000.0);
+        assert!(drawn.iter().any(|of| (of - drawn[0]).abs() > 0.01), "{drawn:?}");
+        let found = of_steps(&problem, &[0, 1, 2].map(played), &cost).values["expert_imbalance_ratio"];
+        assert!((found - drawn.iter().sum::<f64>() / 3.0).abs() < 1e-9, "{found} of {drawn:?}");
+    }
 }

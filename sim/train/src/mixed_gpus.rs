@@ -21,7 +21,7 @@ use crate::metrics::Played;
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
 use crate::problem::Problem;
 use crate::stage::stages;
-use crate::timed::{Messages, Replica, StageTimes, TimedStep, UNEXPLAINED, ring_s};
+use crate::timed::{Messages, Replica, StageTimes, TimedStep, UNEXPLAINED, ring_steps};
 
 /// Megabytes as bytes.
 pub fn megabytes(megabytes: f64) -> f64 {
@@ -431,13 +431,14 @@ impl MixedJob {
         if slots.len() < 2 {
             return Ok((0.0, 0.0));
         }
+        let (n_steps, part) = (ring_steps(slots.len()), bytes / hw::real(slots.len() as u64));
         let (mut slowest_s, mut usd) = (0.0_f64, 0.0);
         for (index, &slot) in slots.iter().enumerate() {
-            let wire = self.in_ring(slots, [slot, slots[(index + 1) % slots.len()]], bytes)?;
-            slowest_s = slowest_s.max(wire.latency_s + bytes / wire.bytes_per_s);
-            usd += ring_s(slots.len(), wire.usd_per_gb * bytes / 1e9);
+            let wire = self.in_ring(slots, [slot, slots[(index + 1) % slots.len()]], part)?;
+            slowest_s = slowest_s.max(wire.latency_s + part / wire.bytes_per_s);
+            usd += n_steps * wire.usd_per_gb * part / 1e9;
         }
-        Ok((ring_s(slots.len(), slowest_s), usd))
+        Ok((n_steps * slowest_s, usd))
     }
 
     /// The slot with the least memory to spare.
@@ -520,5 +521,43 @@ impl MixedJob {
             all.push(("free_memory_bytes_min", fullest.device_bytes - fullest.bytes));
         }
         all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_a_start_up_for_each_of_its_steps() {
+        // Four replicas in four zones, links of 50 ms and 1 GB/s, faster for longer messages: 6 steps of 1 GB each, a quarter of all gradients.
+        let group = |zone: usize| Group {
+            name: format!("g{zone}"),
+            cluster: hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8),
+            has_card: false,
+            zone: format!("z{zone}"),
+            usd_per_gpu_hour: 0.0,
+            host_per_layer: Seconds::ZERO,
+        };
+        let link = |zone: usize| Link {
+            zones: [zone, (zone + 1) % 4].map(|zone| format!("z{zone}")),
+            bytes_per_s: vec![(1e9, 1e9), (4e9, 2e9)],
+            latency_s: 0.05,
+            usd_per_gb: 0.02,
+        };
+        let job = MixedJob {
+            groups: (0..4).map(group).collect(),
+            links: (0..4).map(link).collect(),
+            problem: None,
+            micro_batch: 1,
+            n_micro_batches: 4,
+            tokens: 1,
+            messages: Messages::Behind,
+        };
+        let slots: Vec<Slot> = (0..4).map(|group| Slot { group, n_gpus: 1, times: None }).collect();
+        let (seconds, usd) = job.reduction(&slots, 4e9).expect("linked");
+        assert!((seconds - 6.0 * (0.05 + 1.0)).abs() < 1e-9, "{seconds}");
+        // Six gigabytes over each of four links.
+        assert!((usd - 4.0 * 6.0 * 0.02).abs() < 1e-9, "{usd}");
     }
 }

@@ -179,7 +179,7 @@ mod tests {
     fn ops(muon: Muon, tp: u32, n_shards: u32) -> Ops {
         let model = model();
         let stage = Stage { n_dense: 2, ..Stage::default() };
-        let tensor = GroupShape { n_ranks: tp, n_nodes: 1 };
+        let tensor = GroupShape::inside(tp);
         let dealt = Dealt { n_shards, n_expert_shards: 1, tensor };
         orthogonalised(muon, &Shard::forward(&model, Dtype::Bf16, tp), &stage, &dealt)
     }

@@ -118,7 +118,7 @@ impl ExpertTraffic {
         let n_layers = model.n_expert_layers().div_ceil(u64::from(layout.pp)).max(1);
         let n_experts = (experts.n_routed / u64::from(layout.ep)).max(1);
         let variance = libm::expm1(self.imbalance * self.imbalance) / hw::real(n_layers * n_experts);
-        let above = (variance * 2.0 * f64::from(layout.ep).ln()).sqrt();
+        let above = (variance * 2.0 * libm::log(f64::from(layout.ep))).sqrt();
         // A rank has all tokens at most.
         hw::whole(((1.0 + above).min(f64::from(layout.ep)) * 1000.0).ceil())
     }

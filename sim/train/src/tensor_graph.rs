@@ -187,6 +187,7 @@ impl TensorGraph {
     }
 
     /// Whether an order runs every operation once, each behind what it waits for.
+    #[cfg(test)]
     pub fn can_run(&self, order: &[OperationId]) -> bool {
         let mut done = vec![false; self.operations.len()];
         let before = self.predecessors();

@@ -63,10 +63,10 @@ pub struct TimedStep {
     pub messages: Messages,
 }
 
-/// Seconds of a ring over so many replicas, whose slowest link takes so long for all gradients of a stage.
-pub fn ring_s(n_replicas: usize, slowest_s: f64) -> f64 {
-    let n = hw::real(n_replicas as u64);
-    2.0 * (n - 1.0) / n * slowest_s
+/// Messages that each of so many replicas sends one after another where they sum up around a ring: each has an n-th of all bytes
+/// (the ring of `engine/src/cost/collective.rs`).
+pub fn ring_steps(n_replicas: usize) -> f64 {
+    2.0 * (hw::real(n_replicas as u64) - 1.0)
 }
 
 impl TimedStep {

@@ -93,7 +93,7 @@ pub(crate) fn read(text: &str) -> Result<Split, Finding> {
     }
     for (name, role) in SECTIONS {
         let own: Vec<Entry> =
-            entries.iter().filter(|entry| entry.path[0] == name && entry.path.len() > 1).map(inner).collect();
+            entries.iter().filter(|entry| entry.path[0] == name && entry.path.len() > 1).map(Entry::inner).collect();
         if own.is_empty() {
             continue;
         }
@@ -108,11 +108,6 @@ pub(crate) fn read(text: &str) -> Result<Split, Finding> {
     }
     discovered(&entries, &mut split);
     Ok(split)
-}
-
-/// A key of a section without the section's name.
-fn inner(entry: &Entry) -> Entry {
-    Entry { path: entry.path[1..].to_vec(), ..entry.clone() }
 }
 
 /// Whether a key of a section is an option of its servers, and not of the server in front.

@@ -50,7 +50,7 @@ pub(super) fn started(text: &str, begins: &[Begins], machine: &Machine) -> Resul
 /// Source: kserve/kserve `pkg/apis/serving/v1alpha1/llm_inference_service_types.go` (`WorkloadSpec`, `ParallelismSpec`), and its templates, which put the words
 /// of `VLLM_ADDITIONAL_ARGS` behind the command.
 pub(super) fn of_service(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Started>, Finding> {
-    let spec: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == "spec").map(below).collect();
+    let spec: Vec<Entry> = entries.iter().filter(|entry| entry.path[0] == "spec").map(Entry::inner).collect();
     let is_prefill = |entry: &&Entry| entry.path.first().is_some_and(|key| key == "prefill");
     let prefill: Vec<Entry> = spec.iter().filter(is_prefill).cloned().collect();
     let own = spec.iter().filter(|entry| !is_prefill(entry) && !entry.path.is_empty());
@@ -68,11 +68,6 @@ pub(super) fn of_service(entries: &[Entry], begins: &[Begins]) -> Result<Vec<Sta
         only.role = None;
     }
     Ok(found)
-}
-
-/// An entry without its outermost key.
-fn below(entry: &Entry) -> Entry {
-    Entry { path: entry.path[1..].to_vec(), ..entry.clone() }
 }
 
 /// The model and the name that it is served under: `uri` of a section without its protocol and the claim of a volume, and `name`.

@@ -256,7 +256,7 @@ fn a_format_without_a_curve_takes_the_nearest_ones_and_says_so() {
 #[test]
 fn an_engine_exchanges_tokens_with_experts_in_the_faster_mode() {
     let model = Profiled::new(&shipped("h200-sxm", "sglang"), &cluster("h200-sxm"));
-    let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+    let shape = GroupShape::inside(8);
     let seconds = |tokens: u64| {
         let op = Op::Collective { kind: Collective::AllToAll, bytes: tokens * 8 * 7168 * 2, shape };
         model.engine(&op).expect("fitted").time.get()

@@ -145,11 +145,6 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     seen(task, requests, &serve_stations(&playable.pool, &mut paths, &run, &playable.changing).answers)
 }
 
-/// The largest arrival rate at which a share of the requests meets both targets, with what clients saw at it.
-pub fn goodput(task: &Task, playable: &Playable, requests: &Requests, share: f64) -> (f64, Played) {
-    highest(share, &|per_s| play(task, playable, &faster(requests, per_s)))
-}
-
 /// Of the best placements of every degree by flow the one that serves most within the limits when it is played.
 ///
 /// # Errors
@@ -161,7 +156,8 @@ pub fn plan(task: &Task, trial: &Trial<'_>) -> Result<Decision<Layers>, RentalEr
         match placed(task, tensor, &trial.requests.list) {
             Ok(layers) => {
                 let playable = playable(task, &layers, &trial.requests.list)?;
-                found.push((goodput(task, &playable, trial.requests, trial.attainment_ratio).0, layers));
+                let seen = |per_s| play(task, &playable, &faster(trial.requests, per_s));
+                found.push((highest(trial.attainment_ratio, &seen).0, layers));
             }
             Err(error) => why = why.or(Some(error)),
         }

@@ -290,7 +290,7 @@ fn cheapest(value: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = PRICES;
     for _ in 0..HALVINGS {
         // Thirds of the interval of exponents.
-        let ratio = (high / low).cbrt();
+        let ratio = libm::cbrt(high / low);
         if value(low * ratio) < value(high / ratio) { high /= ratio } else { low *= ratio }
     }
     low

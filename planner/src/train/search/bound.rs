@@ -18,13 +18,14 @@
 //! is known of its memory.
 //!
 //! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
-//! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
+//! nothing else is assumed. Experts count as loaded as in the step that loads them least. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
 
 use std::collections::BTreeMap;
 
 use engine::task::Collective;
 use engine::{CostModel, Op};
 use hw::Format;
+use train::experts::{self, ExpertLoad};
 use train::layout::{Position, Zero};
 use train::lower::training::{Parts, computed_parts, parts, pipelines};
 use train::metrics::causes;
@@ -149,6 +150,8 @@ pub struct Judge<'a> {
     computed: BTreeMap<(RoomKey, CutKey), Vec<Parts>>,
     stages: BTreeMap<StageKey, Vec<Chunks>>,
     moments: BTreeMap<MomentKey, Vec<Vec<Moment>>>,
+    /// Least load of experts in any step, by expert degree.
+    loads: BTreeMap<u32, ExpertLoad>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
     tokens_least: u64,
 }
@@ -165,6 +168,7 @@ impl<'a> Judge<'a> {
             computed: BTreeMap::new(),
             stages: BTreeMap::new(),
             moments: BTreeMap::new(),
+            loads: BTreeMap::new(),
             tokens_least: 0,
         }
     }
@@ -223,13 +227,14 @@ impl<'a> Judge<'a> {
             peak::moments(schedule, &pipeline)
         });
         let (scratch, cost) = (&self.scratch, self.context.cost);
+        let load = *self.loads.entry(layout.ep).or_insert_with(|| experts::least(scratch));
         self.parts
             .entry((key, cut(candidate)))
-            .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
+            .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, load, cost)).collect());
         if !scratch.execution.stragglers.is_empty() {
             self.computed
                 .entry((key, cut(candidate)))
-                .or_insert_with(|| batches.distinct.iter().map(|mb| computed_parts(scratch, mb, cost)).collect());
+                .or_insert_with(|| batches.distinct.iter().map(|mb| computed_parts(scratch, mb, load, cost)).collect());
         }
     }
 

@@ -406,6 +406,30 @@ fn experts_and_hybrids_of_megatron_core_are_searched_without_losing_the_best() {
     }
 }
 
+/// Tokens spread over experts anew in every step: a bound from the first one may lie above a later one.
+#[test]
+fn steps_of_uneven_experts_are_searched_without_losing_the_best() {
+    for seed in 0..4 {
+        let experts = train::problem::ExpertTraffic { imbalance: 1.5, ..train::problem::ExpertTraffic::EVEN };
+        let base = problem(vec![1024; 64], Execution { experts, ..Execution::default() }, 80.0);
+        let model = Model { n_layers: 6, ..engine::model::embedded("olmoe-1b-7b").expect("embedded") };
+        let workload = Workload { batch_size: 32, ..base.workload };
+        let problem = Problem { model, workload, seed, ..base };
+        let few = Space {
+            schedules: train::schedule::named("1f1b").into_iter().collect(),
+            tp: vec![1],
+            cp: vec![1],
+            pp: vec![1, 2],
+            ep: vec![1, 4, 8],
+            micro_batch: vec![2, 4],
+            zero: vec![Zero::Off, Zero::OptimizerStates],
+            offload: vec![0.0],
+            ..space(&problem)
+        };
+        check_space(&problem, "megatron", &few);
+    }
+}
+
 /// PyTorch leaves a product out of what it computes again, and reduces gradients in a way of its own.
 #[test]
 fn layouts_of_pytorch_are_searched_without_losing_the_best() {

@@ -157,7 +157,7 @@ mod tests {
         let kernels = [(KernelKind::Product, 1.5), (KernelKind::AllReduce, 0.5)].into();
         let found = Calibrated { compute: 2.0, memory: 3.0, kernels, ..Calibrated::plain(0.0) };
         let product = Op::Gemm { m: 1, n: 8192, k: 8192, format: Format::Bf16 };
-        let exchange = |kind| Op::Collective { kind, bytes: 8, shape: GroupShape { n_ranks: 2, n_nodes: 1 } };
+        let exchange = |kind| Op::Collective { kind, bytes: 8, shape: GroupShape::inside(2) };
         let factors =
             [product, exchange(Collective::AllReduce), exchange(Collective::AllGather), Op::Elementwise { bytes: 8 }]
                 .map(|op| found.of_operation(&op, &gpu));

@@ -185,11 +185,9 @@ impl Asked<'_> {
         let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
         let g = n / w;
         let crosses = shape.n_nodes > 1;
-        // Rings of a rail never meet the spine, nor does anything below a single leaf.
-        let is_below = match cluster.fabric {
-            Fabric::Rail => kind != Collective::AllToAll,
-            Fabric::FatTree { nodes_per_leaf } => cluster.n_nodes <= nodes_per_leaf,
-        };
+        // Rings of a rail never meet the spine, nor does a group below a single leaf.
+        let stays_on_rails = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
+        let is_below = stays_on_rails || !shape.crosses_leaves;
         let thinner = if is_below { 1.0 } else { cluster.oversubscription.max(1.0) };
         let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
         let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
@@ -248,7 +246,7 @@ mod tests {
     }
 
     fn of(cluster: &Cluster, kind: Collective, bytes: u64) -> (f64, CollectiveAlgorithm) {
-        let shape = GroupShape { n_ranks: cluster.n_gpus(), n_nodes: cluster.n_nodes };
+        let shape = cluster.group(cluster.n_gpus(), cluster.n_nodes);
         let (time, algorithm) = time(cluster, &Network::assumed(cluster), kind, bytes, shape);
         (time.get(), algorithm)
     }
@@ -315,6 +313,21 @@ mod tests {
     }
 
     #[test]
+    fn a_group_below_one_leaf_of_several_takes_as_long_as_on_a_wide_network() {
+        let narrow =
+            Cluster { fabric: Fabric::FatTree { nodes_per_leaf: 4 }, oversubscription: 8.0, ..cluster(8, 300.0) };
+        let wide = Cluster { oversubscription: 1.0, ..narrow.clone() };
+        let seconds = |cluster: &Cluster, nodes: [u32; 2]| {
+            let ranks = nodes.into_iter().flat_map(|node| (0..8).map(move |gpu| hw::Rank(8 * node + gpu)));
+            let shape = cluster.shape_of(&ranks.collect::<Vec<_>>());
+            time(cluster, &Network::assumed(cluster), Collective::AllGather, 1 << 30, shape).0.get()
+        };
+        assert_eq!(seconds(&narrow, [4, 7]), seconds(&wide, [4, 7]), "the second leaf");
+        // As many nodes on two leaves: an eighth of each port, of which a half of an all-gather's share is less than what moves inside.
+        assert!(seconds(&narrow, [3, 4]) > 2.0 * seconds(&wide, [3, 4]));
+    }
+
+    #[test]
     fn nodes_are_never_faster_than_one_island_of_as_many_gpus() {
         use CollectiveAlgorithm::{Hierarchical, Ring, Tree};
         let kinds = [
@@ -354,7 +367,7 @@ mod tests {
         // 66,060,288 bytes in 2,047 µs, two of them in 348 µs (medians).
         let gpu = hw::catalog::gpu("h100-pcie").expect("listed");
         let pairs = Cluster { nvlink_island: 2, ..hw::catalog::cluster(&gpu, 1, 4) };
-        let shape = GroupShape { n_ranks: 4, n_nodes: 1 };
+        let shape = GroupShape::inside(4);
         let found = time(&pairs, &Network::assumed(&pairs), Collective::AllReduce, 66_060_288, shape).0.get();
         assert!((found / 2047e-6 - 1.0).abs() < 0.05, "{found}");
     }
@@ -363,7 +376,7 @@ mod tests {
     fn without_peer_access_a_message_takes_the_way_through_host_memory() {
         let gpu = hw::catalog::gpu("rtx-pro-6000").expect("listed");
         let node = hw::catalog::cluster(&gpu, 1, 2);
-        let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+        let shape = GroupShape::inside(2);
         let found = time(&node, &Network::assumed(&node), Collective::SendRecv, 1 << 30, shape).0.get();
         // 16 GB/s and 20 µs, as that machine is described.
         assert!((found - 20e-6 - hw::real(1 << 30) / 16e9).abs() < 1e-9, "{found}");
@@ -375,7 +388,7 @@ mod tests {
         let node = hw::catalog::cluster(&gpu, 1, 4);
         let bytes = 1_u64 << 30;
         let seconds = |node: &Cluster| {
-            let shape = GroupShape { n_ranks: 4, n_nodes: 1 };
+            let shape = GroupShape::inside(4);
             time(node, &Network::assumed(node), Collective::AllReduce, bytes, shape).0.get()
         };
         // A ring of four moves 3/2 of the bytes over each card's 8 GB/s; two cards on a switch of the same width have 4 each.
@@ -412,7 +425,7 @@ mod tests {
         let mut errors = Vec::new();
         for (megabytes, row) in SKRULL {
             for (kind, published) in kinds.into_iter().zip(row) {
-                let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+                let shape = GroupShape::inside(8);
                 let found = time(&node, &network, kind, megabytes * 1_000_000, shape).0.get() * 1e6;
                 errors.push((found / published - 1.0).abs());
                 assert!((found / published - 1.0).abs() < 0.25, "{kind:?} {megabytes} MB: {found} against {published}");

@@ -52,10 +52,9 @@ pub fn deep_ep(
             return OneWay { across: all_to_all(copies, shape), inside: None };
         }
         let (nodes, ranks) = (reached(experts, shape.n_nodes), reached(experts, shape.n_ranks));
-        let of_nodes = GroupShape { n_ranks: shape.n_nodes, n_nodes: shape.n_nodes };
-        let of_node = GroupShape { n_ranks: shape.n_ranks.div_ceil(shape.n_nodes), n_nodes: 1 };
+        let of_node = GroupShape::inside(shape.n_ranks.div_ceil(shape.n_nodes));
         OneWay {
-            across: all_to_all(bytes(nodes * OVER_LIBRARY), of_nodes),
+            across: all_to_all(bytes(nodes * OVER_LIBRARY), shape.one_of_each_node()),
             inside: Some(all_to_all(bytes(ranks), of_node)),
         }
     })
@@ -79,12 +78,13 @@ mod tests {
     fn ways_us(n_nodes: u32, tokens: u64, experts: Experts, mode: DeepEpMode) -> [f64; 2] {
         let model = crate::model::embedded("deepseek-v3").expect("embedded");
         let gpu = hw::catalog::gpu("h800").expect("listed");
-        let cost = Roofline::new(&hw::catalog::cluster(&gpu, n_nodes, 8));
+        let cluster = hw::catalog::cluster(&gpu, n_nodes, 8);
+        let cost = Roofline::new(&cluster);
         let shard = Shard {
             formats: Formats::weights(Format::Fp8Block, Dtype::Bf16),
             ..Shard::forward(&model, Dtype::Bf16, 1)
         };
-        let shape = GroupShape { n_ranks: 8 * n_nodes, n_nodes };
+        let shape = cluster.group(8 * n_nodes, n_nodes);
         let us = |op: &Op| cost.estimate(op).time.get() * 1e6;
         deep_ep(&shard, experts, tokens, ExpertLoad::EVEN, shape, mode)
             .map(|way| us(&way.across).max(way.inside.as_ref().map_or(0.0, us)))

@@ -257,14 +257,14 @@ pub fn expert_exchange(
 /// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
 /// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
 fn spread(tokens: u64, experts: Experts, row_bytes: u64, shape: GroupShape) -> Ops {
-    let all_to_all = |n_ranks, n_nodes, n_targets| {
+    let all_to_all = |shape, n_targets| {
         let bytes = hw::whole(hw::real(tokens * row_bytes) * reached(experts, n_targets));
-        (Op::Collective { kind: Collective::AllToAll, bytes, shape: GroupShape { n_ranks, n_nodes } }, 1)
+        (Op::Collective { kind: Collective::AllToAll, bytes, shape }, 1)
     };
-    let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
-    let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
+    let per_node = GroupShape::inside(shape.n_ranks.div_ceil(shape.n_nodes));
+    let mut ops = vec![all_to_all(per_node, shape.n_ranks)];
     if shape.n_nodes > 1 {
-        ops.push(all_to_all(shape.n_nodes, shape.n_nodes, shape.n_nodes));
+        ops.push(all_to_all(shape.one_of_each_node(), shape.n_nodes));
     }
     ops
 }

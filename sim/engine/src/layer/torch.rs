@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn backward_gathers_gradients_alone_and_narrow_ones_take_half() {
         let model = crate::model::embedded("llama-3-70b").expect("embedded");
-        let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+        let shape = GroupShape::inside(8);
         let stage = Stage { n_dense: 1, ..Stage::default() };
         let gathered = |shard: &Shard<'_>, stage: &Stage, kind| {
             let ops = super::super::tensor_exchange(shard, stage, 100, kind, shape);
@@ -421,7 +421,7 @@ mod tests {
         let gathered = Shard { gathers_logits: true, loss: Loss::Compiled, ..cut };
         let (tokens, vocab) = (10, 128_256);
         let stage = Stage { n_dense: 1, last: true, ..Stage::NONE };
-        let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+        let shape = GroupShape::inside(2);
         let of = |shard: &Shard<'_>, kind| super::super::tensor_exchange(shard, &stage, tokens, kind, shape);
         let ops = of(&gathered, PassKind::Forward);
         let logits = Op::Collective { kind: Collective::AllGather, bytes: tokens * vocab * 2, shape };

@@ -150,6 +150,7 @@ impl Pattern {
     ///
     /// # Panics
     /// Without a layer.
+    #[cfg(test)]
     pub fn repeating(layers: &[Layer]) -> Self {
         assert!(!layers.is_empty(), "a layer to repeat");
         // Three turns tell a short beginning from what repeats.

@@ -105,6 +105,7 @@ impl StateSpace {
 
 impl Model {
     /// Parameters of attention to all tokens in one layer.
+    #[cfg(test)]
     pub fn attention_parameters(&self) -> u64 {
         self.attention_of(Mixer::Full)
     }
@@ -314,6 +315,7 @@ impl Model {
 
     /// Parameters of all layers that predict tokens further on: each joins the last state with the next token's embedding, both normed,
     /// and shares embedding and head with the model (arXiv:2412.19437, section 2.2).
+    #[cfg(test)]
     pub fn predicting_parameters(&self) -> u64 {
         let layer = self.layer_that_predicts();
         let experts = self.experts.map_or(0, |experts| experts.n_routed * self.expert_parameters());

@@ -86,7 +86,7 @@ fn ring(per_hop: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMa
     }
 }
 
-/// Each rank sends an equal part to every other; the part inside its node uses the island ports, the rest the network.
+/// Each rank sends an equal part to every other; the part inside its node uses the island ports, the rest the network, and what leaves its leaf the spine.
 fn all_to_all(bytes: f64, n_nodes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
     let n = f64::from(u32::try_from(members.len()).expect("members fit u32"));
     let inside = (n / n_nodes - 1.0).max(0.0) / n;
@@ -97,6 +97,29 @@ fn all_to_all(bytes: f64, n_nodes: f64, members: &[Rank], topology: &Topology, l
             if part > 0.0 {
                 *loads.entry(link).or_default() += bytes * part;
             }
+        }
+    }
+    if outside > 0.0 {
+        over_spine(bytes / n, members, topology, loads);
+    }
+}
+
+/// What ranks that send each other so many bytes put on the links above their leaves.
+fn over_spine(to_each: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
+    let (mut in_domain, mut on_leaf, mut in_both) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let place = |rank: Rank| (topology.domain(rank), topology.leaf(rank));
+    for (domain, leaf) in members.iter().map(|&rank| place(rank)) {
+        *in_domain.entry(domain).or_insert(0) += 1;
+        *on_leaf.entry(leaf).or_insert(0) += 1;
+        *in_both.entry((domain, leaf)).or_insert(0) += 1;
+    }
+    for &rank in members {
+        let (domain, leaf) = place(rank);
+        let n_near = in_domain[&domain] + on_leaf[&leaf] - in_both[&(domain, leaf)];
+        let far = to_each * hw::real((members.len() - n_near) as u64);
+        let (up, down) = topology.spine_links(rank);
+        for link in [up, down] {
+            *loads.entry(link).or_default() += far;
         }
     }
 }
@@ -349,7 +372,32 @@ fn ceil_ns(ns: f64) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hw::{Cluster, Fabric};
     use proptest::prelude::*;
+
+    #[test]
+    fn an_all_to_all_loads_the_links_on_the_ways_of_all_its_messages() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let whole: Vec<Rank> = (0..32).map(Rank).collect();
+        let on_a_rail: Vec<Rank> = (0..4).map(|node| Rank(8 * node + 3)).collect();
+        for fabric in [Fabric::Rail, Fabric::FatTree { nodes_per_leaf: 2 }, Fabric::FatTree { nodes_per_leaf: 4 }] {
+            let cluster = Cluster { fabric, oversubscription: 4.0, ..hw::catalog::cluster(&gpu, 4, 8) };
+            let topology = Topology::of(&cluster);
+            for members in [&whole, &on_a_rail] {
+                let op = Op::Collective { kind: Collective::AllToAll, bytes: 3200, shape: cluster.shape_of(members) };
+                let mut expected: BTreeMap<LinkId, f64> = BTreeMap::new();
+                for (from, to) in members.iter().flat_map(|from| members.iter().map(move |to| (*from, *to))) {
+                    let part = 3200.0 / hw::real(members.len() as u64);
+                    topology.route(from, to).into_iter().for_each(|link| *expected.entry(link).or_default() += part);
+                }
+                let found = loads(&op, members, &topology);
+                assert_eq!(found.len(), expected.len(), "{fabric:?}");
+                for (link, bytes) in found {
+                    assert!((bytes - expected[&link]).abs() < 1e-9, "{fabric:?} {link:?}: {bytes}");
+                }
+            }
+        }
+    }
 
     /// Rates of all flows in progress at once, by fair shares of every link.
     fn all_at_once(flows: &Flows) -> Vec<(u32, f64)> {

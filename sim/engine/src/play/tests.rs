@@ -79,7 +79,7 @@ impl Maker {
 
     fn meet(&mut self, ranks: &[u32], preds: &[TaskId]) -> Vec<TaskId> {
         let members: Vec<Rank> = ranks.iter().map(|&rank| Rank(rank)).collect();
-        let shape = GroupShape { n_ranks: u32::try_from(ranks.len()).expect("few ranks"), n_nodes: 1 };
+        let shape = GroupShape::inside(u32::try_from(ranks.len()).expect("few ranks"));
         let op = self.graph.add_op(Op::Collective { kind: Collective::AllGather, bytes: 8, shape });
         let group = self.graph.add_group(&members);
         let meeting = self.graph.add_meeting(group);
@@ -124,7 +124,7 @@ fn a_collective_starts_with_its_last_member_and_ends_for_all() {
 fn collectives_entered_in_opposite_order_are_stuck_and_named() {
     // Rank 0 enters meeting a then b, rank 1 b then a: both wait for each other.
     let mut maker = Maker::new(2);
-    let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+    let shape = GroupShape::inside(2);
     let op = maker.graph.add_op(Op::Collective { kind: Collective::AllReduce, bytes: 8, shape });
     let group = maker.graph.add_group(&[Rank(0), Rank(1)]);
     let (a, b) = (maker.graph.add_meeting(group), maker.graph.add_meeting(group));
@@ -198,7 +198,7 @@ fn two_collectives_on_the_same_ports_share_them() {
     // One of 100 ns alone from 0, another of 100 ns on the same ports from 50: both at half rate until the first
     // has its 50 ns left done at 150, then the second has 50 ns left: 200.
     let mut maker = Maker::new(2);
-    let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+    let shape = GroupShape::inside(2);
     let op = Op::Collective { kind: Collective::AllGather, bytes: 200, shape };
     let delays = [0, 50];
     for (delay, stream) in delays.into_iter().zip([Stream::IntraNode, Stream::InterNode]) {

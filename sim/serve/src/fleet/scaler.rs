@@ -51,7 +51,7 @@ pub trait Scaler {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     n_arrived: usize,
-    /// Requests that have arrived and not ended.
+    /// Requests that have arrived and are not over.
     open: Vec<u32>,
     since: Time,
 }
@@ -70,14 +70,16 @@ impl Watch {
         let seconds = |from: Time, to: Time| (to - from).to_seconds().get();
         self.open.retain(|&request| {
             let (of, record) = (&requests.list[request as usize], &records.list[request as usize]);
-            let Some(first) = record.first_token() else { return true };
+            let is_open = !record.is_over(now);
+            let Some(first) = record.first_token() else { return is_open };
             if first > since && first <= now {
                 ttft.add(seconds(of.arrival, first), 1.0);
             }
-            let Some(last) = record.finished().filter(|last| *last <= now) else { return true };
-            tpot.add(seconds(first, last), f64::from(of.output - 1));
-            output.add(f64::from(of.output), 1.0);
-            false
+            if let Some(last) = record.finished().filter(|last| *last <= now) {
+                tpot.add(seconds(first, last), f64::from(of.output - 1));
+                output.add(f64::from(of.output), 1.0);
+            }
+            is_open
         });
         self.since = now;
         let mut prompt = Mean::default();
@@ -109,5 +111,39 @@ impl Mean {
 
     fn value(self) -> Option<f64> {
         (self.n > 0.0).then(|| self.sum / self.n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Patience, Request};
+
+    #[test]
+    fn requests_that_are_over_whichever_way_are_looked_at_no_more() {
+        // One is served, one leaves before its first token, one is refused, one has a first token and goes on.
+        let requests = Requests {
+            patience: vec![Patience { first_token: Some(hw::Span::from_ns(50)), ..Patience::default() }],
+            ..Requests::of(vec![Request::new(Time::ZERO, 8, 3); 4])
+        };
+        let mut records = Records::new(&requests);
+        let at = |ns: u64| Tick::from(hw::Span::from_ns(ns));
+        for request in 0..4 {
+            records.wait(request, Tick::ZERO, &requests.patience[0]);
+        }
+        records.give_first_token(0, at(10));
+        records.finish(0, at(30), Tick::ZERO);
+        assert!(records.expire(1, at(60)));
+        records.refuse(2, Tick::ZERO);
+        records.give_first_token(3, at(20));
+        let mut watch = Watch::default();
+        let seen = watch.look(&requests, &records, at(100), Vec::new());
+        assert_eq!((seen.n_arrived, seen.output), (4, Some(3.0)));
+        assert!((seen.ttft.expect("two first tokens").get() - 15e-9).abs() < 1e-15, "{seen:?}");
+        assert_eq!(watch.open, [3]);
+        // What ends later is still open.
+        let mut early = Watch::default();
+        early.look(&requests, &records, at(40), Vec::new());
+        assert_eq!(early.open, [1, 3]);
     }
 }

@@ -57,7 +57,7 @@ impl Module {
     pub(super) fn matrices(&self, tokens: u64, n: u64) -> f64 {
         let Some(Visited { all, of_token }) = self.experts else { return hw::real(n) };
         let of_adapter = hw::real(tokens) / hw::real(n.max(1));
-        let missed = (1.0 - hw::real(of_token) / hw::real(all)).powf(of_adapter);
+        let missed = libm::pow(1.0 - hw::real(of_token) / hw::real(all), of_adapter);
         hw::real(n) * hw::real(all) * (1.0 - missed)
     }
 

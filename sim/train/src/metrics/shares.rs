@@ -117,23 +117,27 @@ fn bubbles(step: &Played, lanes: &[Lanes]) -> (f64, f64) {
     if step.graph.lanes.iter().all(|lane| lane.stage == 0) {
         return (0.0, 0.0);
     }
-    let mut groups: BTreeMap<u32, Vec<Passes>> = BTreeMap::new();
+    // Lanes of each pipeline, and how many ranks they stand for.
+    let mut groups: BTreeMap<u32, (Vec<Passes>, f64)> = BTreeMap::new();
     for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
         let passes = lane.passes.unwrap_or_default();
-        groups.entry(of.group).or_default().push((passes, lane.useful_ns));
+        let group = groups.entry(of.group).or_default();
+        group.0.push((passes, lane.useful_ns));
+        group.1 += f64::from(of.multiplicity);
     }
     let ratio =
         |part: u64, whole: u64| if whole == 0 { 0.0 } else { f64_ns(whole.saturating_sub(part)) / f64_ns(whole) };
-    let (mut bubble, mut rank_bubble) = (0.0, 0.0);
-    for ranks in groups.values() {
+    let (mut bubble, mut rank_bubble, mut n_all) = (0.0, 0.0, 0.0);
+    for (ranks, n_ranks) in groups.values() {
         let begin = ranks.iter().map(|((start, _), _)| *start).min().unwrap_or(0);
         let end = ranks.iter().map(|((_, end), _)| *end).max().unwrap_or(0);
         let useful: u64 = ranks.iter().map(|(_, useful)| useful).sum();
-        bubble += ratio(useful, end.saturating_sub(begin) * ranks.len() as u64);
+        n_all += n_ranks;
+        bubble += n_ranks * ratio(useful, end.saturating_sub(begin) * ranks.len() as u64);
         let longest = ranks.iter().map(|((start, end), _)| end - start).max().unwrap_or(0);
-        rank_bubble += ratio(ranks.iter().map(|(_, useful)| *useful).max().unwrap_or(0), longest);
+        rank_bubble += n_ranks * ratio(ranks.iter().map(|(_, useful)| *useful).max().unwrap_or(0), longest);
     }
-    (bubble / f64_of(groups.len()), rank_bubble / f64_of(groups.len()))
+    (bubble / n_all, rank_bubble / n_all)
 }
 
 /// Busy intervals of one rank: compute in time order, communication with its role.
@@ -219,5 +223,38 @@ fn is_all_to_all(op: &Op) -> bool {
             parts.iter().any(|(part, _)| is_all_to_all(part))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::play::{Case, Machine};
+    use engine::task::{Lane, LaneId, Task, TaskGraph, TaskId};
+
+    #[test]
+    fn a_pipeline_that_stands_for_three_counts_three_times_in_a_bubble() {
+        // Both stages of the first pipeline compute at once; those of the other, which is alone, one after the other: it idles half of its time.
+        let lane = |(group, stage, multiplicity)| Lane {
+            rank: hw::Rank(2 * group + stage),
+            multiplicity,
+            group,
+            stage,
+            rate: 1.0,
+        };
+        let mut graph = TaskGraph::with_lanes([(0, 0, 3), (0, 1, 3), (3, 0, 1), (3, 1, 1)].map(lane).to_vec());
+        let op = graph.add_op(Op::Host { ns: 100 });
+        for (index, waits) in [(0, None), (1, None), (2, None), (3, Some(TaskId(2)))] {
+            let (stream, role) = (Stream::Compute, Role::Forward);
+            let task = Task { op, lane: LaneId(index), stream, role, micro_batch: 0, meeting: None };
+            graph.add_task(task, waits.as_slice());
+        }
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let (topology, cost) = (hw::topology::Topology::of(&cluster), engine::cost::roofline::Roofline::new(&cluster));
+        let (memory_bytes, case) = (u64::MAX, Case::Expected);
+        let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
+        let engine::Outcome::Done(timeline) = engine::play::simulate(&graph, &machine) else { panic!("it ends") };
+        let shares = Shares::of(&Played { graph, timeline });
+        assert!((shares.bubble - 0.5 / 4.0).abs() < 1e-12, "{}", shares.bubble);
     }
 }

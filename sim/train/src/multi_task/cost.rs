@@ -90,7 +90,7 @@ fn size(
     if !divides(training, call, (n_devices, tensor)) {
         return None;
     }
-    let shape = GroupShape { n_ranks: tensor, n_nodes: 1 };
+    let shape = GroupShape::inside(tensor);
     let [forward_s, backward_s] =
         passes(training, call, (n_devices, shape)).map(|ops| case.of(&cost.estimate(&Op::Sequence(ops))).get());
     Some(Size { n_devices, tensor, forward_s, backward_s })

@@ -41,7 +41,7 @@ impl Offload<'_> {
         alone.layout.cp = 1;
         let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
         let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-        let parts = parts(&alone, &micro_batch, self.cost);
+        let parts = parts(&alone, &micro_batch, train::experts::mean(&alone), self.cost);
         // Where layers of both kinds are, those with experts speak for all.
         let (compute, layer) = match self.problem.model.experts {
             Some(_) => (parts.expert[0], Stage { n_expert: 1, ..Stage::default() }),

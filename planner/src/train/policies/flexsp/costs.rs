@@ -165,7 +165,7 @@ impl Costs {
 fn layers_s(problem: &Problem, cost: &dyn CostModel, tokens: u64, degree: u32) -> [f64; 2] {
     let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Sharded };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-    let parts = parts(problem, &micro_batch, cost);
+    let parts = parts(problem, &micro_batch, train::experts::mean(problem), cost);
     let compute = [parts.dense, parts.expert].map(|all| all.iter().sum::<f64>());
     if degree == 1 {
         return compute;

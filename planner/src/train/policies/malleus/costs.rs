@@ -234,11 +234,12 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     let longest = lengths.iter().max().copied().unwrap_or(0);
     let placement = Placement { sequence: 0, from: 0, tokens: mean, place: Place::Local(0) };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-    let times = parts(&part, &micro_batch, cost);
+    let load = train::experts::mean(&part);
+    let times = parts(&part, &micro_batch, load, cost);
     let mut alone = part.clone();
     // With all of it behind computation, nothing of the group's exchange is left.
     alone.execution.overlap.tensor = 1.0;
-    let compute = parts(&alone, &micro_batch, cost);
+    let compute = parts(&alone, &micro_batch, load, cost);
     let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
     Degree {
         layer: sum(times.dense, compute.dense),

@@ -74,7 +74,7 @@ fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
     let seconds = |n_ranks, n_nodes, nic: f64| {
         let mut cluster = hw::catalog::cluster(&gpu, 4, 8);
         cluster.nic_bandwidth = hw::BytesPerSecond::new(nic * 1e9);
-        let shape = hw::GroupShape { n_ranks, n_nodes };
+        let shape = cluster.group(n_ranks, n_nodes);
         let op = Op::Collective { kind: Collective::AllGather, bytes: 1_000_000, shape };
         let found = Profiled::new(&profile, &cluster).estimate(&op);
         (found.time.get(), found.outside == Seconds::ZERO, found.source)
@@ -97,7 +97,7 @@ fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
 #[test]
 fn collectives_run_straight_in_logarithms_between_measured_sizes() {
     // Half-way between 1e3 and 1e6 bytes in logarithms: the geometric mean of 1e-5 and 1e-4 s.
-    let shape = hw::GroupShape { n_ranks: 8, n_nodes: 1 };
+    let shape = hw::GroupShape::inside(8);
     let found = estimate(&Op::Collective { kind: Collective::AllGather, bytes: 31_623, shape });
     assert!((found.time.get() / 1e-9_f64.sqrt() - 1.0).abs() < 1e-4, "{found:?}");
 }
@@ -156,7 +156,7 @@ fn later_starts_lengthen_an_exchange_inside_a_node_by_its_steps_and_no_start_is_
     let seconds = |start_us: f64, bytes: u64| {
         let mut cluster = hw::catalog::cluster(&gpu, 1, 8);
         cluster.intra_node_latency = Seconds::new(start_us * 1e-6);
-        let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+        let shape = GroupShape::inside(8);
         let op = Op::Collective { kind: Collective::AllGather, bytes, shape };
         Profiled::new(&profile(), &cluster).estimate(&op).time.get()
     };

@@ -10,7 +10,7 @@ use crate::step_cost::prompt_exchange::PromptExchange;
 use crate::step_cost::{Chunk, ReplicaConfig, StepLoad, StepTable};
 
 const RANKS: u32 = 8;
-const SHAPE: GroupShape = GroupShape { n_ranks: RANKS, n_nodes: 1 };
+const SHAPE: GroupShape = GroupShape::inside(RANKS);
 
 /// Seconds of an iteration with so many tokens of a prompt on every rank, or of one that decodes on every rank.
 fn steps(prompt_exchange: PromptExchange, tokens: u32) -> [f64; 2] {

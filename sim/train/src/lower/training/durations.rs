@@ -309,30 +309,29 @@ impl Parts {
 }
 
 /// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
-/// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all. Of a tensor
-/// exchange the hidden share alone is left out, and of whatever else is hidden everything.
-pub fn parts(problem: &Problem, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Parts {
+/// scenario lets run behind computation, where experts are loaded so. Everything that a pass does adds up over its layers, so four cases tell all. Of a
+/// tensor exchange the hidden share alone is left out, and of whatever else is hidden everything.
+pub fn parts(problem: &Problem, micro_batch: &MicroBatch, load: ExpertLoad, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
     let mut exposed = problem.clone();
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
     let unhidden = unhidden(problem, &content, cost);
-    Parts { unhidden, ..added_up(&exposed, &content, |ops| cost.estimate(&Op::Sequence(ops)).time.get()) }
+    Parts { unhidden, ..added_up(&exposed, &content, load, |ops| cost.estimate(&Op::Sequence(ops)).time.get()) }
 }
 
 /// The same of computation alone, which is what a straggler takes longer for.
-pub fn computed_parts(problem: &Problem, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Parts {
+pub fn computed_parts(problem: &Problem, micro_batch: &MicroBatch, load: ExpertLoad, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
-    added_up(problem, &content, |mut ops| {
+    added_up(problem, &content, load, |mut ops| {
         ops.retain(|(op, _)| !matches!(op, Op::Collective { .. } | Op::Copy { .. }));
         cost.estimate(&Op::Sequence(ops)).time.get()
     })
 }
 
 /// Parts by the seconds of their operations, at the least over context ranks.
-fn added_up(problem: &Problem, content: &Content, seconds: impl Fn(Ops) -> f64) -> Parts {
-    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
+fn added_up(problem: &Problem, content: &Content, load: ExpertLoad, seconds: impl Fn(Ops) -> f64) -> Parts {
     let timed = |stage: Stage| {
         let stage = part_of(problem, stage);
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {

@@ -2,12 +2,14 @@
 //!
 //! Ranks of a tensor group do the same work at the same time over links of their own, so a group is one lane. Data-parallel
 //! groups with equal micro-batches are alike too; groups that an expert exchange (or ZeRO 3) joins step by step are alike
-//! only as whole blocks. Groups with stragglers at other places are not alike, and a lane is as slow as its slowest rank. A test holds that folded and unfolded steps give the same times to the nanosecond; known to differ, in
-//! when they happen and not in the step's length, are the exchanges of an empty micro-batch whose experts lie over several groups.
+//! only as whole blocks. Groups with stragglers at other places are not alike, nor are those that lie otherwise on leaves with narrow links above. A lane
+//! is as slow as its slowest rank. A test holds that folded and unfolded steps give the same times to the nanosecond; known to differ, in
+//! when they happen and not in the step's length, are the exchanges of an empty micro-batch whose experts lie over several groups. Where an expert group
+//! over several data-parallel groups lies on two leaves and those like it on one, the first one speaks for all.
 
 use std::collections::BTreeMap;
 
-use hw::Rank;
+use hw::{Fabric, Rank};
 
 use super::Content;
 use crate::layout::Position;
@@ -48,7 +50,7 @@ impl Lanes {
     pub(super) fn new(problem: &Problem, contents: &[Vec<Content>], step_index: usize, fold: Fold) -> Self {
         let (layout, rates) = (&problem.layout, problem.rates(step_index));
         let groups = match fold {
-            Fold::Alike => alike(contents, &rates_of_groups(problem, &rates), problem.layout.groups_in_step()),
+            Fold::Alike => alike(contents, &signs_of_groups(problem, &rates), problem.layout.groups_in_step()),
             Fold::Nothing => (0..layout.dp).map(|dp| LaneGroup { dp, alike: vec![dp] }).collect(),
         };
         // Stages that are placed one by one have tensor groups of different size.
@@ -118,31 +120,42 @@ fn size(groups: &[u32]) -> u32 {
     u32::try_from(groups.len()).expect("groups fit u32")
 }
 
-/// Rates of every data-parallel group's ranks, as bits; nothing where all devices are healthy.
-fn rates_of_groups(problem: &Problem, rates: &Rates) -> Vec<Vec<u64>> {
+/// What sets data-parallel groups apart besides micro-batches: rates of their ranks, as bits, where devices straggle; and leaves of their ranks, counted
+/// from the group's first, where links above leaves are narrow.
+fn signs_of_groups(problem: &Problem, rates: &Rates) -> Vec<Vec<u64>> {
     let mut of_groups = vec![Vec::new(); problem.layout.dp as usize];
-    if rates.is_healthy() || !problem.execution.places.is_empty() {
+    let cluster = &problem.cluster;
+    let is_narrow = cluster.oversubscription > 1.0 && matches!(cluster.fabric, Fabric::FatTree { .. });
+    if !problem.execution.places.is_empty() || (rates.is_healthy() && !is_narrow) {
         return of_groups;
     }
     for rank in (0..problem.layout.n_ranks()).map(Rank) {
-        of_groups[problem.position(rank).dp as usize].push(rates.of(rank).to_bits());
+        let dp = problem.position(rank).dp;
+        let signs = &mut of_groups[dp as usize];
+        if !rates.is_healthy() {
+            signs.push(rates.of(rank).to_bits());
+        }
+        if is_narrow {
+            let first = problem.rank(Position { dp, ..Position::default() });
+            signs.push(u64::from(cluster.leaf_of(rank).abs_diff(cluster.leaf_of(first))));
+        }
     }
     of_groups
 }
 
-/// Micro-batches and rates of groups that are alike only as a whole.
+/// Micro-batches and signs of groups that are alike only as a whole.
 type Block<'a> = (&'a [Vec<Content>], &'a [Vec<u64>]);
 
-/// One group per distinct block of micro-batches and rates; a block of equal groups is one group.
-fn alike(contents: &[Vec<Content>], rates: &[Vec<u64>], in_step: u32) -> Vec<LaneGroup> {
+/// One group per distinct block of micro-batches and signs; a block of equal groups is one group.
+fn alike(contents: &[Vec<Content>], signs: &[Vec<u64>], in_step: u32) -> Vec<LaneGroup> {
     let mut seen: BTreeMap<Block<'_>, usize> = BTreeMap::new();
     let mut groups: Vec<LaneGroup> = Vec::new();
     let mut at: Vec<std::ops::Range<usize>> = Vec::new();
-    let blocks = contents.chunks(in_step as usize).zip(rates.chunks(in_step as usize));
-    for ((block, slow), first_dp) in blocks.zip((0_u32..).step_by(in_step as usize)) {
-        let index = *seen.entry((block, slow)).or_insert_with(|| {
+    let blocks = contents.chunks(in_step as usize).zip(signs.chunks(in_step as usize));
+    for ((block, own), first_dp) in blocks.zip((0_u32..).step_by(in_step as usize)) {
+        let index = *seen.entry((block, own)).or_insert_with(|| {
             let begin = groups.len();
-            let equal = block.iter().all(|group| *group == block[0]) && slow.iter().all(|of| *of == slow[0]);
+            let equal = block.iter().all(|group| *group == block[0]) && own.iter().all(|of| *of == own[0]);
             let shown = if equal { 1 } else { in_step };
             groups.extend((0..shown).map(|offset| LaneGroup { dp: first_dp + offset, alike: Vec::new() }));
             at.push(begin..groups.len());

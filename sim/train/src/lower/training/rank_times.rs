@@ -34,8 +34,7 @@ pub struct RankTimes<'a> {
 impl<'a> RankTimes<'a> {
     /// Times under a problem's layout.
     pub fn new(problem: &'a Problem, cost: &'a dyn CostModel) -> Self {
-        let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
-        Self { problem, cost, load, ranks: by_rank(problem), dense: BTreeMap::new() }
+        Self { problem, cost, load: experts::mean(problem), ranks: by_rank(problem), dense: BTreeMap::new() }
     }
 
     /// A micro-batch of whole sequences on one rank, seconds.
