@@ -365,14 +365,14 @@ impl Serving {
         let (formats, preset) = (self.formats_of(choice, group), self.engine.preset);
         let (gpu, model) = (&group.cluster.gpu, &group.model);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
-        let (ranks, is_spread) = (operation.attention_ranks(tensor_degree), operation.expert_degree > 1);
-        let (per_expert, asked) = (if is_spread { 1 } else { tensor_degree }, self.engine.all_reduce);
-        let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, ranks, asked));
+        let (placed, asked) = (engine::ExpertPlacement::of(operation, tensor_degree), self.engine.all_reduce);
+        let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, placed.ranks, asked));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
             host_per_step: us(self.engine.host_us_per_step),
             host_per_sequence: us(self.engine.host_us_per_sequence),
+            host_waiting: preset.map_or(Seconds::ZERO, |own| own.host_waiting(model)),
             host_per_layer: us(self.engine.host_us_per_layer),
             host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
             host_per_intricate_layer: us(self.engine.host_us_per_intricate_layer),
@@ -387,7 +387,7 @@ impl Serving {
             }),
             graph_sizes,
             graph_max,
-            shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, is_spread)),
+            shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, placed.is_spread())),
             fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
             census: preset.map_or(census::NONE, |preset| preset.census),
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
@@ -401,8 +401,8 @@ impl Serving {
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
             triton_experts: self.engine.has_triton_experts(formats.experts, gpu),
-            expert_tactic: self.engine.expert_tactic(formats.experts, group, (ranks, is_spread)),
-            expert_rows: preset.and_then(|own| own.expert_rows_of(formats.experts, per_expert)),
+            expert_tactic: self.engine.expert_tactic(formats.experts, group, placed),
+            expert_rows: self.engine.expert_rows(formats.experts, group, placed),
             context_max: choice.context_max(),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),
             formats,
@@ -462,12 +462,13 @@ pub fn of_requests(
     let places = Places::of(reader, given.is_some());
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
+    let generation = clients::generation::Generation::beside(reader, folder);
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (own, gpu) = (crate::shipped::folder(source, folder), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let engine = engine::engine(reader.section("engine"), gpu, &own, given.is_none());
     let (slo, warm_up) = clients::slo(reader.section("slo"));
-    let with = With::new(head.seed, &engine, model.as_ref());
+    let with = With::new(head.seed, &engine, (model.as_ref(), generation.as_ref()));
     let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
@@ -477,8 +478,7 @@ pub fn of_requests(
     choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
-    let plain = choices.iter().filter(|choice| choice.candidate.is_none());
-    let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
+    let names: Vec<&str> = choices.iter().filter(|way| way.candidate.is_none()).map(|way| way.name.as_str()).collect();
     let requests = asked.as_ref().map(|asked| &asked.requests);
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;

@@ -23,6 +23,8 @@ pub(crate) struct Load {
     states_count: bool,
     /// Whether it says how tokens are drawn.
     states_draw: bool,
+    /// Whether the model is that of a file, beside which another one may say how tokens are drawn.
+    has_file: bool,
     /// What the script's client asks for.
     pub(crate) client: Option<Asked>,
 }
@@ -45,6 +47,7 @@ impl Load {
         states_rate: false,
         states_count: false,
         states_draw: false,
+        has_file: false,
         client: None,
     };
 
@@ -59,6 +62,7 @@ impl Load {
             states_rate: machine.states(&["trace.rate_per_s"]),
             states_count: machine.states(&["trace.requests"]),
             states_draw: machine.states(&DRAWS),
+            has_file: machine.states(&["model.config"]),
             client: None,
         }
     }
@@ -82,10 +86,13 @@ impl Load {
 
     /// Writes how tokens are drawn: as requests say it, else as the server does.
     fn write_draw(&self, flags: &mut Flags<'_>, out: &mut Document) {
-        let of_server = Drawn::of_server(flags);
+        let mut of_server = Drawn::of_server(flags);
+        if self.has_file {
+            of_server = of_server.without_file(flags);
+        }
         let nobody = Drawn::default();
         let of_requests = self.client.as_ref().map_or(&nobody, |client| &client.drawn);
-        if let Some((table, remark)) = of_requests.table(&of_server) {
+        if let Some((table, remark)) = of_requests.table(&of_server, self.has_file) {
             out.set("trace", "sampling", table, remark);
         }
     }

@@ -147,6 +147,49 @@ fn a_card_on_pcie_borrows_no_curve_of_nvlink() {
     assert!(found > 2.7e-3, "{found} s");
 }
 
+/// Experts in 16 bits, all with as many rows, over GPUs of H100: width, inner width, experts here, tokens, and microseconds with tiles by default and with tuned ones.
+/// Mixtral 8x7B and 8x22B with 64 tokens (ai-dynamo/aiconfigurator @ 095f58a51c4c, h100_sxm, `balanced`, vLLM 0.14.0 and 0.24.0).
+const BY_TILES: [([u64; 2], u64, u64, [f64; 2]); 4] = [
+    ([4096, 14_336], 4, 64, [709.0, 511.0]),
+    ([4096, 14_336], 2, 64, [433.0, 289.0]),
+    ([4096, 14_336], 1, 64, [293.0, 184.0]),
+    ([6144, 16_384], 2, 64, [660.0, 452.0]),
+];
+
+#[test]
+fn experts_with_default_tiles_take_what_an_older_release_measured() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let profile = of_serving(&gpu.name, Some("vllm")).expect("shipped");
+    let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8));
+    for ([hidden, width], n_experts, tokens, timed) in BY_TILES {
+        let rows = vec![tokens * 2 / 8; usize::try_from(n_experts).expect("few")];
+        for (tactic, us) in [Tactic::DefaultTiles, Tactic::Tuned].into_iter().zip(timed) {
+            let format = Format::Bf16;
+            let rows = rows.clone();
+            let layer = FusedExperts { rows, tokens, top_k: 2, hidden, width, gated: true, format, tactic };
+            let found = costs.experts(&layer).expect("measured").time.get() * 1e6;
+            assert!((found / us - 1.0).abs() < 0.1, "{n_experts} of {width}, {tactic:?}: {found} of {us} us");
+        }
+    }
+}
+
+/// Microseconds of 8192 by 12,288 in 8 bits on H100 by rows that fill tiles (the same tables, vLLM 0.24.0).
+const WHOLE_TILES: [(u64, f64); 4] = [(512, 87.0), (1024, 177.0), (2048, 369.0), (8192, 1255.0)];
+
+#[test]
+fn rows_that_fill_tiles_are_met_and_a_row_more_takes_longer() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    for engine in ["vllm", "sglang"] {
+        let profile = of_serving(&gpu.name, Some(engine)).expect("shipped");
+        let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 1));
+        let us = |m| costs.estimate(&Op::Gemm { m, n: 8192, k: 12_288, format: Format::Fp8 }).time.get() * 1e6;
+        for (m, expected) in WHOLE_TILES {
+            assert!((us(m) / expected - 1.0).abs() < 0.12, "{engine}, {m} rows: {} of {expected} us", us(m));
+        }
+        assert!(us(513) > 1.2 * us(512) && us(2049) > 1.05 * us(2048), "{engine}");
+    }
+}
+
 #[test]
 fn every_shipped_profile_parses_and_keeps_its_promise_on_unseen_rows() {
     for name in names() {

@@ -1,5 +1,6 @@
 //! Clients of `[trace]`: how long they wait, how many have enough before the end, whose requests come first, and how their tokens are drawn.
 
+pub(super) mod generation;
 mod sampling;
 
 use hw::{Seconds, Span};
@@ -11,6 +12,7 @@ use serve::request::{Patience, Requests};
 use serve::sampler::Sampling;
 
 use super::{Serving, adapters};
+use generation::Generation;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
@@ -29,8 +31,8 @@ pub struct Clients {
     pub sampling: Sampling,
 }
 
-/// Reads the keys.
-pub fn read(section: &mut Section<'_>) -> Clients {
+/// Reads the keys; how tokens are drawn may also be said by the model's own file.
+pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Clients {
     let at = section.place("first_token_timeout_s").flatten();
     let first_s = section.some_number("first_token_timeout_s", 1e-6..=WAIT_S_MAX);
     let whole_s = section.some_number("timeout_s", 1e-6..=WAIT_S_MAX);
@@ -45,7 +47,7 @@ pub fn read(section: &mut Section<'_>) -> Clients {
     let cancel_ratio = section.number("cancel_ratio", 0.0, 0.0..=1.0);
     let priority = section.some_count("priority", 0..=1_000_000);
     let adapters = section.table("adapters").map(adapters::popularity);
-    let sampling = section.table("sampling").map(sampling::read).unwrap_or_default();
+    let sampling = sampling::read(section, of_model);
     let patience = Patience { first_token: span(first_s), whole: span(whole_s) };
     Clients { patience, cancel_ratio, priority, adapters, sampling }
 }

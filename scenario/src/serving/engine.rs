@@ -2,6 +2,8 @@
 
 mod expert_kernel;
 
+pub(crate) use expert_kernel::ExpertPlacement;
+
 use std::num::NonZeroU32;
 use std::path::Path;
 

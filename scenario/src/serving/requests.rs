@@ -16,6 +16,7 @@ use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format, ImageParts};
 
+use super::clients::generation::Generation;
 use super::clients::{self, Clients};
 use super::engine::EngineSection;
 use super::images;
@@ -40,12 +41,19 @@ pub struct With<'a> {
     pub block_tokens: u32,
     /// The model that sees images.
     pub model: Option<&'a Model>,
+    /// How tokens are drawn where requests say nothing of it.
+    pub generation: Option<&'a Generation>,
 }
 
 impl<'a> With<'a> {
-    /// With a seed, for an engine and a model.
-    pub const fn new(seed: u64, engine: &EngineSection, model: Option<&'a Model>) -> Self {
-        Self { seed, block_tokens: engine.limits.block_tokens, model }
+    /// With a seed, for an engine and a model, beside whose configuration a file may say how tokens are drawn.
+    pub fn new(
+        seed: u64,
+        engine: &EngineSection,
+        (model, generation): (Option<&'a Model>, Option<&'a Generation>),
+    ) -> Self {
+        let reads = engine.preset.is_some_and(|preset| ["vllm", "sglang"].contains(&preset.name));
+        Self { seed, block_tokens: engine.limits.block_tokens, model, generation: generation.filter(|_| reads) }
     }
 }
 
@@ -194,7 +202,7 @@ fn stream(
     section: &mut Section<'_>,
     folder: &Path,
     model: Option<&str>,
-    With { seed, block_tokens, model: usual }: With<'_>,
+    With { seed, block_tokens, model: usual, generation }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
     let users_at = ["sessions", "concurrency", "arrivals", "file"].iter().find_map(|key| section.place(key)).flatten();
     let mut taken = taken(section, folder, seed);
@@ -208,7 +216,7 @@ fn stream(
     }
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
     let asked = asked(section, taken.as_ref().is_some_and(|taken| taken.has_arrivals));
-    let clients = clients::read(section);
+    let clients = clients::read(section, generation);
     let is_recorded = taken.as_ref().is_some_and(|taken| !taken.requests.follows.is_empty());
     let held = (asked.kind == HELD).then_some(asked.concurrency);
     let users = users::read(section, held, block_tokens, is_recorded);
@@ -218,6 +226,7 @@ fn stream(
         None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };
+    let source = generation.map_or(source.clone(), |found| format!("{source}; {}", found.words()));
     users.check_warm_up(section, &requests);
     let mut requests = users.pause(section, requests, seed);
     dataset::lay(dataset, section, &mut requests, (seed, block_tokens));

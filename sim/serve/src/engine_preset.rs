@@ -8,6 +8,7 @@ mod kernels;
 mod presets;
 pub mod reserve;
 pub mod split;
+mod tuned_tiles;
 
 use std::num::NonZeroU32;
 
@@ -82,6 +83,8 @@ pub struct EnginePreset {
     pub listed_experts: ListedExperts,
     /// Format of experts that CUTLASS computes on Blackwell where no option asks for another kernel.
     pub cutlass_experts: Option<Format>,
+    /// Whether Triton computes experts in 16 bits, with tiles by default where nobody tuned their shape (`tuned_tiles.rs`).
+    pub default_tiles: bool,
     /// Whether attention with learned sinks runs through a kernel of Triton with blocks of few queries, on cards for which its faster ones have no sinks.
     pub triton_sinks: bool,
     /// What it computes in one kernel.

@@ -45,6 +45,8 @@ pub enum Sampling {
     /// The largest logit.
     #[default]
     Greedy,
+    /// The largest logit where tokens are punished that were there before: nothing is drawn (`all_greedy` in `Sampler.sample` of vllm/v1/sample/sampler.py).
+    Punished,
     /// A random one.
     Random {
         /// Of which.
@@ -133,13 +135,18 @@ impl Sampler {
 
     /// What it does to so many rows.
     pub fn work(self, sampling: Sampling, (rows, vocab): (u64, u64), multiprocessors: u64) -> Work {
-        let Sampling::Random { filter, has_penalties } = sampling else { return Work::default() };
         if self == Self::Uncounted || rows == 0 {
             return Work::default();
         }
         let logits = rows * vocab;
-        let is_counted = has_penalties && self != Self::Reserved;
-        let ahead = logits * (SCALED + if is_counted { PENALTIES } else { 0 });
+        let penalties = if self == Self::Reserved { 0 } else { logits * PENALTIES };
+        let (filter, ahead) = match sampling {
+            Sampling::Greedy => return Work::default(),
+            Sampling::Punished => return Work { passes: penalties, ..Work::default() },
+            Sampling::Random { filter, has_penalties } => {
+                (filter, logits * SCALED + if has_penalties { penalties } else { 0 })
+            }
+        };
         let Some(filter) = filter else { return Work { passes: ahead + logits * DRAWN, ..Work::default() } };
         let found = match self {
             Self::Sorting => sorted(filter, (rows, vocab)),
@@ -180,15 +187,20 @@ fn ns(per_logit: f64, vocab: u64) -> Seconds {
 impl Sampling {
     /// What requests of both ask.
     pub fn with(self, other: Self) -> Self {
-        let (Self::Random { filter, has_penalties }, Self::Random { filter: also, has_penalties: too }) = (self, other)
-        else {
-            return if self == Self::Greedy { other } else { self };
-        };
-        let filter = match (filter, also) {
-            (Some(one), Some(two)) if one != two => Some(Filter::Both),
-            (one, two) => one.or(two),
-        };
-        Self::Random { filter, has_penalties: has_penalties || too }
+        match (self, other) {
+            (Self::Greedy, asked) | (asked, Self::Greedy) => asked,
+            (Self::Punished, Self::Punished) => Self::Punished,
+            (Self::Punished, Self::Random { filter, .. }) | (Self::Random { filter, .. }, Self::Punished) => {
+                Self::Random { filter, has_penalties: true }
+            }
+            (Self::Random { filter, has_penalties }, Self::Random { filter: also, has_penalties: too }) => {
+                let filter = match (filter, also) {
+                    (Some(one), Some(two)) if one != two => Some(Filter::Both),
+                    (one, two) => one.or(two),
+                };
+                Self::Random { filter, has_penalties: has_penalties || too }
+            }
+        }
     }
 }
 
@@ -243,6 +255,16 @@ mod tests {
         for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting, Sampler::Reserved] {
             assert_eq!(sampler.work(Sampling::Greedy, (256, 128_256), 132), Work::default());
         }
+        // Penalties in front of the largest logit are those in front of a draw without the temperature and the draw.
+        let rows = (256, 128_256);
+        for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting] {
+            let [with, without] = [true, false].map(|has| sampler.work(drawn(None, has), rows, 132).passes);
+            let punished = Work { passes: with - without, ..Work::default() };
+            assert_eq!(sampler.work(Sampling::Punished, rows, 132), punished);
+        }
+        assert_eq!(Sampler::Reserved.work(Sampling::Punished, rows, 132), Work::default());
+        assert_eq!(Sampling::Punished.with(Sampling::Greedy), Sampling::Punished);
+        assert_eq!(Sampling::Punished.with(drawn(Some(Filter::TopP), false)), drawn(Some(Filter::TopP), true));
         assert_eq!(Sampler::Uncounted.work(drawn(Some(Filter::Both), true), (256, 128_256), 132), Work::default());
         assert_eq!(Sampling::Greedy.with(drawn(None, true)), drawn(None, true));
         let both = drawn(Some(Filter::TopK), false).with(drawn(Some(Filter::TopP), true));

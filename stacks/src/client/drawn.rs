@@ -20,6 +20,8 @@ pub(super) const TEMPERATURE: usize = 0;
 pub(super) const FILTERS: std::ops::Range<usize> = 1..3;
 /// Position of `top_k`.
 const TOP_K: usize = 1;
+/// What a server takes of the keys that a model's file may say, where it reads none.
+const NEUTRAL: [(usize, f64); 4] = [(TEMPERATURE, 1.0), (TOP_K, 0.0), (2, 1.0), (3, 1.0)];
 
 /// What somebody says of the draw, in the order of `KEYS`, each with what gave it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,21 +37,41 @@ impl Drawn {
         drawn
     }
 
-    /// `trace.sampling` where requests say this and a server takes that where they say nothing, and what gave it; `None` for the largest logit.
-    pub(crate) fn table(&self, of_server: &Self) -> Option<(String, String)> {
+    /// Fills up what nobody says where the server does not look into the model's own file: vLLM's and SGLang's neutral values.
+    pub(crate) fn without_file(mut self, flags: &mut Flags<'_>) -> Self {
+        for (name, off, usual) in [("generation-config", "vllm", "auto"), ("sampling-defaults", "openai", "model")] {
+            match flags.text(name) {
+                Some(word) if word == off => {
+                    for (index, value) in NEUTRAL {
+                        self.0[index].get_or_insert((value, flags.shown(name)));
+                    }
+                }
+                Some(word) if word != usual => {
+                    flags.not_modelled(name, "the file beside the model's configuration is read");
+                }
+                _ => {}
+            }
+        }
+        self
+    }
+
+    /// `trace.sampling` where requests say this and a server takes that where they say nothing, and what gave it; `None` for the largest logit. A `whole` one has
+    /// values that change nothing too: they stand over what a model's own file says.
+    pub(crate) fn table(&self, of_server: &Self, whole: bool) -> Option<(String, String)> {
         let (mut parts, mut remarks): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
         let is_greedy = self.or(of_server, TEMPERATURE).is_some_and(|(value, _)| *value == 0.0);
         for (index, (key, ..)) in KEYS.iter().enumerate() {
             let Some((value, flag)) = self.or(of_server, index) else { continue };
-            if !changes(index, *value) || is_greedy && FILTERS.contains(&index) {
+            if !whole && !changes(index, *value) || is_greedy && FILTERS.contains(&index) {
                 continue;
             }
-            parts.push(if index == TOP_K { format!("{key} = {value}") } else { format!("{key} = {value:?}") });
+            let counted = value.max(0.0);
+            parts.push(if index == TOP_K { format!("{key} = {counted}") } else { format!("{key} = {value:?}") });
             if !remarks.contains(&flag.as_str()) {
                 remarks.push(flag);
             }
         }
-        let draws = parts.len() > usize::from(is_greedy);
+        let draws = parts.len() > usize::from(is_greedy && !whole);
         draws.then(|| (format!("{{ {} }}", parts.join(", ")), remarks.join(", ")))
     }
 

@@ -511,6 +511,27 @@ fn a_server_draws_by_its_own_words_where_requests_say_nothing() {
     assert_eq!(sampling(sglang, &[]).as_deref(), Some("{ temperature = 0.6 }"));
 }
 
+/// Beside a configuration there may be a file that says how tokens are drawn: what requests state stands over it, neutral or not.
+#[test]
+fn what_requests_say_stands_over_the_file_of_a_model() {
+    let file = ["model.config=\"config.json\""];
+    let off = "{ temperature = 1.0, top_k = 0, top_p = 1.0, repetition_penalty = 1.0 }";
+    for (command, expected) in [
+        ("vllm serve llama-3.1-8b", None),
+        ("vllm serve llama-3.1-8b --generation-config vllm", Some(off)),
+        ("vllm serve llama-3.1-8b --generation-config auto", None),
+        ("python -m sglang.launch_server --model-path llama-3.1-8b --sampling-defaults openai", Some(off)),
+        (
+            "vllm serve llama-3.1-8b &\nvllm bench serve --temperature 0.6 --top-p 1.0",
+            Some("{ temperature = 0.6, top_p = 1.0 }"),
+        ),
+        ("vllm serve llama-3.1-8b &\nvllm bench serve --temperature 0", Some("{ temperature = 0.0 }")),
+    ] {
+        assert_eq!(sampling(&format!("{command}\n"), &file).as_deref(), expected, "{command}");
+    }
+    assert_eq!(sampling("vllm serve llama-3.1-8b --generation-config vllm\n", &[]), None, "there is no file");
+}
+
 /// Milliseconds of the clients are seconds of `[slo]`.
 #[test]
 fn limits_of_clients_are_those_of_the_scenario() {

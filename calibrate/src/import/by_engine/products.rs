@@ -13,6 +13,8 @@
 //! - **fp8 products of TensorRT-LLM** are timed with the quantisation of their input as a kernel of its own. Engines fuse it with the norm or the
 //!   activation function in front, so it is taken out. Its launch is the median of what these rows take above SGLang's where both do nothing
 //!   but launch (7.5 µs), its traffic is three bytes per element of the input.
+//! - **fp8 products of CUTLASS** under vLLM and SGLang take up to twice as long for a row more than fills tiles of 256. Tables have both. One curve over them is a
+//!   fifth to a half too high for whole tiles of 512 to 2,048 rows, which budgets of tokens are. So whole tiles have a curve of their own besides.
 //! - **NVFP4 products of TensorRT-LLM** are timed with the kernel that comes first: nothing tunes it (no `autotune` in collector/trtllm/collect_gemm.py). Few
 //!   rows read 2 TB/s of weights on B200, where other engines read 4. A server tries its kernels when it starts (`enable_autotuner`). So a shape has the
 //!   time of the faster one of its own kernel and that of SGLang, which has the same library by way of FlashInfer (CUTLASS, up to 0.5.10).
@@ -43,6 +45,11 @@ const M_KNOTS: [f64; 18] = [
     1.0, 16.0, 32.0, 64.0, 65.0, 96.0, 128.0, 129.0, 192.0, 256.0, 257.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0,
     16_384.0, 32_768.0,
 ];
+/// Rows of tiles beyond few rows, and knots of the curve of whole ones.
+const TILE_ROWS: f64 = 256.0;
+const WHOLE_KNOTS: [f64; 7] = [512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0];
+/// How many times as long as whole tiles a row more takes at the median, from which on whole ones have a curve.
+const RAGGED_OVER_WHOLE: f64 = 1.05;
 const NK_KNOTS: [f64; 11] = [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 65_536.0];
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const START_S: f64 = 2e-6;
@@ -106,6 +113,13 @@ pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
             _ => why,
         };
         part.add(path, name, left_out, operator);
+        if format == Format::Fp8
+            && ragged_over_whole(&rows) > RAGGED_OVER_WHOLE
+            && let Some(whole) =
+                surfaces::operator(&whole_tiles(&rows), names, [&WHOLE_KNOTS, &NK_KNOTS, &NK_KNOTS], START_S)
+        {
+            part.add(path, names::WHOLE_TILES.to_owned(), "rows that fill no tile", whole);
+        }
     }
     Ok(part)
 }
@@ -169,6 +183,22 @@ fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> R
         });
     }
     Ok((rows, joined(&counts)))
+}
+
+/// Those that fill whole tiles.
+fn whole_tiles(rows: &[Row]) -> Vec<Row> {
+    rows.iter().filter(|row| row.point[0] > TILE_ROWS && row.point[0] % TILE_ROWS == 0.0).cloned().collect()
+}
+
+/// How many times as long as whole tiles a row more takes at the median; 1 where no table has both.
+fn ragged_over_whole(rows: &[Row]) -> f64 {
+    let times = by_shape(rows);
+    let more = |row: &Row| {
+        Some(times.get(&[row.point[0] + 1.0, row.point[1], row.point[2]].map(f64::to_bits))? / row.measured_s)
+    };
+    let mut ratios: Vec<f64> = whole_tiles(rows).iter().filter_map(more).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied().unwrap_or(1.0)
 }
 
 /// Rows of SGLang's newest table whose 4-bit products are those of CUTLASS in FlashInfer: what came later is written in `CuteDSL`.

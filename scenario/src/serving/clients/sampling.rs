@@ -1,34 +1,68 @@
 //! `sampling = { temperature = 0.6, top_k = 20, top_p = 0.95 }` of `[trace]` or a stream: what requests ask of the sampler, in the names of OpenAI's
-//! API and of vLLM. What a number says is whether the engine has a step to do; how large it is changes no time.
+//! API and of vLLM. What a number says is whether the engine has a step to do; how large it is changes no time. What requests leave open a model's own file may say
+//! (`generation.rs`).
 
 use serve::sampler::{Drawing, Filter, Sampler, Sampling};
 
 use super::super::Serving;
+use super::generation::Generation;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
-/// Reads the table.
-pub fn read(mut section: Section<'_>) -> Sampling {
-    let temperature = section.number("temperature", 1.0, 0.0..=100.0);
+/// Penalties, and the value of each that changes nothing.
+const PENALTIES: [(&str, f64); 3] =
+    [("repetition_penalty", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)];
+
+/// What a request asks for, after what its model's file says where it says nothing.
+struct Asked {
+    temperature: f64,
+    has_top_k: bool,
+    has_top_p: bool,
+    has_penalties: bool,
+}
+
+/// Reads the table of a stream; keys that it leaves open are those of the model's file.
+pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Sampling {
+    let usual = |key: &str, neutral: f64| of_model.and_then(|found| found.number(key)).unwrap_or(neutral);
+    match section.table("sampling") {
+        Some(table) => of_table(table, usual).sampling(),
+        None if of_model.is_none() => Sampling::Greedy,
+        None => {
+            let has_penalties = PENALTIES.iter().any(|(key, neutral)| usual(key, *neutral) != *neutral);
+            let (has_top_k, has_top_p) = (usual("top_k", 0.0) > 0.0, usual("top_p", 1.0) < 1.0);
+            Asked { temperature: usual("temperature", 1.0), has_top_k, has_top_p, has_penalties }.sampling()
+        }
+    }
+}
+
+/// Reads a table, whose keys have a value where they are left open.
+fn of_table(mut section: Section<'_>, usual: impl Fn(&str, f64) -> f64) -> Asked {
+    let temperature = section.number("temperature", usual("temperature", 1.0), 0.0..=100.0);
     if temperature == 0.0 {
         section.idle(&["top_k", "top_p"], "a `temperature` above 0, which draws at all");
     }
-    let has_top_k = section.some_count("top_k", 0..=100_000_000).is_some_and(|k| k > 0);
-    let has_top_p = section.number("top_p", 1.0, 0.0..=1.0) < 1.0;
-    let has_penalties = [("repetition_penalty", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)]
-        .map(|(key, neutral)| section.number(key, neutral, -100.0..=100.0) != neutral)
+    let top_k = section.some_count("top_k", 0..=100_000_000).map_or_else(|| usual("top_k", 0.0), f64::from);
+    let has_top_p = section.number("top_p", usual("top_p", 1.0), 0.0..=1.0) < 1.0;
+    let has_penalties = PENALTIES
+        .map(|(key, neutral)| section.number(key, usual(key, neutral), -100.0..=100.0) != neutral)
         .contains(&true);
     section.finish();
-    let filter = match (has_top_k, has_top_p) {
-        (false, false) => None,
-        (true, false) => Some(Filter::TopK),
-        (false, true) => Some(Filter::TopP),
-        (true, true) => Some(Filter::Both),
-    };
-    match (temperature == 0.0, has_penalties) {
-        (true, false) => Sampling::Greedy,
-        (true, true) => Sampling::Random { filter: None, has_penalties },
-        (false, _) => Sampling::Random { filter, has_penalties },
+    Asked { temperature, has_top_k: top_k > 0.0, has_top_p, has_penalties }
+}
+
+impl Asked {
+    fn sampling(self) -> Sampling {
+        let filter = match (self.has_top_k, self.has_top_p) {
+            (false, false) => None,
+            (true, false) => Some(Filter::TopK),
+            (false, true) => Some(Filter::TopP),
+            (true, true) => Some(Filter::Both),
+        };
+        match (self.temperature == 0.0, self.has_penalties) {
+            (true, false) => Sampling::Greedy,
+            (true, true) => Sampling::Punished,
+            (false, has_penalties) => Sampling::Random { filter, has_penalties },
+        }
     }
 }
 
@@ -49,5 +83,32 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let what = format!("`sampling` changes nothing: the sampler of {whose} is not modelled");
         let help = "leave it out: tokens are the largest logits'; or name vLLM or SGLang";
         reader.warn(Code::NoEffect, None, what, help);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use input::diagnostic::Finding;
+
+    #[test]
+    fn requests_stand_over_the_file_of_a_model_and_a_temperature_of_zero_draws_nothing() {
+        let file = Generation::of_text(r#"{ "temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.05 }"#);
+        let file = file.expect("JSON").0;
+        let of = |lines: &str, of_model: Option<&Generation>| {
+            let text = format!("[trace]\n{lines}\n");
+            let mut findings: Vec<Finding> = Vec::new();
+            let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
+            read(&mut reader.section("trace"), of_model)
+        };
+        let drawn = |filter, has_penalties| Sampling::Random { filter, has_penalties };
+        assert_eq!(of("", None), Sampling::Greedy);
+        assert_eq!(of("", Some(&file)), drawn(Some(Filter::TopP), true));
+        let asked = "sampling = { top_k = 20, repetition_penalty = 1.0 }";
+        assert_eq!(of(asked, Some(&file)), drawn(Some(Filter::Both), false));
+        assert_eq!(of("sampling = { temperature = 0 }", Some(&file)), Sampling::Punished);
+        assert_eq!(of("sampling = { temperature = 0, repetition_penalty = 1.0 }", Some(&file)), Sampling::Greedy);
+        assert_eq!(of("sampling = { temperature = 0, presence_penalty = 0.5 }", None), Sampling::Punished);
+        assert_eq!(of("sampling = { temperature = 0.8 }", None), drawn(None, false));
     }
 }

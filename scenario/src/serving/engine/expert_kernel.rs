@@ -1,22 +1,69 @@
 //! Which kernel computes experts: that of the library that is asked for, or what the named engine chooses.
 
+use engine::Model;
 use engine::cost::experts::Tactic;
 use engine::cost::experts::kernel::ExpertKernel;
 use hw::{Format, Gpu};
 
 use super::super::ServingGroup;
+use super::super::operation::Operation;
 use super::EngineSection;
 
+/// How experts lie on the GPUs that share them.
+#[derive(Clone, Copy)]
+pub(crate) struct ExpertPlacement {
+    /// Ranks of data-parallel attention.
+    pub(crate) ranks: u32,
+    /// GPUs over which whole experts are spread; 1 where each expert is cut.
+    spread: u32,
+    /// GPUs that have a part of each expert.
+    cut: u32,
+}
+
+impl ExpertPlacement {
+    /// That of an operation on tensor groups.
+    pub(crate) fn of(operation: &Operation, tensor_degree: u32) -> Self {
+        let spread = operation.expert_degree;
+        let cut = if spread > 1 { 1 } else { tensor_degree };
+        Self { ranks: operation.attention_ranks(tensor_degree), spread, cut }
+    }
+
+    /// Whether whole experts are spread.
+    pub(crate) const fn is_spread(self) -> bool {
+        self.spread > 1
+    }
+
+    /// Experts on a GPU, where so many are kept once more, and the inner width of one there.
+    fn shape(self, model: &Model, redundant: u32) -> Option<(u64, u64)> {
+        let experts = model.experts?;
+        let n_kept = experts.n_routed + u64::from(redundant);
+        Some((n_kept / u64::from(self.spread), experts.intermediate.div_ceil(u64::from(self.cut))))
+    }
+}
+
 impl EngineSection {
-    /// Which variant of their kernel experts of a format run on a group, with so many ranks of data-parallel attention: that of the library that is asked for,
-    /// where the group's profile has its time, or what the named engine chooses. Whether experts are on other GPUs as well decides the curve.
-    pub(crate) fn expert_tactic(&self, format: Format, group: &ServingGroup, (ranks, spreads): (u32, bool)) -> Tactic {
-        let (gpu, asked) = (&group.cluster.gpu, self.asked_tactic(format, group, spreads));
-        match (asked, self.preset) {
-            (Some(asked), Some(preset)) => preset.as_tuned(asked, format, gpu, ranks),
-            (None, Some(preset)) => preset.expert_tactic(format, &group.model, gpu, ranks),
-            (asked, None) => asked.unwrap_or_default(),
+    /// Which variant of their kernel experts of a format run on a group: that of the library that is asked for, where the group's profile has its time, or what the
+    /// named engine chooses. Whether experts are on other GPUs as well decides the curve.
+    pub(crate) fn expert_tactic(&self, format: Format, group: &ServingGroup, placed: ExpertPlacement) -> Tactic {
+        let (gpu, model) = (&group.cluster.gpu, &group.model);
+        let asked = self.asked_tactic(format, group, placed.is_spread());
+        let Some(preset) = self.preset else { return asked.unwrap_or_default() };
+        let chosen = match asked {
+            Some(asked) => preset.as_tuned(asked, format, gpu, placed.ranks),
+            None => preset.expert_tactic(format, model, gpu, placed.ranks),
+        };
+        let is_triton = asked.is_none() || self.experts.kernel == Some(ExpertKernel::Triton);
+        match placed.shape(model, self.experts.redundant.unwrap_or(0)) {
+            Some(shape) if is_triton => preset.with_default_tiles(chosen, format, gpu, shape),
+            _ => chosen,
         }
+    }
+
+    /// Rows to which experts of a format are filled up. `DeepGEMM` does that, so another library that is asked for does not, where its time is known.
+    pub(crate) fn expert_rows(&self, format: Format, group: &ServingGroup, placed: ExpertPlacement) -> Option<u64> {
+        let is_other = self.experts.kernel != Some(ExpertKernel::DeepGemm)
+            && self.asked_tactic(format, group, placed.is_spread()).is_some();
+        self.preset.filter(|_| !is_other)?.expert_rows_of(format, placed.cut)
     }
 
     /// The variant of the library that is asked for; `None` where none is, or where the group's profile has no time of it.

@@ -168,6 +168,13 @@ const fn algorithms(kind: Collective, shape: GroupShape) -> &'static [Collective
     }
 }
 
+/// How many times narrower than ports the links are that an exchange between nodes passes: those above leaves, where it passes any.
+pub(super) fn above_leaves(cluster: &Cluster, kind: Collective, shape: GroupShape) -> f64 {
+    // Rings and messages of a rail never meet the spine, nor does a group below a single leaf.
+    let stays_on_rails = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
+    if stays_on_rails || !shape.crosses_leaves { 1.0 } else { cluster.oversubscription.max(1.0) }
+}
+
 /// A collective of some bytes over a group, and what joins its ranks.
 struct Asked<'a> {
     cluster: &'a Cluster,
@@ -185,11 +192,7 @@ impl Asked<'_> {
         let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
         let g = n / w;
         let crosses = shape.n_nodes > 1;
-        // Rings of a rail never meet the spine, nor does a group below a single leaf.
-        let stays_on_rails = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
-        let is_below = stays_on_rails || !shape.crosses_leaves;
-        let thinner = if is_below { 1.0 } else { cluster.oversubscription.max(1.0) };
-        let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
+        let across = cluster.nic_bandwidth.get() * network.across_share / above_leaves(cluster, kind, shape);
         let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
         // The slower of what moves inside and across, and start-ups.
         let moved = |within: f64, between: f64| {

@@ -59,6 +59,9 @@ pub enum Tactic {
     Triton,
     /// CUTLASS's, which TensorRT-LLM takes where nobody asks for another one.
     Cutlass,
+    /// Triton's with the tiles that vLLM takes where it has no file of tuned ones for a shape, up to 0.16: blocks of 64 rows and 64 columns, 32 deep
+    /// (`get_default_config` of vllm/model_executor/layers/fused_moe/fused_moe.py).
+    DefaultTiles,
 }
 
 /// The routed experts of one layer on one GPU, for one batch.
@@ -89,6 +92,7 @@ impl Tactic {
             Self::Tuned | Self::Untuned => None,
             Self::Triton => Some(names::TRITON_EXPERTS),
             Self::Cutlass => Some(names::CUTLASS_EXPERTS),
+            Self::DefaultTiles => Some(names::DEFAULT_TILES),
         }
     }
 }

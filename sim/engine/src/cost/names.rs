@@ -88,6 +88,9 @@ pub const fn neighbours(format: Format) -> &'static [Format] {
     }
 }
 
+/// Products in 8 bits whose rows fill whole tiles, by a curve of their own.
+pub const WHOLE_TILES: &str = "gemm-fp8-whole-tiles";
+
 /// Name of a kernel in a format of products.
 pub fn of_format(kernel: &str, format: Format) -> String {
     match format {
@@ -143,7 +146,7 @@ fn of_widths(kernel: &str) -> impl Iterator<Item = String> + '_ {
 pub fn operators() -> Vec<String> {
     let products = FORMATS.iter().map(|format| of_format("gemm", *format));
     let grouped = [GROUPED_GEMM, GROUPED_TRAINING[0], GROUPED_TRAINING[1], GROUPED_TRAINING[2]].map(str::to_owned);
-    let mixed = of_selections("attention").chain([SCAN_DELTA.to_owned()]);
+    let mixed = of_selections("attention").chain([SCAN_DELTA, WHOLE_TILES].map(str::to_owned));
     let attention = ["attention", "attention-backward"].into_iter().flat_map(of_widths);
     products.chain(attention).chain(grouped).chain(mixed).collect()
 }
@@ -158,12 +161,14 @@ fn of_selections(kernel: &str) -> impl Iterator<Item = String> + '_ {
 }
 
 /// Variants of fused experts: without a gate, and where a part of the experts is on other GPUs.
-pub const EXPERT_VARIANTS: [&str; 6] =
-    ["", "-plain", "-elsewhere", "-plain-elsewhere", TRITON_EXPERTS, CUTLASS_EXPERTS];
+pub const EXPERT_VARIANTS: [&str; 7] =
+    ["", "-plain", "-elsewhere", "-plain-elsewhere", TRITON_EXPERTS, CUTLASS_EXPERTS, DEFAULT_TILES];
 /// Triton's kernel of fused experts, where tables of the same engine have another library's for most models.
 pub const TRITON_EXPERTS: &str = "-triton";
 /// CUTLASS's, where tables of the same engine have a faster one as well.
 pub const CUTLASS_EXPERTS: &str = "-cutlass";
+/// Triton's with the tiles that vLLM took up to 0.16 for shapes that nobody had tuned.
+pub const DEFAULT_TILES: &str = "-default-tiles";
 
 /// Names of fused experts.
 pub fn experts() -> Vec<String> {

@@ -1,10 +1,14 @@
 //! Kernels that an engine runs by its name and device.
 
 use engine::Model;
-use engine::model::QueryKeyNorm;
-use hw::{Capability, Format, Gpu};
+use engine::cost::experts::Tactic;
+use engine::model::{Mixer, QueryKeyNorm};
+use hw::{Capability, Format, Gpu, Seconds};
 
-use super::{EnginePreset, ListedExperts};
+use super::{EnginePreset, ListedExperts, tuned_tiles};
+
+/// Batches of the chunks of local attention: two of them take 2 ms.
+const LOCAL_BATCHES_S: f64 = 1e-3;
 
 impl EnginePreset {
     /// Multiples to which it fills up the model's width and an expert's on a GPU. `create_weights` of vllm/model_executor/layers/quantization/mxfp4.py
@@ -37,6 +41,24 @@ impl EnginePreset {
             _ => true,
         };
         !is_listed
+    }
+
+    /// The variant of experts whose shape nobody tuned, where the engine's own would be the best one: so many experts on a GPU, and the width of one there. In 16 bits
+    /// vLLM runs Triton's kernel, on Blackwell too unless `VLLM_USE_FLASHINFER_MOE_FP16` is set (`UnquantizedFusedMoEMethod` of 0.11.1,
+    /// `select_unquantized_moe_backend` of 0.16).
+    pub fn with_default_tiles(&self, tactic: Tactic, format: Format, gpu: &Gpu, shape: (u64, u64)) -> Tactic {
+        let is_whole = matches!(format, Format::Bf16 | Format::Fp16);
+        let is_default = self.default_tiles && is_whole && tuned_tiles::are_default(&gpu.name, shape);
+        if is_default && tactic == Tactic::Tuned { Tactic::DefaultTiles } else { tactic }
+    }
+
+    /// Host time of an iteration for which the device waits however far the host is ahead. vLLM makes batches of the chunks of local attention out of arrays of
+    /// the host, and looks up their blocks with them. That waits for the device (`make_local_attention_virtual_batches` in v1/attention/backends/utils.py). Three of
+    /// them took 2 ms more than one on Llama 4 Scout with four GPUs (vllm-project/vllm#21761).
+    pub fn host_waiting(&self, model: &Model) -> Seconds {
+        let is_chunked =
+            model.kinds(0, model.n_layers).iter().any(|(layer, _)| matches!(layer.mixer, Mixer::Chunked(_)));
+        Seconds::new(if self.name == "vllm" && is_chunked { LOCAL_BATCHES_S } else { 0.0 })
     }
 
     /// Whether prompts of a model read their keys again and again on a card: those with sinks, where neither FlashAttention 3 nor TensorRT-LLM's kernels run.

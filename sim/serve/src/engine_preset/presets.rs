@@ -73,6 +73,7 @@ const VLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     listed_experts: ListedExperts::All,
     cutlass_experts: None,
+    default_tiles: true,
     triton_sinks: true,
     fusion: Fusion::Norms,
     census: census::VLLM,
@@ -116,6 +117,7 @@ const SGLANG: EnginePreset = EnginePreset {
     tunes_experts: false,
     listed_experts: ListedExperts::Narrow,
     cutlass_experts: None,
+    default_tiles: false,
     triton_sinks: false,
     fusion: Fusion::Norms,
     census: census::SGLANG,
@@ -159,6 +161,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     tunes_experts: true,
     listed_experts: ListedExperts::All,
     cutlass_experts: Some(Format::Nvfp4),
+    default_tiles: false,
     triton_sinks: false,
     fusion: Fusion::Nothing,
     census: census::TRTLLM,
@@ -200,6 +203,7 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
     reduces: Reduces::Dense,
     sampler: Sampler::Masking,
     capacity_policy: CapacityPolicy::WholePrompt,
+    default_tiles: false,
     source: "as 0.17, all-reduces with norms on B300 too (#37755, #37756), and scheduler_reserve_full_isl in vllm/config/scheduler.py, which 0.18.1 lacks",
     ..VLLM_ASYNC
 };
@@ -249,7 +253,9 @@ pub static PRESETS: [EnginePreset; 15] = [
         since: Version(0, 17, 0),
         reduces: Reduces::FirstOfBlackwell,
         sampler: Sampler::Masking,
-        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), and a kernel for top-k and top-p (#33538)",
+        default_tiles: false,
+        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), a kernel for top-k and top-p (#33538), and other tiles of \
+                 experts whose shape nobody tuned (#34846)",
         ..VLLM_ASYNC
     },
     VLLM_ASYNC,

@@ -94,6 +94,35 @@ fn experts_are_tuned_as_far_as_an_engine_finds_what_it_has_tuned() {
     assert_eq!(tactic("trtllm", "1.2.0", "gpt-oss-120b", Format::Mxfp4, ("b200", 1)), Tactic::Tuned);
 }
 
+/// Files of vLLM 0.11.1 and its `get_default_config`; other tiles by default came with 0.17 (vllm-project/vllm#34846).
+#[test]
+fn experts_in_16_bits_run_with_default_tiles_where_vllm_has_no_file_of_their_shape() {
+    let of = |version: &str, format: Format, card: &str, shape: (u64, u64)| {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let preset = named("vllm", Version::parse(version)).expect("listed");
+        preset.with_default_tiles(Tactic::Tuned, format, &gpu, shape) == Tactic::DefaultTiles
+    };
+    // Two of Llama 4 Scout's sixteen experts on each of eight GPUs; Mixtral's eight, cut over two, have a file.
+    assert!(of("0.11.1", Format::Bf16, "h100-sxm", (2, 8192)));
+    assert!(!of("0.11.1", Format::Bf16, "h100-sxm", (8, 7168)));
+    assert!(of("0.16.0", Format::Bf16, "b200", (128, 768)) && !of("0.17.0", Format::Bf16, "b200", (128, 768)));
+    assert!(!of("0.21.0", Format::Bf16, "h100-sxm", (2, 8192)));
+    // Files of other formats are not listed, and A100's curve has shapes of both kinds.
+    assert!(!of("0.11.1", Format::Fp8Block, "h100-sxm", (2, 8192)));
+    assert!(!of("0.11.1", Format::Bf16, "a100-sxm-80g", (2, 8192)));
+}
+
+#[test]
+fn the_device_waits_for_batches_of_local_attention_under_vllm() {
+    let waiting = |engine: &str, name: &str| {
+        let model = engine::model::embedded(name).expect("listed");
+        named(engine, Version::NEWEST).expect("listed").host_waiting(&model)
+    };
+    assert_eq!(waiting("vllm", "llama-4-scout"), hw::Seconds::new(1e-3));
+    assert_eq!(waiting("vllm", "llama-3-8b"), hw::Seconds::ZERO);
+    assert_eq!(waiting("sglang", "llama-4-scout"), hw::Seconds::ZERO);
+}
+
 #[test]
 fn sglang_keeps_triton_for_experts_that_it_does_not_list() {
     let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");

@@ -28,6 +28,8 @@ pub struct Host {
     per_sequence: Tick,
     /// Tokens to text: per sequence.
     detokenize: Tick,
+    /// For which the device waits, however far the host is ahead.
+    waiting: Tick,
     /// Launches of an iteration with chunks of prompts that is not captured as a graph.
     launches: Tick,
     /// Launches of an iteration that only decodes and is not captured.
@@ -82,6 +84,7 @@ impl Host {
             per_step: Tick::from_seconds(per_step),
             per_sequence: Tick::from_seconds(per_sequence),
             detokenize: Tick::from_seconds(detokenize),
+            waiting: Tick::ZERO,
             launches: Tick::ZERO,
             decode_launches: Tick::ZERO,
         }
@@ -90,6 +93,11 @@ impl Host {
     /// The same with so much time for the launches of an iteration that is not captured as a graph: with chunks of prompts, and of one that only decodes.
     pub fn launching(self, [prompts, decode]: [Seconds; 2]) -> Self {
         Self { launches: Tick::from_seconds(prompts), decode_launches: Tick::from_seconds(decode), ..self }
+    }
+
+    /// The same where the device waits so long in every iteration.
+    pub fn waited_for(self, waiting: Seconds) -> Self {
+        Self { waiting: Tick::from_seconds(waiting), ..self }
     }
 
     /// Least ticks of an iteration's kernels that are launched one by one, those of chunks and those of tokens: the device waits where the host launches
@@ -104,9 +112,30 @@ impl Host {
     pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (Tick, Tick) {
         let schedule = self.per_step + self.per_sequence * n_sequences;
         let detokenize = self.detokenize * n_sequences;
-        match self.engine_loop {
-            EngineLoop::Serial => (schedule + detokenize, (schedule + detokenize) * n_batches),
-            EngineLoop::Asynchronous => (Tick::ZERO, schedule.max(detokenize) * n_batches),
-        }
+        let (added, least) = match self.engine_loop {
+            EngineLoop::Serial => (schedule + detokenize, schedule + detokenize),
+            EngineLoop::Asynchronous => (Tick::ZERO, schedule.max(detokenize)),
+        };
+        (added + self.waiting, (least + self.waiting) * n_batches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host that is ahead hides what it schedules, and nothing of what the device waits for.
+    #[test]
+    fn the_device_waits_however_far_the_host_is_ahead() {
+        let ms = |ms: f64| Seconds::new(ms * 1e-3);
+        let around = |engine_loop, waiting| {
+            let host = Host::new(engine_loop, ms(2.0), ms(0.5), ms(0.25)).waited_for(ms(waiting));
+            let (added, least) = host.added_and_least(4, 2);
+            [added, least].map(|ticks| ticks.span().to_seconds())
+        };
+        assert_eq!(around(EngineLoop::Asynchronous, 0.0), [Seconds::ZERO, ms(8.0)]);
+        assert_eq!(around(EngineLoop::Asynchronous, 1.0), [ms(1.0), ms(10.0)]);
+        assert_eq!(around(EngineLoop::Serial, 0.0), [ms(5.0), ms(10.0)]);
+        assert_eq!(around(EngineLoop::Serial, 1.0), [ms(6.0), ms(12.0)]);
     }
 }

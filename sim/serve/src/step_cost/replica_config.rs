@@ -50,6 +50,8 @@ pub struct ReplicaConfig<'a> {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration: scheduling.
     pub host_per_sequence: Seconds,
+    /// Host time per iteration for which the device waits, however far the host is ahead.
+    pub host_waiting: Seconds,
     /// Host time per layer of an iteration with chunks of prompts, whose kernels are launched one by one: no graph has their sizes.
     pub host_per_layer: Seconds,
     /// The same of a layer with experts, which is launched in more kernels.
@@ -147,6 +149,7 @@ impl<'a> ReplicaConfig<'a> {
             formats: model.formats,
             host_per_step: Seconds::ZERO,
             host_per_sequence: Seconds::ZERO,
+            host_waiting: Seconds::ZERO,
             host_per_layer: Seconds::ZERO,
             host_per_expert_layer: Seconds::ZERO,
             host_per_intricate_layer: Seconds::ZERO,
@@ -215,7 +218,8 @@ impl<'a> ReplicaConfig<'a> {
     /// Host times of an iteration.
     pub fn host(&self) -> Host {
         let (per_step, per_sequence) = (self.host_per_step, self.host_per_sequence);
-        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence).launching(self.launches())
+        let host = Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence);
+        host.launching(self.launches()).waited_for(self.host_waiting)
     }
 
     /// Host time of the launches of all layers in an iteration with chunks of prompts, and in one that only decodes.

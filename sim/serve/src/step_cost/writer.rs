@@ -393,7 +393,7 @@ impl<'a> Writer<'a> {
         let layers = self.kinds.iter().map(|kind| (kind.layer, kind.n));
         // FlashInfer's kernel of Blackwell chooses the experts that it computes.
         let chooses = self.deployment.cluster.gpu.capability() == Capability::Ten
-            && self.deployment.expert_tactic != Tactic::Triton;
+            && !matches!(self.deployment.expert_tactic, Tactic::Triton | Tactic::DefaultTiles);
         self.deployment.census.added(&self.shard, layers, [self.is_shared_beside(m), chooses])
     }
 

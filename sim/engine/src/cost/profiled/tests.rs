@@ -1,8 +1,9 @@
 //! Costs by a small profile, counted by hand.
 
 use super::*;
-use crate::cost::profile::{Operator, SCHEMA};
+use crate::cost::profile::{Link, Operator, SCHEMA};
 use crate::cost::surface::Surface;
+use hw::Fabric;
 
 fn profile() -> Profile {
     let axis = |name: &str, knots: &[f64]| crate::cost::surface::Axis { name: name.to_owned(), knots: knots.to_vec() };
@@ -92,6 +93,36 @@ fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
     // One rank in each of two nodes is another exchange: it is no faster than two ranks of one node by their curve.
     let (apart, _, source) = seconds(2, 2, 50.0);
     assert!((apart - seconds(2, 1, 50.0).0).abs() < 1e-12 && source == Source::Borrowed, "{apart} {source:?}");
+}
+
+/// Four times narrower links are ports of a quarter, for messages between stages and for exchanges by curves alike.
+#[test]
+fn links_above_leaves_narrow_what_was_measured_between_nodes() {
+    let mut profile = profile();
+    let inside = profile.collectives[0].clone();
+    let residuals = inside.residuals.clone();
+    profile.collectives.push(CollectiveCurve { n_ranks: 16, n_nodes: 2, port_gb_per_s: Some(50.0), ..inside });
+    let port_gb_per_s = Some(50.0);
+    let link = Link { crosses_nodes: true, alpha_s: 1e-5, gb_per_s: 40.0, port_gb_per_s, bytes_max: 1e9, residuals };
+    profile.links.push(link);
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let seconds = |kind, (fabric, oversubscription): (Fabric, f64), nic: f64| {
+        let mut cluster = hw::catalog::cluster(&gpu, 4, 8);
+        cluster.nic_bandwidth = hw::BytesPerSecond::new(nic * 1e9);
+        let cluster = hw::Cluster { fabric, oversubscription, ..cluster };
+        let shape = cluster.group(16, 2);
+        Profiled::new(&profile, &cluster).estimate(&Op::Collective { kind, bytes: 1_000_000, shape }).time.get()
+    };
+    for kind in [Collective::SendRecv, Collective::RingShift, Collective::AllGather] {
+        let narrow = seconds(kind, (Fabric::FatTree { nodes_per_leaf: 1 }, 4.0), 50.0);
+        assert!((narrow / seconds(kind, (Fabric::Rail, 1.0), 12.5) - 1.0).abs() < 1e-9, "{kind:?}");
+        // Messages and rings stay on their rail, and below one leaf nothing is narrow.
+        for fabric in [Fabric::Rail, Fabric::FatTree { nodes_per_leaf: 4 }] {
+            assert!((seconds(kind, (fabric, 4.0), 50.0) / seconds(kind, (fabric, 1.0), 50.0) - 1.0).abs() < 1e-12);
+        }
+    }
+    // 1 MB at 40 GB/s is 25 us behind a start of 10, and 100 at a quarter of that.
+    assert!((seconds(Collective::SendRecv, (Fabric::FatTree { nodes_per_leaf: 1 }, 4.0), 50.0) - 110e-6).abs() < 1e-9);
 }
 
 #[test]
