@@ -537,8 +537,8 @@ fn put_together(
     all_checks(reader, serving, places, before);
     if is_played(serving) && reader.n_errors() == before {
         silent::without_intricate_layers(serving);
-        let starts = serving.starts_in_words();
-        serving.free_parameters.extend(starts);
+        let told = serving.starts_in_words().chain(serving.drawn_in_words());
+        serving.free_parameters.extend(told);
     }
 }
 

@@ -100,6 +100,8 @@ pub struct Stream {
     pub model: Option<(String, Place)>,
     /// How its clients wait.
     pub clients: Clients,
+    /// What the model's own file says of the draw, where there is one.
+    pub drawn_as: Option<String>,
     /// Whether its prompts have images.
     pub has_images: bool,
 }
@@ -226,14 +228,13 @@ fn stream(
         None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };
-    let source = generation.map_or(source.clone(), |found| format!("{source}; {}", found.words()));
     users.check_warm_up(section, &requests);
     let mut requests = users.pause(section, requests, seed);
     dataset::lay(dataset, section, &mut requests, (seed, block_tokens));
     let lengths = lengths.filter(|_| requests.prefix_tokens == 0);
     let has_images = seen.is_some();
-    let (users, held) = (users.users, users.held());
-    let stream = Stream { lengths, users, users_at, held, clients, has_images, ..Stream::default() };
+    let (users, held, drawn_as) = (users.users, users.held(), generation.map(Generation::words));
+    let stream = Stream { lengths, users, users_at, held, clients, drawn_as, has_images, ..Stream::default() };
     Some((requests, stream, source))
 }
 

@@ -80,7 +80,7 @@ impl Generation {
     pub fn words(&self) -> String {
         let said = ["temperature", "top_k", "top_p", "repetition_penalty"];
         let said: Vec<String> = said.iter().filter_map(|key| Some(format!("{key} = {}", self.number(key)?))).collect();
-        format!("tokens are drawn as `{NAME}` of the model says, where requests do not: {}", said.join(", "))
+        format!("`trace.sampling` is that of the model's `{NAME}` where requests leave it open: {}", said.join(", "))
     }
 }
 

@@ -67,6 +67,11 @@ impl Asked {
 }
 
 impl Serving {
+    /// What the model's own file says of the draw, where there is one.
+    pub fn drawn_in_words(&self) -> Option<String> {
+        self.streams.first()?.drawn_as.clone()
+    }
+
     /// How tokens are drawn: an engine does to a batch what one of its requests asks for.
     pub fn drawing(&self) -> Drawing {
         let asked = self.streams.iter().map(|stream| stream.clients.sampling);
