@@ -128,6 +128,7 @@ fn keys_that_a_scenario_has_are_given() {
             "expert = 0.75",
         ),
         ("--mtp-num-layers 2", "predicting_layers = 2"),
+        ("--cpu-offloading-num-layers 2", "offload_ratio = 0.25"),
         ("--cross-entropy-loss-fusion", "loss = \"native\""),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss = \"te\""),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear", "loss = \"linear\""),

@@ -473,18 +473,15 @@ fn of_equal_steps_the_simpler_layout_is_the_answer() {
 fn activations_stay_on_the_device_where_their_copies_take_longer_than_what_they_hide_behind() {
     let mut problem = problem(vec![1024; 16], Execution::default(), 80.0);
     problem.cluster.gpu.host_bandwidth = hw::BytesPerSecond::new(1e9);
-    let few = |offload| Space {
-        tp: vec![1],
+    let few = Space {
+        tp: vec![1, 2],
         cp: vec![1],
-        pp: vec![1],
         recompute: vec![Recompute::Off],
-        zero: vec![Zero::OptimizerStates],
-        offload,
+        zero: vec![Zero::OptimizerStates, Zero::Off],
+        offload: vec![1.0, 0.0],
         ..space(&problem)
     };
-    let [both, sent] = [vec![1.0, 0.0], vec![1.0]].map(|offload| check_space(&problem, "megatron", &few(offload)));
-    assert_eq!(both.candidate.offload, 0.0);
-    assert!(both.step_s < sent.step_s, "{} s against {} s", both.step_s, sent.step_s);
+    assert_eq!(check_space(&problem, "megatron", &few).candidate.offload, 0.0);
 }
 
 #[test]
