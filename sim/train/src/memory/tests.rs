@@ -4,6 +4,7 @@ use engine::memory::stage_parameters;
 
 use super::*;
 use crate::layout::Layout;
+use crate::problem::{AdaptedProducts, Adapters};
 use crate::workload::Workload;
 
 fn problem(zero: Zero, dp: u32) -> Problem {
@@ -151,4 +152,31 @@ fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
     let both = refusal(1, 16.5 * N, wide);
     let expected = "`training.gradient_dtype = \"bf16\"` and `training.narrow_gather = true` would fit with";
     assert!(both.contains(&format!("{expected} {}", gib(16.0 * N))), "{both}");
+}
+
+/// A pair of matrices of rank r beside a square product of width h has 2rh parameters: 2 bytes each in bf16, 4 of gradients, and 12 of a copy in 32 bits and two
+/// moments, which the distributed optimizer cuts. Frozen weights have neither.
+#[test]
+fn adapters_of_megatron_take_what_trained_parameters_take() {
+    let of = |rank: Option<u64>, zero| {
+        let mut problem = problem(zero, 8);
+        problem.execution.framework = Framework::MegatronCore;
+        problem.execution.adapters = rank.map(|rank| Adapters::new(rank, AdaptedProducts::OUTPUT));
+        states(&problem, &stages(&problem))
+    };
+    let whole = of(None, Zero::Off);
+    let gradient = whole.gradients.as_f64() / (whole.parameters.as_f64() / 2.0);
+    let state = whole.optimizer.as_f64() / (whole.parameters.as_f64() / 2.0);
+    for rank in [16, 64, 1024] {
+        // 32 layers of 4096 columns over 4096.
+        let pairs = hw::real(32 * rank * 2 * 4096);
+        for (zero, cut) in [(Zero::Off, 1.0), (Zero::OptimizerStates, 8.0)] {
+            let found = of(Some(rank), zero);
+            let close =
+                |found: Bytes, expected: f64| assert!((found.as_f64() - expected).abs() <= 2.0, "{found:?} {expected}");
+            close(found.parameters, whole.parameters.as_f64() + 2.0 * pairs);
+            close(found.optimizer, state * pairs / cut);
+            close(found.gradients, gradient * pairs);
+        }
+    }
 }
