@@ -89,9 +89,9 @@ fn every_key_of_the_optimizer_changes_states_and_step() {
     let [duplicated, distributed] =
         ["duplicated", "distributed"].map(|word| of_muon(&format!("muon_tensor = \"{word}\"")));
     assert!(duplicated > distributed && distributed > step_s(&muon), "{duplicated} {distributed}");
-    // Adapters have no gradients of weights and, as good as, no states.
+    // Adapters have states of their own alone: in 32 layers a pair of rank 32 beside the one product of half of 6144 columns over 4096, over eight ranks.
     let adapters = scenario(zero, "trains = \"adapters\"\nadapters_beside = \"qkv\"");
-    assert!(state_bytes(&adapters) < 1.0);
+    close(state_bytes(&adapters), 32.0 * 32.0 * (3072.0 + 4096.0) / 8.0 * 12.0);
     assert!(step_s(&adapters) < 0.8 * time);
     // Kernels of adapters are thin: a larger rank and more products take longer, and less than gradients of all weights.
     let of = |more: &str| step_s(&scenario(zero, &format!("trains = \"adapters\"\n{more}")));

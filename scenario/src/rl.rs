@@ -97,6 +97,18 @@ impl Rl {
         found
     }
 
+    /// The same of ways that say how many: their trainers are found whatever comes of a way.
+    pub fn stated_nodes(&self) -> Vec<Option<u32>> {
+        let is_stated = |n: &Option<u32>| {
+            self.ways.iter().any(|way| match way.places.train_nodes {
+                Nodes::Own => n.is_none(),
+                Nodes::Stated(stated) => *n == Some(stated),
+                Nodes::Searched => false,
+            })
+        };
+        self.train_nodes().into_iter().filter(is_stated).collect()
+    }
+
     /// The trainer on so many nodes of the shared machine, or on all of its own.
     ///
     /// # Errors
@@ -104,7 +116,8 @@ impl Rl {
     pub fn trainer(&self, n_nodes: Option<u32>) -> Result<Cow<'_, Scenario>, Refused> {
         let Some(n_nodes) = n_nodes else { return Ok(Cow::Borrowed(&self.training)) };
         let problem = split::trainer(&self.training.problem, n_nodes)?;
-        Ok(Cow::Owned(Scenario { problem, ..self.training.clone() }))
+        let search = self.training.search.as_ref().map(|space| space.of_part(&self.training.problem, &problem));
+        Ok(Cow::Owned(Scenario { problem, search, ..self.training.clone() }))
     }
 
     /// The engines of a way where so many nodes of the shared machine train, or on all of their own.

@@ -392,7 +392,7 @@ impl Serving {
             census: preset.map_or(census::NONE, |preset| preset.census),
             joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
             all_reduce,
-            drawing: self.drawing(),
+            drawing: self.drawing_of(choice, group),
             sequence_tokens: self.sequence_tokens,
             shared_beside: preset.map_or(0, |preset| preset.shared_beside),
             deep_ep: self.engine.experts.deep_ep,

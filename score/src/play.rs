@@ -7,10 +7,11 @@ use engine::play::Case;
 use engine::shard::Shard;
 use hw::{Cluster, Dtype, Seconds};
 use serve::batcher;
+use serve::capacity::draft_kv_bytes_per_token;
 use serve::engine_constants::EngineConstants;
 use serve::fleet::held::Users;
 use serve::fleet::start::Start;
-use serve::fleet::{Fleet, Group, Rules};
+use serve::fleet::{Fleet, Group, Moves, Rules};
 use serve::kept::Kept;
 use serve::metrics::saturation::RateSetBy;
 use serve::metrics::{self, Slo, unexplained};
@@ -118,9 +119,7 @@ pub fn fleet(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (Fle
 
 fn fleet_of(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> Fleet {
     let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
-    let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
-    let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
-    Fleet { groups, kv_bytes_per_token, kept, first_token: setup.first_token, ..Fleet::default() }
+    Fleet { groups, first_token: setup.first_token, ..Fleet::default() }
 }
 
 /// Figures of a setup whose parts take so long.
@@ -146,12 +145,16 @@ fn table(setup: &Setup, part: &Part, (engine, costs): (&str, &Costs<'_>), case: 
 fn group(part: &Part, setup: &Setup, table: StepTable) -> Group {
     let batcher = batcher::named(part.batcher).expect("presets name batchers");
     let engine = Engine { limits: part.limits, table, batcher, spans: Spans::Closed };
-    let n_gpus = setup.config(part).n_gpus();
+    let config = setup.config(part);
+    let n_gpus = config.n_gpus();
+    let kv_bytes = kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()) + draft_kv_bytes_per_token(&config, 1);
+    let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
     let port = part.cluster.nic_bandwidth.get() * PORT_REACHED * f64::from(n_gpus);
     Group {
         gpus_per_replica: n_gpus,
         role: part.role,
         port_bytes_per_s: Some(port),
+        moves: Moves { kv_bytes_per_token: hw::real(kv_bytes), kept },
         ..Group::new("workers", engine, part.n)
     }
 }

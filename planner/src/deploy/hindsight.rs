@@ -10,7 +10,7 @@
 //!
 //! No schedule costs less than the bound. It knows no start-ups, and parts of replicas may run. Work waits as long as limits allow, so a queue carries
 //! it into later intervals. One replica is always there, and does first what came first. All work that it cannot do in time takes as long again.
-//! Where a share of the requests may miss the limits, those that take most are left out.
+//! Where a share of the requests may miss the limits, those that take most are left out. Where replicas are lost at times, none is always there or paid.
 //!
 //! Units: seconds, replicas, replica-seconds. A fleet always has one replica.
 
@@ -113,6 +113,12 @@ impl Demand {
         let always: f64 = self.intervals.iter().map(|interval| interval.seconds).sum();
         let work: f64 = self.intervals.iter().map(Interval::work_s).sum();
         always + (work - self.done_by_one(patience_s) - self.left_out(1.0 - met_ratio)).max(0.0)
+    }
+
+    /// The same where replicas are lost at times, and are not paid until they are back: then none is always there, and the work alone is paid.
+    pub fn bound_with_losses(&self, met_ratio: f64) -> f64 {
+        let work: f64 = self.intervals.iter().map(Interval::work_s).sum();
+        (work - self.left_out(1.0 - met_ratio)).max(0.0)
     }
 
     /// Work that one replica does in time. What came first is due first, so doing it first does the most.
@@ -231,6 +237,16 @@ mod tests {
         assert!((bound(&first, 0.0) - 300.0).abs() < 1e-9);
         // The same in the last one: nobody does it before.
         assert!((bound(&[0.0, 0.0, 3.0], 1e9) - 300.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_replica_that_is_lost_is_not_paid() {
+        // Half a replica for three minutes. One that is there throughout is paid 180 s; one that is away for half of them did 90 s of work at least.
+        let found = demand(&[0.5; 3], 60.0, 0.0);
+        assert!((found.bound(1.0, 60.0) - 180.0).abs() < 1e-9);
+        assert!((found.bound_with_losses(1.0) - 90.0).abs() < 1e-9);
+        // Who leaves half of the requests out leaves half of the work.
+        assert!((found.bound_with_losses(0.5) - 45.0).abs() < 1e-9);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! layers follow the speed of the cards; or every replica lies on one group, and micro-batches follow it. Tensor degrees are powers of two
 //! inside a node. What does not fit into memory or has no link is left out. Units: seconds.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use engine::CostModel;
 use engine::play::Case;
 use engine::verdict::Refused;
@@ -15,6 +17,8 @@ use crate::proof::{Aim, Bound, Decision, Status, ranked};
 
 /// Plans that are played, the best by their estimate.
 const PLAYED_MAX: usize = 24;
+/// Plans of every choice of groups that are played besides: an estimate that favours one choice must not hide the others.
+const PLAYED_OF_CHOICE: usize = 3;
 /// Groups of which every order is listed.
 pub const GROUPS_MAX: usize = 4;
 /// Pipeline stages of a plan, at most.
@@ -29,6 +33,9 @@ struct Speed {
     /// What the first stage and what the last one has besides.
     ends_s: [f64; 2],
 }
+
+/// A plan with its estimate and its step, not played yet.
+type Judged = (f64, Pipelines, TimedStep);
 
 /// What is searched with: costs of every group, and speeds by group and tensor degree.
 struct Search<'j> {
@@ -59,7 +66,7 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
         }
     }
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
-    judged.truncate(PLAYED_MAX);
+    let judged = promising(judged);
     let n_played = judged.len();
     let found = judged.into_iter().map(|(_, plan, step)| (step.span().to_seconds().get(), plan)).collect();
     let best = ranked(Aim::Seconds, found, |_| (), |a, b| a != b).ok_or_else(|| {
@@ -87,7 +94,7 @@ pub fn given(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> 
         plan.micro_batches = shares.expect("the reader has checked that each replica has one");
     }
     let notes = vec![plan.words(&job.groups)];
-    Decision::plain(plan).said(notes, std::collections::BTreeMap::new())
+    Decision::plain(plan).said(notes, BTreeMap::new())
 }
 
 /// A plan as it was played.
@@ -112,14 +119,33 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
     }
 }
 
-/// A step in the steady state of its slowest replica, with the filling of its pipeline.
+/// The plans that are played, of plans from the best estimate to the worst.
+fn promising(sorted: Vec<Judged>) -> Vec<Judged> {
+    let (mut kept, mut of_choice) = (Vec::new(), BTreeMap::new());
+    for (place, judged) in sorted.into_iter().enumerate() {
+        let n: &mut usize = of_choice.entry(choice(&judged.1)).or_default();
+        if place < PLAYED_MAX || *n < PLAYED_OF_CHOICE {
+            *n += 1;
+            kept.push(judged);
+        }
+    }
+    kept
+}
+
+/// Groups that a plan uses.
+fn choice(plan: &Pipelines) -> BTreeSet<usize> {
+    plan.stages.iter().flat_map(|stage| stage.slots.iter().map(|slot| slot.group)).collect()
+}
+
+/// A step in the steady state of its slowest replica, with the filling of its pipeline. A slow link paces a pipeline as a slow stage does.
 fn estimate_s(step: &TimedStep) -> f64 {
     let seconds = |ns: u64| real(ns) / 1e9;
     let of_replica = |replica: &Replica| {
         let passes = replica.stages.iter().map(|stage| stage.forward.as_ns() + stage.backward.as_ns());
+        let slowest_message = replica.stages.iter().map(|stage| stage.message.as_ns()).max().unwrap_or(0);
         let (longest, through) = (passes.clone().max().unwrap_or(0), passes.sum::<u64>());
         let messages: u64 = replica.stages.iter().map(|stage| 2 * stage.message.as_ns()).sum();
-        seconds(u64::from(replica.n_micro_batches - 1) * longest + through + messages)
+        seconds(u64::from(replica.n_micro_batches - 1) * longest.max(slowest_message) + through + messages)
     };
     let passes_s = step.replicas.iter().map(of_replica).fold(0.0, f64::max);
     passes_s + step.reductions.iter().max().map_or(0.0, |span| seconds(span.as_ns()))
@@ -294,12 +320,30 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use train::timed::Messages;
 
     #[test]
     fn orders_are_counted() {
         // Of three: three alone, six pairs, six triples.
         assert_eq!(orders(3).len(), 15);
         assert_eq!(orders(1), [vec![0]]);
+    }
+
+    /// Thirty plans over both groups look better than those of one group alone, of which there are five: three of these are played all the same.
+    #[test]
+    fn every_choice_of_groups_is_played() {
+        let plan = |groups: &[usize]| {
+            let slot = |group: &usize| Slot { group: *group, n_gpus: 1, times: None };
+            let stage = MixedStage { layers: 1, slots: groups.iter().map(slot).collect(), sizes: None };
+            Pipelines { stages: vec![stage], micro_batches: vec![1] }
+        };
+        let step = || TimedStep { replicas: Vec::new(), reductions: Vec::new(), messages: Messages::Behind };
+        let mut sorted: Vec<Judged> = (0..30).map(|s| (f64::from(s), plan(&[0, 1]), step())).collect();
+        sorted.extend((30..35).map(|s| (f64::from(s), plan(&[1]), step())));
+        let kept = promising(sorted);
+        let alone: Vec<f64> =
+            kept.iter().filter(|judged| choice(&judged.1) == BTreeSet::from([1])).map(|it| it.0).collect();
+        assert_eq!((kept.len(), alone), (PLAYED_MAX + 3, vec![30.0, 31.0, 32.0]));
     }
 
     #[test]

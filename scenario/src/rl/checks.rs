@@ -86,6 +86,8 @@ pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
     if scenario.ways.iter().any(|way| way.places.placement == Placement::Colocated) {
         same_gpus(reader, scenario);
     }
+    slow_gpus(reader, scenario);
+    idle_reference(reader, scenario);
     if scenario.ways.iter().any(|way| way.places.train_nodes != Nodes::Own) {
         shared_out(reader, scenario);
     }
@@ -122,15 +124,44 @@ fn shared_out(reader: &mut Reader<'_>, scenario: &Rl) {
         let help = "leave `gpu` out of the group, or give each side a `[cluster]` and leave out `train_nodes`";
         reader.refuse(Code::WrongGpuCount, None, what, help);
     }
-    if scenario.training.search.is_some() {
-        let what = "`rollouts.train_nodes` stands beside a search for the trainer's layout";
-        reader.refuse(Code::ExclusiveKeys, None, what, "state the trainer's degrees, or leave out `train_nodes`");
+    if scenario.training.search.is_some() && scenario.ways.iter().any(|way| way.places.train_nodes == Nodes::Searched) {
+        let what = "`rollouts.train_nodes = \"search\"` stands beside a search for the trainer's layout";
+        reader.refuse(Code::ExclusiveKeys, None, what, "state the trainer's degrees, or the number of `train_nodes`");
+    }
+    if scenario.training.search.as_ref().is_some_and(|space| space.nodes != [train.n_nodes]) {
+        let what = "`train.search.nodes` stands beside `rollouts.train_nodes`, which says how many nodes train";
+        reader.refuse(Code::ExclusiveKeys, None, what, "keep one of the two");
     }
     let most = train.n_nodes;
     let beyond = |way: &Way| matches!(way.places.train_nodes, Nodes::Stated(n) if n >= most) || most < 2;
     if scenario.ways.iter().any(beyond) {
         let what = format!("`rollouts.train_nodes` leaves no node of {most} to generate");
         reader.refuse(Code::OutOfRange, None, what, format!("allowed are 1 to {}", most.saturating_sub(1).max(1)));
+    }
+}
+
+/// GPUs that are slow are the trainer's: engines have no slow ones.
+fn slow_gpus(reader: &mut Reader<'_>, scenario: &Rl) {
+    let problem = &scenario.training.problem;
+    let generates = |way: &Way, rank: u32| match (way.places.placement, way.places.train_nodes) {
+        (Placement::Colocated, _) => true,
+        (Placement::Split, Nodes::Stated(n)) => rank >= n.saturating_mul(problem.cluster.gpus_per_node),
+        (Placement::Split, Nodes::Own | Nodes::Searched) => false,
+    };
+    let mut slow = problem.execution.stragglers.iter().flat_map(|straggler| &straggler.ranks);
+    if let Some(rank) = slow.find(|rank| scenario.ways.iter().any(|way| generates(way, rank.0))) {
+        let what = format!("rank {} of `[[train.stragglers]]` is an engine's too", rank.0);
+        let help = "`placement = \"split\"` with slow GPUs on nodes that train, or `kind = \"training\"`: here they may be the engines'";
+        reader.refuse(Code::AskedElsewhere, None, what, help);
+    }
+}
+
+/// Beside adapters the frozen weights are the reference, wherever it were to lie.
+fn idle_reference(reader: &mut Reader<'_>, scenario: &Rl) {
+    let written = reader.peek_in("rollouts", "reference");
+    if let Some((_, at)) = written.filter(|_| !scenario.training.problem.execution.trains_weights()) {
+        let help = "leave it out: the frozen weights beside adapters are the reference, and they are there";
+        reader.warn(Code::NoEffect, at, "`rollouts.reference` changes nothing", help);
     }
 }
 

@@ -3,8 +3,9 @@
 
 use engine::shard::Shard;
 use hw::{Seconds, Span, Time};
-use serve::fleet::Link;
+use serve::capacity::draft_kv_bytes_per_token;
 use serve::fleet::dynamics::{Failures, Outage};
+use serve::fleet::{Link, Moves};
 use serve::kept::Kept;
 use serve::replica::Role;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
@@ -145,13 +146,20 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     idle_links(reader, serving);
     idle_outages(reader, serving);
     for choice in &serving.choices {
-        let has = |role| serving.groups_of(choice).iter().any(|group| group.role == role);
-        let missing = match (has(Role::Prefill), has(Role::Decode)) {
-            (true, false) => "computes prompts that no group decodes; add one with `role = \"decode\"`",
-            (false, true) => "decodes what no group prefills; add one with `role = \"prefill\"`",
-            _ => continue,
+        let groups = serving.groups_of(choice);
+        let has = |model, role| groups.iter().any(|group| group.model_index == model && group.role == role);
+        let missing = |group: &&ServingGroup| match group.role {
+            Role::Prefill if !has(group.model_index, Role::Decode) => {
+                Some("computes prompts that no group of its model decodes; add one with `role = \"decode\"`")
+            }
+            Role::Decode if !has(group.model_index, Role::Prefill) => {
+                Some("decodes what no group of its model prefills; add one with `role = \"prefill\"`")
+            }
+            _ => None,
         };
-        reader.wrong(Code::MissingRole, None, format!("`{}` {missing}", choice.name));
+        if let Some(missing) = groups.iter().find_map(missing) {
+            reader.wrong(Code::MissingRole, None, format!("`{}` {missing}", choice.name));
+        }
     }
 }
 
@@ -181,11 +189,12 @@ fn idle_links(reader: &mut Reader<'_>, serving: &Serving) {
             continue;
         }
         let is_of = |choice: &ServingChoice, name: &String| choice.groups.is_empty() || choice.groups.contains(name);
-        let hands_on = from.role == Role::Prefill && to.role == Role::Decode;
+        let is_one_model = from.model_index == to.model_index;
+        let hands_on = is_one_model && from.role == Role::Prefill && to.role == Role::Decode;
         let is_taken = |choice: &ServingChoice| [&link.from, &link.to].iter().all(|name| is_of(choice, name));
         if !hands_on || !serving.choices.iter().any(is_taken) {
             let what = format!("the link from `{}` to `{}` changes nothing: nothing goes there", link.from, link.to);
-            let help = "keys and values go from a group with `role = \"prefill\"` to one with `role = \"decode\"` of the same policy";
+            let help = "keys and values go from a group with `role = \"prefill\"` to one with `role = \"decode\"` of the same policy and model";
             reader.warn(Code::NoEffect, link.at.clone(), what, help);
         }
     }
@@ -222,22 +231,20 @@ fn idle_outages(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
-/// Bytes of keys and values of a token in layers that keep all, each once, in the format of a choice's first group.
-pub fn kv_bytes(serving: &Serving, choice: &ServingChoice) -> u64 {
-    let first = serving.groups_of(choice).into_iter().next();
-    first.map_or(0, |group| {
-        let kv = serving.formats_of(choice, group).kv;
-        kv_bytes_per_token(&group.model, 1, kv.bytes())
-    })
+/// Bytes of keys and values of a token in layers that keep all, each once, in the format of a group. What a draft keeps of its own moves and is lent with
+/// them. Source: sgl-project/sglang, `srt/disaggregation/prefill.py` ("we should also transfer draft model kv cache"); vLLM registers the caches of all layers.
+pub fn kv_bytes(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> u64 {
+    let kv = serving.formats_of(choice, group).kv;
+    kv_bytes_per_token(&group.model, 1, kv.bytes()) + draft_kv_bytes_per_token(&serving.deployment_of(choice, group), 1)
 }
 
-/// What a sequence of a choice's first group keeps in layers that forget, each byte once.
-pub fn kept(serving: &Serving, choice: &ServingChoice) -> Kept {
-    let first = serving.groups_of(choice).into_iter().next();
-    first.map_or_else(Kept::default, |group| {
-        let deployment = serving.deployment_of(choice, group);
-        Kept::of(&Shard { formats: deployment.formats, ..Shard::forward(&group.model, deployment.dtype, 1) })
-    })
+/// What a group hands on of a prompt that it computed: that of all layers, and what a sequence keeps in layers that forget.
+pub fn moves(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Moves {
+    let deployment = serving.deployment_of(choice, group);
+    Moves {
+        kv_bytes_per_token: hw::real(kv_bytes(serving, choice, group)),
+        kept: Kept::of(&Shard { formats: deployment.formats, ..Shard::forward(&group.model, deployment.dtype, 1) }),
+    }
 }
 
 /// Links between the groups of a choice; those that nobody wrote have the latency of the machines alone. Packing reads what memory holds and writes what goes
@@ -245,14 +252,16 @@ pub fn kept(serving: &Serving, choice: &ServingChoice) -> Kept {
 pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     let groups = serving.groups_of(choice);
     let position = |name: &str| groups.iter().position(|group| group.name == name);
-    let pack = |group: &ServingGroup, ratio: f64| {
+    let pack = |sender: &ServingGroup, group: &ServingGroup, ratio: f64| {
         let n_gpus = f64::from(serving.deployment_of(choice, group).n_gpus());
-        hw::real(kv_bytes(serving, choice)) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
+        hw::real(kv_bytes(serving, choice, sender)) * (1.0 + ratio)
+            / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
     };
     let link = |link: &ServingLink| {
         let (from, to) = (position(&link.from)?, position(&link.to)?);
         let ratio = link.wire_ratio;
-        let pack = if ratio < 1.0 { pack(groups[from], ratio) + pack(groups[to], ratio) } else { 0.0 };
+        let both = [groups[from], groups[to]];
+        let pack = if ratio < 1.0 { both.map(|at| pack(groups[from], at, ratio)).iter().sum() } else { 0.0 };
         Some(Link {
             from,
             to,
@@ -265,7 +274,8 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     };
     let mut links: Vec<Link> = serving.links.iter().filter_map(link).collect();
     for (from, prefill) in groups.iter().enumerate().filter(|(_, group)| group.role == Role::Prefill) {
-        for (to, decode) in groups.iter().enumerate().filter(|(_, group)| group.role == Role::Decode) {
+        let decodes = |group: &ServingGroup| (group.role, group.model_index) == (Role::Decode, prefill.model_index);
+        for (to, decode) in groups.iter().enumerate().filter(|(_, group)| decodes(group)) {
             if !links.iter().any(|link| (link.from, link.to) == (from, to)) {
                 let latency_s = latency_s(serving, choice, [prefill, decode]);
                 let (bytes_per_s, wire) = (None, None);

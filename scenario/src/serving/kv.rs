@@ -63,11 +63,12 @@ pub fn terms_of(serving: &Serving, choice: &ServingChoice) -> Option<Terms> {
         return None;
     }
     let groups = serving.groups_of(choice);
+    let first = groups.first().map_or(0, |group| kv_bytes(serving, choice, group));
     Some(Terms {
         borrow: choice.kv.borrow,
         plans_moves: choice.kv.plans_moves,
         heartbeat: Seconds::new(choice.kv.heartbeat_s),
-        block_bytes: kv_bytes(serving, choice) * u64::from(choice.limits.block_tokens),
+        block_bytes: first * u64::from(choice.limits.block_tokens),
         parties: groups.iter().map(|group| party(serving, choice, group, groups.len() == 1)).collect(),
     })
 }

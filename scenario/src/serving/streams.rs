@@ -1,7 +1,5 @@
 //! Whether streams, models and groups fit each other: a stream asks for a model, a group serves one, and a variant names some of both.
 
-use serve::replica::Role;
-
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::Code;
 use input::reader::{Reader, unknown};
@@ -74,10 +72,6 @@ fn misfit(serving: &Serving, choice: &ServingChoice) -> Option<(Code, String, &'
         }
     }
     let is_mixed = groups.windows(2).any(|pair| pair[0].model_index != pair[1].model_index);
-    if is_mixed && groups.iter().any(|group| group.role != Role::Both) {
-        let what = "groups of several models compute prompts for each other".to_owned();
-        return Some((Code::WrongOperation, what, "one model where prefill and decode are on different replicas"));
-    }
     if is_mixed && is_planned {
         let what = "a planner of replicas knows one model".to_owned();
         return Some((Code::WrongOperation, what, "one model per fleet that is planned"));

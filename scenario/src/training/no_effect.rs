@@ -129,17 +129,14 @@ const KEYS: [Key; 33] = [
     of_sharding(
         "parallel",
         "replicate",
-        |problem| {
-            let least = if problem.execution.trains_weights() { Zero::OptimizerStates } else { Zero::Parameters };
-            problem.layout.zero < least
-        },
-        "sharded model states, which `zero = 0` does not have; beside adapters alone only parameters are sharded, by `zero = 3`",
+        |problem| problem.layout.zero < Zero::OptimizerStates,
+        "sharded model states, which `zero = 0` does not have",
     ),
     of_model(
         "training",
         "gradient_dtype",
-        |problem| !problem.execution.trains_weights(),
-        "gradients of the model's own weights, which `optimizer.trains = \"adapters\"` does not have",
+        |problem| !problem.execution.trains_weights() && problem.execution.framework.torch().is_some(),
+        "gradients of the model's own weights: those of PyTorch's adapters have the format of the adapters",
     ),
     of_model(
         "training",

@@ -22,21 +22,13 @@ const TRAINED: [(&str, bool); 2] = [("all", false), ("adapters", true)];
 /// Formats of adapters; `true` where they lie in 32 bits beside activations in 16.
 const ADAPTERS: [(&str, bool); 2] = [("same", false), ("fp32", true)];
 
-/// Keys about the states of adapters as well, where those are PyTorch's.
+/// Keys about the states of adapters as well.
 const MOMENT_KEYS: [&str; 2] = ["first_moment", "second_moment"];
 /// Keys about adapters.
 const OF_ADAPTERS: [&str; 5] = ["adapter_rank", "adapters_beside", "adapter_dtype", "adapter_dropout", "frozen"];
 /// Keys about the states of the model's own weights.
-const OF_WEIGHTS: [&str; 8] = [
-    "rule",
-    "master",
-    "muon_iterations",
-    "muon_tensor",
-    "muon_qkv",
-    "offload_ratio",
-    "host_memory_gb_per_s",
-    "kernels",
-];
+const OF_WEIGHTS: [&str; 7] =
+    ["rule", "muon_iterations", "muon_tensor", "muon_qkv", "offload_ratio", "host_memory_gb_per_s", "kernels"];
 
 /// Rank of adapters where a scenario does not say so (Megatron Bridge, `LoRA.dim`).
 const RANK: u64 = 32;
@@ -66,11 +58,8 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
         section.idle(&OF_ADAPTERS, "`trains = \"adapters\"`");
     } else {
         section.idle(&OF_WEIGHTS, "`trains = \"all\"`: the model's own weights have no states");
-        if !is_torch {
-            section.idle(
-                &MOMENT_KEYS,
-                "`trains = \"all\"`: states of adapters are counted with `framework = \"pytorch\"`",
-            );
+        if is_torch {
+            section.idle(&["master"], "`trains = \"all\"`: PyTorch's adapters are updated themselves");
         }
     }
     let rule = section.one_of("rule", base.rule, &Rule::WORDS);

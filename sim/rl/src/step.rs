@@ -58,9 +58,15 @@ impl Rules {
         }
     }
 
-    /// Bytes of references on the trainer's fullest GPU: every forward but one is of a reference.
+    /// References with weights of their own: every forward but one is of a reference. Beside adapters the frozen weights are the reference, without the
+    /// adapters (huggingface/trl, `null_ref_context`; verl, `ref_in_actor`).
+    fn n_references(&self, problem: &Problem) -> u32 {
+        if problem.execution.trains_weights() { self.n_forwards.saturating_sub(1) } else { 0 }
+    }
+
+    /// Bytes of references on the trainer's fullest GPU.
     pub fn references(&self, problem: &Problem) -> Bytes {
-        self.reference.on_device(self.n_forwards.saturating_sub(1), problem)
+        self.reference.on_device(self.n_references(problem), problem)
     }
 }
 
@@ -187,9 +193,8 @@ fn shared_memory(rules: &Rules, problem: &Problem, engine: Bytes) -> Result<(), 
 /// What the trainer does in a step, without its forwards.
 fn of_trainer(rules: &Rules, trainer: &Trainer<'_>, engine: Bytes, (index, case): (usize, Case)) -> Parts {
     let Trainer { problem, plan, cost, update_s, .. } = trainer;
-    let references = rules.n_forwards.saturating_sub(1);
     let reference_s = match rules.reference {
-        Reference::Host => f64::from(references) * weights::reference_s(problem, *cost, case),
+        Reference::Host => f64::from(rules.n_references(problem)) * weights::reference_s(problem, *cost, case),
         Reference::Device => 0.0,
     };
     let weights = match rules.weights_gb_per_s {
@@ -328,10 +333,13 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use engine::shard::{AdaptedProducts, Adapters};
+
     use super::*;
 
     #[test]
-    fn what_is_stated_and_what_runs_beside_a_batch_is_not_the_orchestrators() {
+    fn what_is_stated_and_what_runs_beside_a_batch_is_not_the_orchestrators_and_adapters_have_no_reference_of_their_own()
+     {
         let rules = Rules {
             placement: Placement::Colocated,
             off_policy: 0,
@@ -347,6 +355,11 @@ mod tests {
         assert_eq!(share(rules), (true, true));
         assert_eq!(share(Rules { rewards_s: Some(3.0), ..rules }), (false, true));
         assert_eq!(share(Rules { weights_gb_per_s: Some(10.0), ..rules }), (true, false));
+        let mut trainer = crate::example::trainer([1, 1, 8], 1);
+        assert_eq!(rules.n_references(&trainer), 1);
+        trainer.execution.adapters = Some(Adapters::new(16, AdaptedProducts::ALL));
+        let on_device = Rules { reference: Reference::Device, ..rules };
+        assert_eq!((rules.n_references(&trainer), on_device.references(&trainer)), (0, Bytes::ZERO));
         // On policy the update waits for the whole batch; else answers are verified while others are generated.
         let split = Rules { placement: Placement::Split, ..rules };
         assert_eq!(share(split), (true, false));

@@ -27,13 +27,11 @@ fn sharing(problem: &Problem) -> GroupShape {
     problem.cluster.shape_of(&ranks)
 }
 
-/// Bytes of new weights, in the trainer's format: an engine with narrower ones casts them itself. Adapters are a hundredth of the model and not counted.
+/// Bytes of new weights, in the trainer's format: an engine with narrower ones casts them itself. Of adapters they alone are sent, and the engine adds them to the
+/// weights that it has (verl, `collect_lora_params` and `TensorLoRARequest`).
 pub fn moved(problem: &Problem) -> Bytes {
-    if problem.execution.trains_weights() {
-        Bytes(problem.model.n_parameters() * problem.dtype.bytes())
-    } else {
-        Bytes::ZERO
-    }
+    let whole = Bytes(problem.model.n_parameters() * problem.dtype.bytes());
+    memory::all_adapters(problem).map_or(whole, |[parameters, element]| Bytes::from_f64(parameters * element))
 }
 
 /// Time of new weights of so many bytes, at one end of the costs. Where both groups have GPUs of their own, the problem's cluster holds both: what joins
@@ -117,6 +115,7 @@ fn copy_s(bytes: Bytes, kind: CopyKind, cost: &dyn CostModel, case: Case) -> f64
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
+    use engine::shard::{AdaptedProducts, Adapters};
 
     use super::*;
     use crate::example;
@@ -170,6 +169,24 @@ mod tests {
         // Stages on two nodes put more of the model together, and are no faster than one node of sixteen: 15/16 against 1/2.
         let stages = transfer(&problem(8, 2, 1), Placement::Colocated);
         assert!((stages / inside - 1.875).abs() < 0.01, "{stages} against {inside}");
+    }
+
+    /// Llama-like: a pair of matrices of rank r beside a product of n columns over k has r (n + k) parameters, on however many GPUs.
+    #[test]
+    fn adapters_are_sent_by_their_rank() {
+        let sent = |rank: u64, degrees: [u32; 3]| {
+            let mut problem = problem(degrees[0], degrees[1], degrees[2]);
+            problem.execution.adapters = Some(Adapters::new(rank, AdaptedProducts::OUTPUT));
+            let width = problem.model.n_heads * problem.model.head_dim;
+            let expected = problem.model.n_layers * rank * (problem.model.hidden + width) * problem.dtype.bytes();
+            (moved(&problem).0, expected)
+        };
+        for degrees in [[1, 1, 16], [4, 1, 4], [2, 2, 4]] {
+            for rank in [16, 512] {
+                let (found, expected) = sent(rank, degrees);
+                assert_eq!(found, expected, "rank {rank} over {degrees:?}");
+            }
+        }
     }
 
     #[test]

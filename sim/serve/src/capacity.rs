@@ -55,14 +55,12 @@ impl Capacity {
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
     let tensor_degree = deployment.tensor_degree;
-    let draft = deployment.of_draft().zip(deployment.draft).map_or((0, 0), |(draft, (_, kind))| match kind {
-        DraftKind::Model => {
-            let weights = stage_weight_bytes(&draft.shard(), &draft.stages()[0]);
-            (hw::whole(weights), kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes()))
-        }
+    let draft_weights = deployment.of_draft().zip(deployment.draft).map_or(0, |(draft, (_, kind))| match kind {
+        DraftKind::Model => hw::whole(stage_weight_bytes(&draft.shard(), &draft.stages()[0])),
         DraftKind::Own => of_own_draft(&draft, deployment.model.n_predicting),
         DraftKind::Head(head) => of_head(&draft, head),
     });
+    let draft_kv = draft_kv_bytes_per_token(deployment, tensor_degree);
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     // Slots for adapters are taken with the weights, whatever they hold.
     let adapters =
@@ -77,9 +75,9 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         let encoder = if stage.first { encoder } else { 0 };
         let again = redundant_bytes(deployment, stage.n_expert.into());
         let filled = padding_bytes(deployment, stage.n_expert.into());
-        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0 + encoder + again + filled) + adapters;
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft_weights + encoder + again + filled) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
-        let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
+        let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft_kv;
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
         Capacity { weights, kv, bytes_per_token, bytes_per_sequence, n_ranks: deployment.lanes().ranks }
     };
@@ -111,21 +109,27 @@ fn padding_bytes(deployment: &ReplicaConfig<'_>, n_layers: u64) -> u64 {
     hw::whole((n * (bytes - counted)).max(0.0))
 }
 
-/// Bytes of weights, and of keys and values of a token, of so many layers that predict tokens further on: without embedding and head, which are the
-/// model's, and with the product that joins state and embedding, which every GPU has whole.
-fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> (u64, u64) {
+/// Bytes of keys and values of a token that who drafts keeps on a GPU of so many: with one, each byte once.
+pub fn draft_kv_bytes_per_token(deployment: &ReplicaConfig<'_>, tensor_degree: u32) -> u64 {
+    let Some((draft, (_, kind))) = deployment.of_draft().zip(deployment.draft) else { return 0 };
+    let n = if kind == DraftKind::Own { deployment.model.n_predicting } else { 1 };
+    n * kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes())
+}
+
+/// Bytes of weights of so many layers that predict tokens further on: without embedding and head, which are the model's, and with the product that joins
+/// state and embedding, which every GPU has whole.
+fn of_own_draft(draft: &ReplicaConfig<'_>, n_layers: u64) -> u64 {
     let stage = Stage { first: false, last: false, ..draft.stages()[0] };
     let joins = 2 * draft.model.hidden * draft.model.hidden * draft.dtype.bytes();
     let layer = hw::whole(stage_weight_bytes(&draft.shard(), &stage)) + joins;
-    let kv = kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes());
-    (n_layers * layer + redundant_bytes(draft, n_layers), n_layers * kv)
+    n_layers * layer + redundant_bytes(draft, n_layers)
 }
 
 /// The same of a head that was trained to draft: what is whole on every GPU, and the rest cut over the tensor group.
-fn of_head(draft: &ReplicaConfig<'_>, head: DraftHead) -> (u64, u64) {
+fn of_head(draft: &ReplicaConfig<'_>, head: DraftHead) -> u64 {
     let (all, whole) = (head.parameters(draft.model), head.joining_parameters(draft.model.hidden));
     let on_gpu = whole + (all - whole).div_ceil(u64::from(draft.tensor_degree));
-    (on_gpu * draft.dtype.bytes(), kv_bytes_per_token(draft.model, draft.tensor_degree, draft.formats.kv.bytes()))
+    on_gpu * draft.dtype.bytes()
 }
 
 /// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
@@ -464,6 +468,12 @@ mod tests {
         assert_eq!(with.weights.0 - plain.weights.0, 2 * (whole + cut));
         // One layer beside eighty.
         assert_eq!(80 * (with.bytes_per_token - plain.bytes_per_token), plain.bytes_per_token);
+        // All bytes of a token, each once: a key and a value of 8 heads of 128, in 16 bits.
+        assert_eq!([&base, &drafted].map(|config| draft_kv_bytes_per_token(config, 1)), [0, 2 * 8 * 128 * 2]);
+        // A model that drafts has those of its 16 layers, of 8 heads of 64.
+        let small = engine::model::embedded("llama-3.2-1b").expect("listed");
+        let drafted = ReplicaConfig { draft: Some((&small, DraftKind::Model)), ..base.clone() };
+        assert_eq!(draft_kv_bytes_per_token(&drafted, 1), 32_768);
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub struct Group {
     pub role: Role,
     /// Bytes per second that a replica sends, and as many that it receives at the same time; `None` has no limit.
     pub port_bytes_per_s: Option<f64>,
+    /// What of a computed prompt moves to whoever decodes it.
+    pub moves: Moves,
     /// How many replicas run as load changes; `None` keeps all.
     pub scaling: Option<Scaling>,
     /// How replicas fail at random.
@@ -69,10 +71,20 @@ impl Group {
             model: 0,
             role: Role::Both,
             port_bytes_per_s: None,
+            moves: Moves::default(),
             scaling: None,
             failures: None,
         }
     }
+}
+
+/// What a replica hands on of a computed prompt, on all its GPUs together, each byte once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moves {
+    /// Bytes of keys and values of a token, a draft's included.
+    pub kv_bytes_per_token: f64,
+    /// What moves of a sequence besides, of layers that forget.
+    pub kept: Kept,
 }
 
 /// What moves between two groups, one way.
@@ -103,10 +115,6 @@ pub struct Fleet {
     pub assignment: Assignment,
     /// Links between groups; where there is none, only ports limit a transfer.
     pub links: Vec<Link>,
-    /// Bytes of keys and values of a token, on all GPUs of a replica together, each once.
-    pub kv_bytes_per_token: f64,
-    /// What moves of a sequence besides, of layers that forget.
-    pub kept: Kept,
     /// How long a request is on the way from its client to the router.
     pub start: Start,
     /// Who gives first tokens where prompts are computed on some replicas and decoded on others.
@@ -267,6 +275,13 @@ impl Fleet {
         }
         let [both, prefill, decode] = longest;
         both.max(prefill.min(decode))
+    }
+
+    /// The same, all of whose groups hand on so many bytes of a token.
+    #[must_use]
+    pub fn handing_on(mut self, kv_bytes_per_token: f64) -> Self {
+        self.groups.iter_mut().for_each(|group| group.moves.kv_bytes_per_token = kv_bytes_per_token);
+        self
     }
 
     /// Whether prompts are computed on some replicas and decoded on others.

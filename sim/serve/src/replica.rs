@@ -110,6 +110,8 @@ struct Slot {
     blocks: u32,
     /// Leading prefixes that it holds.
     shared: u32,
+    /// Its blocks on the host.
+    host_blocks: u32,
     /// Leading images of its prompt that need no encoder any more.
     encoded: u32,
     /// Decode iteration after which it started to decode.

@@ -21,7 +21,7 @@ use clock::Clock;
 use engine::random;
 use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
-use crate::memory::bytes_per_parameter;
+use crate::memory::{all_adapters, bytes_per_parameter};
 use crate::problem::Problem;
 use crate::stage::outside_layers;
 use engine::stage::Stage;
@@ -170,12 +170,13 @@ pub struct Lasted {
     pub why: String,
 }
 
-/// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states. Adapters have none that are counted.
+/// Bytes of a checkpoint: parameters as they are trained, and the optimizer's states. Of adapters they and their states alone are saved (huggingface/peft,
+/// `get_peft_model_state_dict`; NeMo's PEFT callback leaves frozen weights out).
 pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     let (execution, all) = (&problem.execution, hw::real(problem.model.n_parameters()));
     let [element, adam] = bytes_per_parameter(problem);
-    if !execution.trains_weights() {
-        return all * element;
+    if let Some([parameters, element]) = all_adapters(problem) {
+        return parameters * (element + adam);
     }
     // Tables and the last norm have Adam under every rule.
     let whole = Stage { first: true, last: true, ..Stage::default() };

@@ -12,13 +12,14 @@ use engine::memory::{
     adapter_parameters, buffer_bytes_per_token, graph_bytes_per_token, logit_bytes_per_token, mask_bytes_per_token,
     narrow_copies, score_bytes_per_pair, stage_parameters, working_bytes_per_token,
 };
+use engine::shard::Shard;
 use engine::verdict::Refused;
 
 use crate::activation::Activation;
 use crate::exchange_buffers;
 use crate::optimizer::{Rule, UpdateKernels};
 use crate::pipeline_states::{self, Batches};
-use crate::problem::{Execution, Framework, Problem};
+use crate::problem::{Adapters, Execution, Framework, Problem};
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, outside_layers, stages};
 use crate::units_in_use;
@@ -153,7 +154,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
             tables * adam + (held - tables) * of_layers
         }
     };
-    let of_adapters = of_adapters(problem, stages, share(Zero::Parameters, problem.layout.n_shards()));
+    let of_adapters = of_adapters(problem, stages, |at| share(at, problem.layout.n_shards()));
     let gradients = if problem.shards_gradients() { sharded(Zero::Gradients) } else { shared + experts } * gradient;
     let gradients = gradients * problem.gradients_on_device() * held_at_once(problem, stages, shared + experts);
     let optimizer = optimizer * trained * execution.optimizer.on_device();
@@ -184,15 +185,34 @@ fn packed_parameters(problem: &Problem, stages: &[Stage], share: f64) -> f64 {
     of_stages.map(|[packed, scales, wide]| (packed + wide) * share + scales * of_scales).sum()
 }
 
-/// Bytes of adapters, of their gradients and of their states, of which a rank holds such a share. Those of other frameworks than PyTorch are not counted: they are
-/// a hundredth of the model.
-fn of_adapters(problem: &Problem, stages: &[Stage], share: f64) -> [f64; 3] {
+/// Bytes of adapters, of their gradients and of their states on a rank, cut as other trained parameters are. PyTorch's gradients have the format of the
+/// adapters, and other frameworks' that of their gradients.
+fn of_adapters(problem: &Problem, stages: &[Stage], share: impl Fn(Zero) -> f64) -> [f64; 3] {
     let Some(adapters) = problem.execution.adapters else { return [0.0; 3] };
     let shard = problem.shard();
     let held: f64 = stages.iter().map(|stage| adapter_parameters(&shard, stage)).sum();
-    let element = hw::real(adapters.element(problem.dtype));
-    let states = problem.execution.optimizer.bytes_per_parameter(problem.execution.framework, Rule::Adam);
-    [element, element, states].map(|bytes| held * share * bytes)
+    let element = adapter_element(problem, adapters);
+    let is_torch = problem.execution.framework.torch().is_some();
+    let gradient = if is_torch { element } else { problem.held_gradient_dtype().bytes() };
+    let [_, states] = bytes_per_parameter(problem);
+    [
+        held * share(Zero::Parameters) * hw::real(element),
+        held * share(Zero::Gradients) * hw::real(gradient),
+        held * share(Zero::OptimizerStates) * states,
+    ]
+}
+
+/// Bytes of an adapter's parameter: those beside PyTorch's modules may be wider than the activations.
+fn adapter_element(problem: &Problem, adapters: Adapters) -> u64 {
+    let is_torch = problem.execution.framework.torch().is_some();
+    if is_torch { adapters.element(problem.dtype) } else { problem.dtype.bytes() }
+}
+
+/// Adapters of all layers, each once: how many parameters, and bytes of one. Nothing where the model's own weights are trained.
+pub fn all_adapters(problem: &Problem) -> Option<[f64; 2]> {
+    let element = adapter_element(problem, problem.execution.adapters?);
+    let shard = Shard { tp: 1, ..problem.shard() };
+    Some([stages(problem).iter().map(|stage| adapter_parameters(&shard, stage)).sum(), hw::real(element)])
 }
 
 /// Whole gradients that wait on a rank for the last micro-batch: in the format in which they are reduced, or as they were made where that is no wider

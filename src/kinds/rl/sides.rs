@@ -46,12 +46,12 @@ impl<'s> Sides<'s> {
         }
     }
 
-    /// Finds trainers with nodes of their own, before anybody waits for one: a search for their layouts spreads over threads.
+    /// Finds trainers on as many nodes as they are given, before anybody waits for one: a search for their layouts spreads over threads.
     pub(super) fn ahead(self) -> Self {
-        let has_own = self.scenario.train_nodes().contains(&None);
-        let policies = if has_own { self.scenario.training.policies.len() } else { 0 };
-        (0..policies).into_par_iter().for_each(|policy| {
-            stop::unless_over(|| self.trainer(policy, None).is_ok());
+        let (policies, nodes) = (0..self.scenario.training.policies.len(), self.scenario.stated_nodes());
+        let all: Vec<_> = policies.flat_map(|policy| nodes.iter().map(move |n| (policy, *n))).collect();
+        all.into_par_iter().for_each(|(policy, n_nodes)| {
+            stop::unless_over(|| self.trainer(policy, n_nodes).is_ok());
         });
         self
     }

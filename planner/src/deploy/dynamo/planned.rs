@@ -205,6 +205,11 @@ fn patience_s(slo: &Slo, requests: &Requests) -> f64 {
     limit(slo.e2e).min(limit(slo.ttft) + tokens_s)
 }
 
+/// Whether replicas of a group are lost at times: nobody pays for them then, and there may be none.
+fn may_be_lost(fleet: &Fleet, group: usize) -> bool {
+    fleet.groups[group].failures.is_some() || fleet.outages.iter().any(|outage| outage.group == group)
+}
+
 /// Dollars that every schedule takes which meets the limits for a share of the requests, and what the peak takes in words.
 pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
     let Held { slo, requests, interval_s, .. } = *held;
@@ -215,7 +220,12 @@ pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> 
         // The bound knows no start-ups.
         let demand = demand(requests, &deployed, phase, interval_s, 0.0)?;
         let usd_per_s = of.usd_per_gpu_hour? * f64::from(of.gpus_per_replica) / 3600.0;
-        usd += demand.bound(met, patience_s(slo, requests)) * usd_per_s;
+        let replica_s = if may_be_lost(fleet, group) {
+            demand.bound_with_losses(met)
+        } else {
+            demand.bound(met, patience_s(slo, requests))
+        };
+        usd += replica_s * usd_per_s;
         let peak = demand.intervals.iter().map(|interval| interval.load).fold(0.0, f64::max);
         peaks.push(format!("{peak:.2} of {} replicas of {}", of.n_replicas, of.name));
     }

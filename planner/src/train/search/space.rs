@@ -188,6 +188,16 @@ impl Space {
         }
     }
 
+    /// The same for a part of a problem's cluster: degrees that follow from its GPUs are those of the part, and listed ones stay.
+    #[must_use]
+    pub fn of_part(&self, whole: &Problem, part: &Problem) -> Self {
+        let (all, own) = (Self::of(whole), Self::of(part));
+        let of = |listed: &Vec<u32>, all: &Vec<u32>, own: Vec<u32>| if listed == all { own } else { listed.clone() };
+        let (tp, cp, pp) =
+            (of(&self.tp, &all.tp, own.tp), of(&self.cp, &all.cp, own.cp), of(&self.pp, &all.pp, own.pp));
+        Self { tp, cp, pp, nodes: own.nodes, ..self.clone() }
+    }
+
     /// Every legal combination, in a fixed order.
     pub fn candidates(&self, problem: &Problem) -> Vec<Candidate> {
         let mut candidates = Vec::new();

@@ -551,3 +551,16 @@ fn the_bound_beside_a_straggler_is_as_close_as_without() {
     let [healthy, beside] = [Vec::new(), vec![straggler(5, 3.0, 0)]].map(of);
     assert!(beside >= healthy && healthy > 0.8, "{beside} beside one, {healthy} without");
 }
+
+/// A search over a part of a cluster is that over a cluster of its own, and keeps what was listed.
+#[test]
+fn a_part_of_a_cluster_is_searched_as_a_cluster_of_its_own() {
+    let whole = problem(vec![1024; 8], Execution::default(), 80.0);
+    let mut part = whole.clone();
+    part.cluster.n_nodes = 1;
+    let own = Space::of(&part);
+    let found = Space::of(&whole).of_part(&whole, &part);
+    assert_eq!((found.nodes, found.pp, found.tp), (own.nodes, own.pp, own.tp));
+    let listed = Space { tp: vec![2], ..Space::of(&whole) };
+    assert_eq!(listed.of_part(&whole, &part).tp, [2]);
+}

@@ -53,9 +53,9 @@ fn adapters(shard: &Shard<'_>) -> Option<Adapters> {
     shard.adapters.filter(|_| shard.framework.torch().is_some())
 }
 
-/// Parameters of the adapters of a stage on one rank.
+/// Parameters of the adapters of a stage on one rank, of any framework.
 pub fn adapter_parameters(shard: &Shard<'_>, stage: &Stage) -> f64 {
-    let Some(adapters) = adapters(shard) else { return 0.0 };
+    let Some(adapters) = shard.adapters else { return 0.0 };
     let (mut parameters, mut n_layers) = (0, 0);
     for (layer, n) in shard.model.kinds(0, shard.model.n_layers) {
         let beside = products(shard, layer).into_iter().filter(|(product, ..)| adapters.beside.has(*product));

@@ -60,13 +60,13 @@ pub fn fleet(deployment: &Deployment, tables: Vec<StepTable>, kv_bytes_per_token
     let replicas = deployment.replicas.iter().zip(tables).enumerate();
     let groups = replicas.map(|(at, (replica, table))| group(deployment, at, replica, table));
     let links = deployment.links.iter().enumerate().map(|(at, of)| link(at, of));
-    Ok(Fleet {
+    let fleet = Fleet {
         groups: groups.collect::<Result<_, _>>()?,
         assignment: assignment(deployment)?,
         links: links.collect::<Result<_, _>>()?,
-        kv_bytes_per_token,
         ..Fleet::default()
-    })
+    };
+    Ok(fleet.handing_on(kv_bytes_per_token))
 }
 
 fn group(deployment: &Deployment, at: usize, replica: &Replica, table: StepTable) -> Result<Group, Unplayable> {

@@ -103,7 +103,7 @@ fn a_batching_rule_by_hand_is_the_one_of_the_table() {
 fn prompts_and_outputs_apart_take_own_rules_too() {
     let part = |name: &str, role| Group { role, ..Group::new(name, engine_of("vllm-v1", 80, SWAP), 2) };
     let groups = vec![part("prompts", Role::Prefill), part("outputs", Role::Decode)];
-    let fleet = Fleet { groups, kv_bytes_per_token: 1e5, ..Fleet::default() };
+    let fleet = Fleet { groups, ..Fleet::default() }.handing_on(1e5);
     let own = Own::default().batched(first_come(false));
     let (listed, own) = both(&fleet, &requests(500, 80.0, 5), own);
     assert!(own == Ok(listed));

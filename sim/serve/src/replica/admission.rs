@@ -79,7 +79,13 @@ impl<'a> Replica<'a> {
             None => false,
             Some(Waiting::Again(id)) if self.slots[*id as usize].phase == Phase::Swapped => {
                 let id = *id;
-                self.swap_in(composed, id)
+                if let Some(back) = self.back(id) {
+                    return self.swap_in(composed, id, back);
+                }
+                // It is computed again.
+                self.leave_host(id);
+                self.slots[id as usize].phase = Phase::Waiting;
+                self.admit_first(composed, budget, reserve, cut)
             }
             // Whoever was computed elsewhere has joined as far as there is room.
             Some(_) if self.role() == Role::Outputs => false,
@@ -243,6 +249,7 @@ impl<'a> Replica<'a> {
             target,
             blocks,
             shared,
+            host_blocks: 0,
             encoded: 0,
             joined_step: 0,
             shift,
@@ -309,6 +316,7 @@ impl<'a> Replica<'a> {
                 target: 0,
                 blocks: 0,
                 shared: 0,
+                host_blocks: 0,
                 encoded: 0,
                 joined_step: 0,
                 shift: 0,

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use super::batcher::Batcher;
 use super::batcher::{Cut, Reserve};
+use super::preempt::Back;
 use super::{Composed, Phase, Replica, Waiting};
 use crate::kv::lending::Borrow;
 use crate::kv::lending::rates::Load;
@@ -224,11 +225,12 @@ impl Replica<'_> {
         let spare = if is_idle { 0 } else { self.limits().watermark_blocks };
         if let Waiting::Again(id) = waiting {
             let slot = self.slots[id as usize];
-            if slot.phase == Phase::Swapped {
-                let blocks = self.blocks_of(slot.target - 1);
-                let spare = spare + u32::from(!is_idle);
+            if slot.phase == Phase::Swapped
+                && let Some(Back { held, blocks }) = self.back(id)
+            {
+                let (held, spare) = (self.pool.unheld(held), spare + u32::from(!is_idle));
                 return Some((
-                    Head { request: slot.request, blocks, held: 0, spare, is_long: false, is_swapped: true },
+                    Head { request: slot.request, blocks, held, spare, is_long: false, is_swapped: true },
                     0,
                 ));
             }

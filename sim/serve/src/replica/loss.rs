@@ -159,7 +159,12 @@ impl Replica<'_> {
                 self.prefilling.retain(|other| *other != id);
                 self.composed.drop_chunk(id);
             }
-            Phase::Swapped => self.host_blocks_used -= self.blocks_of(slot.target - 1),
+            Phase::Swapped => {
+                self.leave_host(id);
+                let before = self.composed.returning.len();
+                self.composed.returning.retain(|other| *other != id);
+                self.n_returning -= u32::from(self.composed.returning.len() < before);
+            }
             _ => {}
         }
         let is_sending = self.handover.sending.get(&slot.request) == Some(&id);

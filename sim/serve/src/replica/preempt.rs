@@ -1,8 +1,21 @@
 //! Who gives up its blocks when they run out, and what becomes of it: computed again, or moved to the host and back.
+//!
+//! A swapped sequence shares prefixes as others do. Source: vllm-project/vllm, `vllm/core/block/cpu_gpu_block_allocator.py` (`swap`) and
+//! `prefix_caching_block.py` (`swap_in` asks for full blocks by what they hold, and finds those that are cached). Approximation: vLLM copies cached
+//! blocks onto themselves as well; here a prefix that others hold is not copied out, and one that is cached is not copied back.
 
 use super::{Composed, Phase, Preemption, Replica};
 
-impl Replica<'_> {
+/// What a swapped sequence takes on its way back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Back<'a> {
+    /// Its prefixes that are cached on the device.
+    pub(super) held: &'a [u32],
+    /// Blocks of its own, which are copied.
+    pub(super) blocks: u32,
+}
+
+impl<'a> Replica<'a> {
     /// Takes the blocks of the sequence that was admitted last; by priority, of the last one of the class that gives way first.
     pub(super) fn preempt_latest(&mut self, composed: &mut Composed) {
         let last = self.gives_way().or_else(|| self.order.pop());
@@ -49,6 +62,7 @@ impl Replica<'_> {
         self.pool.leave((id, slot.epoch + 1), in_shared, (n_full, blocks));
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         let was_away = self.give_back(id);
+        let shared = slot.shared;
         let decoded = tokens.saturating_sub(slot.target);
         composed.preempted.push(slot.request);
         let slot = &mut self.slots[id as usize];
@@ -61,7 +75,7 @@ impl Replica<'_> {
             slot.target = tokens + 1;
             // What lies on several replicas is not gathered for the host.
             if !was_away {
-                self.swap_out(composed, id, tokens);
+                self.swap_out(composed, id, tokens, shared);
             }
         }
         self.queue_first(id);
@@ -76,32 +90,56 @@ impl Replica<'_> {
         self.engine.batcher.keeps_preempted() && limits.shares_prefixes && is_plain && self.pool.borrowed() == 0
     }
 
-    /// Moves a preempted sequence to the host, if the engine does so and the host has room.
-    fn swap_out(&mut self, composed: &mut Composed, id: u32, tokens: u32) {
+    /// Moves a preempted sequence to the host, if the engine does so and the host has room. It has let go of `shared` prefixes: those that others hold
+    /// stay on the device.
+    fn swap_out(&mut self, composed: &mut Composed, id: u32, tokens: u32, shared: u32) {
         let Preemption::Swap { host_blocks, ticks_per_block } = self.limits().preemption else { return };
-        let blocks = self.blocks_of(tokens);
+        let shared_ids = &self.prefix(&self.slots[id as usize])[..shared as usize];
+        let staying = shared * self.pool.blocks_per_prefix() - self.pool.unheld(shared_ids);
+        let blocks = self.blocks_of(tokens) - staying;
         if self.host_blocks_used + blocks <= host_blocks {
             self.host_blocks_used += blocks;
             composed.transfer_ticks += ticks_per_block * u64::from(blocks);
-            self.slots[id as usize].phase = Phase::Swapped;
+            let slot = &mut self.slots[id as usize];
+            (slot.phase, slot.host_blocks) = (Phase::Swapped, blocks);
         }
     }
 
+    /// What a swapped sequence takes on its way back; none where a prefix that was not copied has left the device.
+    pub(super) fn back(&self, id: u32) -> Option<Back<'a>> {
+        let slot = &self.slots[id as usize];
+        let tokens = slot.target - 1;
+        let ids = self.prefix(slot);
+        let full = tokens.checked_div(self.pool.prefix_tokens()).unwrap_or(0) as usize;
+        let ids = &ids[..ids.len().min(full)];
+        let n_held = self.pool.cached(ids);
+        let blocks = self.blocks_of(tokens) - n_held * self.pool.blocks_per_prefix();
+        (blocks <= slot.host_blocks).then_some(Back { held: &ids[..n_held as usize], blocks })
+    }
+
     /// Brings a swapped sequence back during this iteration.
-    pub(super) fn swap_in(&mut self, composed: &mut Composed, id: u32) -> bool {
+    pub(super) fn swap_in(&mut self, composed: &mut Composed, id: u32, back: Back<'_>) -> bool {
         let Preemption::Swap { ticks_per_block, .. } = self.limits().preemption else { return false };
-        let blocks = self.blocks_of(self.slots[id as usize].target - 1);
         // One more, so that it can go on; an idle replica has to start with someone.
         let spare = if self.n_running() > 0 { self.limits().watermark_blocks + 1 } else { 0 };
-        if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
+        if self.pool.available() < back.blocks + self.pool.unheld(back.held) + spare {
             return false;
         }
+        self.pool.hold(back.held);
+        assert!(self.pool.take(back.blocks), "{} blocks are there", back.blocks);
         self.waiting.pop_front();
-        self.slots[id as usize].blocks = blocks;
-        self.host_blocks_used -= blocks;
-        composed.transfer_ticks += ticks_per_block * u64::from(blocks) + self.take_adapter(id);
+        self.leave_host(id);
+        let slot = &mut self.slots[id as usize];
+        slot.blocks = back.blocks;
+        slot.shared = u32::try_from(back.held.len()).expect("fewer than 2^32 prefixes");
+        composed.transfer_ticks += ticks_per_block * u64::from(back.blocks) + self.take_adapter(id);
         composed.returning.push(id);
         self.n_returning += 1;
         true
+    }
+
+    /// Frees what a sequence has on the host.
+    pub(super) fn leave_host(&mut self, id: u32) {
+        self.host_blocks_used -= std::mem::take(&mut self.slots[id as usize].host_blocks);
     }
 }

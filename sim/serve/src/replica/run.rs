@@ -379,6 +379,9 @@ impl Replica<'_> {
         let returning = std::mem::take(&mut self.composed.returning);
         for &id in &returning {
             let tokens = self.slots[id as usize].target - 1;
+            self.slots[id as usize].target = tokens;
+            // Prefixes that had left the device are there again for others.
+            self.share(id);
             self.join(id, tokens);
             self.remember(id);
         }

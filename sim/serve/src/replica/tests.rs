@@ -433,3 +433,26 @@ fn a_preempted_sequence_finds_again_what_nobody_has_overwritten() {
     assert_eq!(computed(true, "vllm-v1") + 8, computed(false, "vllm-v1"));
     assert_eq!(computed(true, "sarathi"), computed(false, "sarathi"));
 }
+
+/// Two requests of 40 tokens over eleven blocks of 8. Their first 32 tokens are the same: four blocks, which both hold. Each gets blocks of its own up to three, and
+/// the fourth is there for the first one alone: the second moves its three to the host and back. Its last token of 23 lies in a block of no copy.
+#[test]
+fn a_swapped_sequence_moves_its_own_blocks_and_shares_its_prefix() {
+    let mut requests = Requests::of(vec![Request::new(Time::ZERO, 40, 24); 2]);
+    requests.list[1].arrival = Time::from_ns(3_000_000);
+    (requests.prefix_tokens, requests.n_prefix_ids, requests.prefix_ids) = (16, 2, vec![0, 1]);
+    requests.list.iter_mut().for_each(|request| (request.prefix_first, request.prefix_count) = (0, 2));
+    let served = |ticks: u64| {
+        let preemption = Preemption::Swap { host_blocks: 3, ticks_per_block: Tick::new(ticks) };
+        let mut engine = engine("vllm-v1", 11, preemption, Spans::Closed);
+        engine.limits.watermark_blocks = 0;
+        run(&requests, &engine)
+    };
+    let [free, priced] = [served(0), served(50_000)];
+    assert_eq!(
+        (priced.counts[0].n_preempted, priced.counts[0].cached_tokens, priced.counts[0].prefill_tokens),
+        (1, 32, 48)
+    );
+    let moved = priced.counts[0].busy_ticks - free.counts[0].busy_ticks;
+    assert_eq!(moved, Tick::new(2 * 3 * 50_000));
+}

@@ -8,8 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::Run;
-use crate::fleet::{Fleet, Link, Moved};
-use crate::kept::Kept;
+use crate::fleet::{Fleet, Link, Moved, Moves};
 use crate::replica::Moving;
 use crate::transfer::{Transfer, Transfers};
 use hw::{Seconds, Tick};
@@ -37,8 +36,8 @@ pub(in crate::fleet) struct Split {
     links: BTreeMap<(u32, u32), (Link, Option<usize>)>,
     /// Limits of what replicas send and receive.
     ports: Vec<[Option<usize>; 2]>,
-    kv_bytes_per_token: f64,
-    kept: Kept,
+    /// By group, what its replicas hand on.
+    of_group: Vec<Moves>,
     pub(in crate::fleet) moved: Moved,
 }
 
@@ -74,8 +73,7 @@ impl Split {
             transfers: Transfers::new(capacity).in_order(in_order),
             links,
             ports,
-            kv_bytes_per_token: fleet.kv_bytes_per_token,
-            kept: fleet.kept.clone(),
+            of_group: fleet.groups.iter().map(|group| group.moves.clone()).collect(),
             moved: Moved::default(),
         }
     }
@@ -102,12 +100,13 @@ impl Split {
 
     /// What moves a request's keys and values between two replicas of these groups.
     fn transfer_of(&self, request: u32, of: &Move, groups: (u32, u32)) -> Transfer {
+        let Moves { kv_bytes_per_token, kept } = &self.of_group[groups.0 as usize];
         let mut tokens = f64::from(of.moving.tokens);
-        let kept = hw::real(self.kept.bytes(of.moving.tokens.into()));
-        let bytes = tokens * self.kv_bytes_per_token + kept;
-        if kept > 0.0 && self.kv_bytes_per_token > 0.0 {
+        let kept = hw::real(kept.bytes(of.moving.tokens.into()));
+        let bytes = tokens * kv_bytes_per_token + kept;
+        if kept > 0.0 && *kv_bytes_per_token > 0.0 {
             // What is packed, in tokens of layers that keep all.
-            tokens += kept / self.kv_bytes_per_token;
+            tokens += kept / kv_bytes_per_token;
         }
         let mut links: Vec<usize> =
             [self.ports[of.from as usize][0], self.ports[of.to as usize][1]].into_iter().flatten().collect();

@@ -143,7 +143,7 @@ fn troubled(spans: Spans) -> Fleet {
     let groups = vec![of("p", 3, Role::Prefill, 1.5), of("d", 3, Role::Decode, 2.0), of("b", 1, Role::Both, 3.0)];
     let link = slow_link();
     let outages = vec![Outage { group: 1, replica: 1, at: seconds(3.0), notice: Seconds::new(0.4), back_after: None }];
-    Fleet { groups, links: vec![link], kv_bytes_per_token: 1e6, outages, ..Fleet::default() }
+    Fleet { groups, links: vec![link], outages, ..Fleet::default() }.handing_on(1e6)
 }
 
 #[test]

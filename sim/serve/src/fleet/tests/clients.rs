@@ -196,12 +196,14 @@ fn everybody_ends_once_on_split_and_failing_fleets() {
                 engine.limits.frontend = Frontend::new(stream_us, [1, 1]);
                 Group { role, ..Group::new(name, engine, 2) }
             };
-            let split = |spans| Fleet {
-                first_token: if stream_us > 200.0 { FirstToken::Decode } else { FirstToken::Prefill },
-                groups: vec![group("prefill", Role::Prefill, spans), group("decode", Role::Decode, spans)],
-                links: vec![link],
-                kv_bytes_per_token: 1e6,
-                ..Fleet::default()
+            let split = |spans| {
+                Fleet {
+                    first_token: if stream_us > 200.0 { FirstToken::Decode } else { FirstToken::Prefill },
+                    groups: vec![group("prefill", Role::Prefill, spans), group("decode", Role::Decode, spans)],
+                    links: vec![link],
+                    ..Fleet::default()
+                }
+                .handing_on(1e6)
             };
             play(&requests, &format!("split, {kv_blocks} blocks, {order:?}, {stream_us} us"), &split);
             let failing = |spans| {

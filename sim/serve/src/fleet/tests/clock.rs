@@ -82,7 +82,7 @@ fn keys_that_move_for_years_do_not_come() {
     for (bytes_per_s, n_unserved) in [(1.0 / (365.0 * 86_400.0), 1), (1.0, 0)] {
         let link = Link { bytes_per_s: Some(bytes_per_s), latency_s: 0.0, ..slow_link() };
         let groups = vec![prefill.clone(), decode.clone()];
-        let fleet = Fleet { groups, links: vec![link], kv_bytes_per_token: 1.0, ..Fleet::default() };
+        let fleet = Fleet { groups, links: vec![link], ..Fleet::default() }.handing_on(1.0);
         assert_eq!(fleet.serve(&months(&[2]), round_robin().as_mut()).n_unserved, n_unserved);
     }
 }

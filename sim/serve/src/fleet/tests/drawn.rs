@@ -26,7 +26,7 @@ fn first_tokens(rank: PromptRank, n: u32) -> Vec<f64> {
     let of = |name: &str, role| Group { role, ..Group::new(name, engine.clone(), 1) };
     let groups = vec![of("prefill", Role::Prefill), of("decode", Role::Decode)];
     let links = vec![super::split::FREE];
-    let fleet = Fleet { groups, links, kv_bytes_per_token: 1.0, ..Fleet::default() };
+    let fleet = Fleet { groups, links, ..Fleet::default() }.handing_on(1.0);
     let requests = Requests::of((0..n).map(|_| Request::new(hw::Time::ZERO, PROMPT, 2)).collect());
     let served = fleet.serve(&requests, named("round-robin").as_mut());
     latencies(&requests, &served).map(|found| found.expect("served").ttft_s).collect()

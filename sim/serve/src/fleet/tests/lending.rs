@@ -173,7 +173,7 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
                 wire_ratio: 1.0,
                 pack_s_per_token: 0.0,
             };
-            Fleet { groups, links: vec![link], kv_bytes_per_token: 5e5, ..Fleet::default() }
+            Fleet { groups, links: vec![link], ..Fleet::default() }.handing_on(5e5)
         }
     };
     if seed % 4 == 1 {
@@ -309,7 +309,7 @@ fn decode_replicas_hold_together_what_none_of_them_holds_and_prefill_replicas_wa
     let requests = Requests::of(vec![Request::new(Time::ZERO, 390, 20)]);
     let serve = |prefill_blocks: u32, lending: Option<Terms>| {
         let groups = vec![group("prefill", prefill_blocks, 1, Role::Prefill), group("decode", 20, 2, Role::Decode)];
-        let fleet = Fleet { groups, lending, kv_bytes_per_token: 5e5, ..Fleet::default() };
+        let fleet = Fleet { groups, lending, ..Fleet::default() }.handing_on(5e5);
         (fleet.context_max_tokens(), fleet.serve(&requests, by("round-robin").as_mut()))
     };
     let mut terms = terms(Borrow::WhenShort, false, 40, 2);

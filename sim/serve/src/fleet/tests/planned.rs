@@ -89,11 +89,8 @@ fn shaken(spans: Spans, requests: &Requests, router: &str) -> (Served, Vec<Seen>
         let scaling = Scaling { replicas_min: 1, replicas_first: 2, start_up: Seconds::new(0.3), rule };
         Group { role, scaling: Some(scaling), ..Group::new(name, engine, 4) }
     };
-    let fleet = Fleet {
-        groups: vec![of("p", Role::Prefill), of("d", Role::Decode)],
-        kv_bytes_per_token: 1e6,
-        ..Fleet::default()
-    };
+    let fleet =
+        Fleet { groups: vec![of("p", Role::Prefill), of("d", Role::Decode)], ..Fleet::default() }.handing_on(1e6);
     let wishes = vec![vec![4, 1], vec![1, 4], vec![3, 2], vec![1, 1], vec![4, 4]];
     let mut script = Script { wishes, seen: Vec::new() };
     let served = fleet.serve_planned(requests, named(router).as_mut(), &mut script);
@@ -128,7 +125,7 @@ fn a_planner_leaves_groups_alone_that_scale_by_themselves() {
     let group = |name: &str, role, rule| Group { role, scaling: Some(scaling(rule)), ..Group::new(name, engine(8), 4) };
     let planned = Rule::Planned { interval: Seconds::new(0.7) };
     let groups = vec![group("p", Role::Prefill, own), group("d", Role::Decode, planned)];
-    let fleet = Fleet { groups, kv_bytes_per_token: 1e6, ..Fleet::default() };
+    let fleet = Fleet { groups, ..Fleet::default() }.handing_on(1e6);
     let mut requests = requests(800, &[1, 5, 30, 60], 70.0, 3);
     requests.list.iter_mut().zip(1_u32..).for_each(|(request, n)| request.prompt = 1 + n * 37 % 300);
     let alone = fleet.serve(&requests, named("round-robin").as_mut());

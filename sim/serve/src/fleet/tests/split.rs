@@ -30,9 +30,9 @@ fn fleet(engine: &Engine, n: u32, m: u32, link: Link) -> Fleet {
     Fleet {
         groups: vec![of("prefill", n, Role::Prefill), of("decode", m, Role::Decode)],
         links: vec![link],
-        kv_bytes_per_token: 1e6,
         ..Fleet::default()
     }
+    .handing_on(1e6)
 }
 
 pub(super) const FREE: Link =
@@ -318,5 +318,28 @@ fn outputs_wait_for_a_slot_of_their_adapter_where_they_are_decoded() {
             let beside = |a: &(Time, Time, u32), b: &(Time, Time, u32)| a.2 != b.2 && a.0 < b.1 && b.0 < a.1;
             assert!(!spans.iter().any(|a| spans.iter().any(|b| beside(a, b))), "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn two_models_hand_on_what_their_own_tokens_take() {
+    // Prompts of 100 tokens, of 1 MB each for one model and of 4 MB for the other, over ports of 1 GB/s: 100 ms and 400 ms. Neither comes to the other's replicas.
+    let mut requests = Requests::of(vec![at(0.0, 100, 5), at(0.0, 100, 5)]);
+    (requests.streams, requests.models) = (vec![0, 1], vec![0, 1]);
+    let mut both = fleet(&linear(1000, Spans::Closed), 1, 1, FREE);
+    both.groups.extend(both.groups.clone());
+    both.links.push(Link { from: 2, to: 3, ..FREE });
+    for group in &mut both.groups {
+        group.port_bytes_per_s = Some(1e9);
+    }
+    for group in &mut both.groups[2..] {
+        (group.model, group.moves.kv_bytes_per_token) = (1, 4e6);
+    }
+    let served = both.serve(&requests, named("round-robin").as_mut());
+    assert_eq!((served.moved.n, served.n_refused), (2, 0));
+    let [a, b, c] = LAW;
+    let decode = 4.0 * (a + b) + c * (400.0 + 10.0);
+    for ((_, e2e), moves_s) in stays(&requests, &served).into_iter().zip([0.1, 0.4]) {
+        near(e2e, a + 100.0 * b + moves_s + decode, "last token");
     }
 }
