@@ -78,7 +78,7 @@ impl Trained {
         if let Some(run) = run {
             let tokens = rollouts.tokens(answers);
             let problem = &self.decided.problem;
-            let lasted = days::lasted(run, step, tokens, problem).map_err(Refused::infeasible)?;
+            let lasted = days::lasted(run, step, tokens, problem)?;
             let [low, expected, high] = step.step_s;
             interval.extend(lasted.intervals(expected, [low, high]));
             why = format!("{why}; {}", lasted.why);

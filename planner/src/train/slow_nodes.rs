@@ -33,7 +33,7 @@ pub fn lasted(
     let unnamed = Choice::default();
     let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
     let beside = run.slow_nodes.as_ref().map(|slow| beside(slow, choice, (problem, plan), costs)).transpose()?;
-    run.kept(&Job::of_training(problem, step_s), beside.as_ref()).map_err(PlanError::Infeasible)
+    run.kept(&Job::of_training(problem, step_s), beside.as_ref()).map_err(|refused| PlanError::Infeasible(refused.why))
 }
 
 /// Steps of a row beside a slow node, over its healthy step, and what the job may do about it.

@@ -5,6 +5,7 @@
 //! saves every `save_freq` steps, and `resume_mode = "auto"` loads the last). Where batches are ahead of the trainer, the first update behind a restart waits for
 //! a whole batch. Units: seconds.
 
+use engine::verdict::Refused;
 use train::long_run::{Job, Lasted, LongRun};
 use train::problem::Problem;
 
@@ -13,8 +14,8 @@ use crate::step::Step;
 /// The run over such steps of so many tokens, whose trainer writes checkpoints of a problem.
 ///
 /// # Errors
-/// When nothing of the run is kept: why, in words.
-pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Result<Lasted, String> {
+/// When nothing of the run is kept.
+pub fn lasted(run: &LongRun, step: &Step, tokens: f64, problem: &Problem) -> Result<Lasted, Refused> {
     with_first_wait(run, step).kept(&job(step, tokens, problem), None)
 }
 

@@ -25,6 +25,7 @@ use crate::memory::{all_adapters, bytes_per_parameter};
 use crate::problem::Problem;
 use crate::stage::outside_layers;
 use engine::stage::Stage;
+use engine::verdict::Refused;
 
 /// Share of a step by which a quotient of seconds may be off.
 const ROUNDING: f64 = 1e-9;
@@ -264,13 +265,16 @@ impl LongRun {
     /// What comes of the run over steps of a job, as `play` has it.
     ///
     /// # Errors
-    /// When nothing of the run is kept: why, in words.
-    pub fn kept(&self, job: &Job<'_>, beside: Option<&Beside>) -> Result<Lasted, String> {
+    /// When nothing of the run is kept.
+    pub fn kept(&self, job: &Job<'_>, beside: Option<&Beside>) -> Result<Lasted, Refused> {
         if let Some(why) = self.hopeless(job) {
-            return Err(why);
+            return Err(Refused::infeasible(why));
         }
         let lasted = self.play(job, beside);
-        if lasted.useful() > 0.0 { Ok(lasted) } else { Err(format!("nothing of the run is kept: {}", lasted.why)) }
+        if lasted.useful() > 0.0 {
+            return Ok(lasted);
+        }
+        Err(Refused::infeasible(format!("nothing of the run is kept: {}", lasted.why)))
     }
 
     /// Why less than one step is kept, in words, where failures at random come much faster than the job restarts. It is Daly's closed form, so nothing is drawn.
