@@ -272,6 +272,31 @@ fn a_reference_on_the_gpus_takes_memory_and_no_copies() {
     assert!(found.contains("`rollouts.reference` changes nothing"), "{found}");
 }
 
+/// One node of two that trains has the layout of a trainer with a node of its own.
+#[test]
+fn layouts_are_searched_for_on_as_many_nodes_as_are_given() {
+    let set = [
+        "rollouts.prompts=16",
+        "rollouts.answers=8",
+        "train.training.batch_size=64",
+        "rollouts.placement=split",
+        "rollouts.off_policy=1",
+        "train.parallel.layout=search",
+        "train.search.tp=[1, 2]",
+        "train.search.micro_batch=[1]",
+    ];
+    let (source, folder) = scenario::find("rl/placement").expect("shipped");
+    let shared = source.text.split("[expect]").next().expect("a text").to_owned();
+    let line = shared.lines().find(|line| line.starts_with("train_nodes")).expect("a line").to_owned();
+    let own = shared.replace(&line, "").replace("nodes = 2", "nodes = 1").replace("replicas = 16", "replicas = 8");
+    let [shared, own] = [shared, own].map(|text| {
+        let overrides = Overrides { set: set.map(str::to_owned).to_vec(), ..Overrides::default() };
+        result(kinds::check(Source { text, ..source.clone() }, &folder, &overrides)).results.remove(0)
+    });
+    assert_eq!(shared.status.to_string(), "ok", "{}", shared.why);
+    assert_eq!((&shared.chosen, shared.metrics["training_s"]), (&own.chosen, own.metrics["training_s"]));
+}
+
 #[test]
 fn answers_of_a_file_are_drawn_among_its_lengths() {
     let path = std::env::temp_dir().join(format!("skrull-sim-answers-{}.txt", std::process::id()));
@@ -315,6 +340,16 @@ fn what_has_no_place_in_a_step_is_said() {
         let found = messages(&[set]);
         assert!(found.contains(said), "{set}:\n{found}");
     }
+    // A GPU that trains slowly generates slowly too, and engines have no such replicas. On nodes that train alone it is the trainer's.
+    let slow = |rank: u32, set: &[&str]| {
+        let straggler = format!("train.stragglers=[{{ranks=[{rank}],rate=2.0}}]");
+        messages(&[&[straggler.as_str()], set].concat()).contains("of `[[train.stragglers]]` is an engine's too")
+    };
+    let split = ["rollouts.placement=split", "rollouts.train_nodes=2", "generate.fleet.replicas=4"];
+    assert_eq!([slow(0, &[]), slow(15, &split), slow(16, &split)], [true, false, true]);
+    // The frozen weights beside adapters are the reference.
+    let found = messages(&["train.optimizer.trains=adapters", "rollouts.reference=device"]);
+    assert!(found.contains("`rollouts.reference` changes nothing"), "{found}");
     let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=4"]);
     assert!(found.contains("leaves no node of 4 to generate"), "{found}");
     let found = messages(&["rollouts.placement=split", "rollouts.train_nodes=search", "cluster.nodes=1"]);

@@ -150,10 +150,10 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let has = |model, role| groups.iter().any(|group| group.model_index == model && group.role == role);
         let missing = |group: &&ServingGroup| match group.role {
             Role::Prefill if !has(group.model_index, Role::Decode) => {
-                Some("computes prompts that no group of its model decodes; add one with `role = \"decode\"`")
+                Some("computes prompts that no group decodes; add one with `role = \"decode\"`")
             }
             Role::Decode if !has(group.model_index, Role::Prefill) => {
-                Some("decodes what no group of its model prefills; add one with `role = \"prefill\"`")
+                Some("decodes what no group prefills; add one with `role = \"prefill\"`")
             }
             _ => None,
         };
