@@ -170,3 +170,53 @@ fn alike(contents: &[Vec<Content>], signs: &[Vec<u64>], in_step: u32) -> Vec<Lan
     }
     groups
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{ContextExchange, Layout, Zero};
+    use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
+    use crate::problem::Execution;
+    use engine::cost::roofline::Roofline;
+    use engine::play::{Case, Machine, simulate};
+
+    /// Three tensor groups of two nodes each, three nodes on a leaf: the one in the middle lies on both leaves.
+    #[test]
+    fn a_group_on_two_leaves_is_not_like_those_on_one() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let fabric = Fabric::FatTree { nodes_per_leaf: 3 };
+        let whole = engine::model::embedded("gpt-7b").expect("embedded");
+        let sequential = Layout::data_and_context(3, 1, Zero::Off, ContextExchange::Gather);
+        let problem = |oversubscription: f64| Problem {
+            model: engine::Model { n_layers: 2, ..whole.clone() },
+            cluster: hw::Cluster { fabric, oversubscription, ..hw::catalog::cluster(&gpu, 6, 8) },
+            layout: Layout { tp: 16, ..sequential },
+            workload: crate::Workload { batch_size: 3, lengths: vec![1024; 3], source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            bucket_tokens: 1024,
+            execution: Execution::default(),
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            reserved_memory: hw::Bytes(0),
+            seed: 1,
+        };
+        let group = |sequence: u32| {
+            let placement = Placement { sequence, from: 0, tokens: 1024, place: Place::Local(0) };
+            vec![MicroBatch { sequences: vec![placement], ..MicroBatch::default() }]
+        };
+        let played = |problem: &Problem, fold: Fold| {
+            let plan = Plan::new("test", problem, vec![Step::of_groups((0..3).map(group).collect())]);
+            let graph = super::super::lower_folded(problem, &plan, 0, fold);
+            let (topology, cost) = (hw::topology::Topology::of(&problem.cluster), Roofline::new(&problem.cluster));
+            let (memory_bytes, case) = (u64::MAX, Case::Expected);
+            let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
+            let engine::Outcome::Done(timeline) = simulate(&graph, &machine) else { panic!("it ends") };
+            (graph.lanes.iter().map(|lane| lane.multiplicity).collect::<Vec<_>>(), timeline.span())
+        };
+        let (wide, narrow) = (problem(1.0), problem(8.0));
+        assert_eq!(played(&wide, Fold::Alike).0, [48]);
+        let (lanes, span) = played(&narrow, Fold::Alike);
+        assert_eq!(lanes, [32, 16]);
+        assert!(span > played(&wide, Fold::Alike).1);
+        assert_eq!(span, played(&narrow, Fold::Nothing).1);
+    }
+}
