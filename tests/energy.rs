@@ -65,7 +65,7 @@ fn idle_replicas_draw_less_and_count() {
     let set = ["trace.arrivals='poisson'", "trace.rate_per_s=0.02", "trace.requests=20", "trace.output_tokens=500"];
     let few: Vec<&str> = set.to_vec();
     let (one, _) = played(PROBLEMS, &few);
-    let (two, _) = played(PROBLEMS, &[&set[..], &["fleet.replicas=2"]].concat());
+    let (two, _) = played(PROBLEMS, &[&set[..], &["fleet.replicas=2", "cluster.nodes=2"]].concat());
     assert!(one["gpu_power_w"] < 300.0, "a fleet that mostly waits: {} W", one["gpu_power_w"]);
     assert!(two["energy_wh"] > 1.5 * one["energy_wh"], "{} and {} Wh", one["energy_wh"], two["energy_wh"]);
 }
@@ -74,7 +74,8 @@ fn idle_replicas_draw_less_and_count() {
 fn nothing_is_said_of_cards_without_a_limit_and_of_drafts() {
     let (unknown, _) = played(PROBLEMS, &["cluster.gpu='rtx-pro-6000'"]);
     assert!(!unknown.contains_key("energy_wh") && unknown.contains_key("tpot_s.mean"));
-    let (drafted, _) = played(PROBLEMS, &["engine.speculation={ draft_tokens = 3, acceptance = 0.7, draft_us_per_token = 20 }"]);
+    let (drafted, _) =
+        played(PROBLEMS, &["engine.speculation={ draft_tokens = 3, acceptance = 0.7, draft_us_per_token = 20 }"]);
     assert!(!drafted.contains_key("energy_wh") && drafted.contains_key("tpot_s.mean"));
 }
 

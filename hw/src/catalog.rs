@@ -9,8 +9,7 @@ use serde::Deserialize;
 
 use crate::cluster::{Cluster, Fabric};
 use crate::generation::Generation;
-use crate::gpu::{Gpu, Price};
-use crate::power::Draw;
+use crate::gpu::{Draw, Gpu, Price};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 /// Start-up time of a message over NVLink: astra-sim's validated HGX-H100 network file has 936 ns per hop.

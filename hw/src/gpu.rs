@@ -3,6 +3,8 @@
 //! Units are in the field names. Every figure comes from `hw/catalog/gpus.toml`, where its source
 //! and date stand beside it.
 
+use serde::Deserialize;
+
 use crate::format::Format;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 
@@ -15,6 +17,18 @@ pub struct Price {
     pub date: String,
     /// Dollars per GPU and hour.
     pub usd_per_hour: f64,
+}
+
+/// Shares of its limit that a card draws (`power.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draw {
+    /// Of a card that holds a program, whatever it does.
+    pub idle: f64,
+    /// Of memory that is read at the datasheet's bandwidth all the time.
+    pub memory: f64,
+    /// Of products at the datasheet's peak all the time.
+    pub products: f64,
 }
 
 /// One device type.

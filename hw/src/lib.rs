@@ -20,7 +20,7 @@ pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, 
 pub use count::{GIB, in_thousands, real, whole};
 pub use format::{Dtype, Format};
 pub use generation::Generation;
-pub use gpu::{Capability, Gpu};
+pub use gpu::{Capability, Draw, Gpu};
 pub use power::Power;
 pub use tick::{Tick, TickSum};
 pub use time::{Span, Time};

@@ -4,21 +4,8 @@
 //! proportion, up to the limit. Three shares of the limit describe a card; they are fitted to measured runs (`docs/energy.md`) and stand in
 //! `hw/catalog/gpus.toml`. Units: watts; shares of the limit.
 
-use serde::Deserialize;
-
+use crate::gpu::Draw;
 use crate::{Generation, Gpu, catalog};
-
-/// Shares of a card's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Draw {
-    /// Of a card that holds a program, whatever it does.
-    pub idle: f64,
-    /// Of memory that is read at the datasheet's bandwidth all the time.
-    pub memory: f64,
-    /// Of products at the datasheet's peak all the time.
-    pub products: f64,
-}
 
 /// What a card draws.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -187,6 +187,7 @@ pub fn engines(side: &Serving, choice: &ServingChoice) -> (Engines, cost::Source
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rl> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
+    let reference = reader.peek_in("rollouts", "reference").map(|(_, at)| at);
     let given = rollouts::read(reader.section("rollouts"), folder, head.seed);
     let expectations = expect::read(reader.section("expect"));
     let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
@@ -204,7 +205,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let ways = ways(&training, &serving, &places);
     let baseline = ways.first().map(|way| way.name.clone()).unwrap_or_default();
     let found = Rl { head: Head { baseline, expectations, ..head }, rollouts, answers, rules, training, serving, ways };
-    checks::check(reader, &found);
+    checks::check(reader, &found, reference);
     Some(found)
 }
 

@@ -280,11 +280,11 @@ pub fn of_sequences(
         cross_checks(reader, &mut problem, &policies, (&parallel.places, &keys));
         batches::updated_once(reader, &problem, &policies, keys.kernels);
     }
-    let words = said(&asked, &problem, &cost, search.is_some());
     collectives::warn(reader, &network, (&problem, cost.profile.as_ref()), is_given || search.is_some(), &policies);
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
     no_effect::warn(reader, &given, &problem, search.as_ref(), &policies);
     Some(Scenario {
+        free_parameters: [free_parameters, said(&asked, &problem, &cost, search.is_some())].concat(),
         head: Head { baseline, expectations, ..head },
         profile: if of_card.is_some() && !asked.profile { Some(of_framework(&problem)) } else { cost.profile },
         problem,
@@ -295,7 +295,6 @@ pub fn of_sequences(
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,
-        free_parameters: [free_parameters, words].concat(),
     })
 }
 

@@ -37,6 +37,7 @@ pub mod setup;
 pub mod steady;
 pub mod summary;
 pub mod table;
+mod tally;
 pub mod text;
 pub mod training;
 pub mod written;

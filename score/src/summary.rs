@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use rayon::prelude::*;
 
 use crate::between::{self, Between};
-use crate::group::{counted, together};
 use crate::order::{self, Order};
 use crate::play::{Costs, Latency, Predicted, predict};
 use crate::reason::Reason;
 use crate::run::Run;
 use crate::select::{Key, Selection};
 use crate::setup;
+use crate::tally::{counted, together};
 
 /// A run with what became of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@ use super::rollouts::Nodes;
 use super::{Rl, Way};
 use crate::effort;
 use input::diagnostic::Code;
-use input::reader::Reader;
+use input::reader::{Place, Reader};
 
 /// Sections of a training scenario that say where sequences come from, or what many steps meet.
 const NOT_OF_STEPS: [(&str, &str); 3] = [
@@ -69,7 +69,7 @@ fn refuse(inside: &mut Reader<'_>, side: &str, sections: &[(&'static str, &str)]
 }
 
 /// Both sides have one model, fleets that stay, and GPUs that fit each other.
-pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
+pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl, reference: Option<Place>) {
     let (trained, served) = (&scenario.training.problem.model.name, &scenario.serving.model.name);
     if trained != served {
         let what = format!("`{trained}` is trained, and `{served}` generates");
@@ -87,7 +87,7 @@ pub(super) fn check(reader: &mut Reader<'_>, scenario: &Rl) {
         same_gpus(reader, scenario);
     }
     slow_gpus(reader, scenario);
-    idle_reference(reader, scenario);
+    idle_reference(reader, scenario, reference);
     if scenario.ways.iter().any(|way| way.places.train_nodes != Nodes::Own) {
         shared_out(reader, scenario);
     }
@@ -157,9 +157,8 @@ fn slow_gpus(reader: &mut Reader<'_>, scenario: &Rl) {
 }
 
 /// Beside adapters the frozen weights are the reference, wherever it were to lie.
-fn idle_reference(reader: &mut Reader<'_>, scenario: &Rl) {
-    let written = reader.peek_in("rollouts", "reference");
-    if let Some((_, at)) = written.filter(|_| !scenario.training.problem.execution.trains_weights()) {
+fn idle_reference(reader: &mut Reader<'_>, scenario: &Rl, written: Option<Place>) {
+    if let Some(at) = written.filter(|_| !scenario.training.problem.execution.trains_weights()) {
         let help = "leave it out: the frozen weights beside adapters are the reference, and they are there";
         reader.warn(Code::NoEffect, at, "`rollouts.reference` changes nothing", help);
     }

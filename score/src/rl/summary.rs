@@ -8,8 +8,9 @@ use rayon::prelude::*;
 use super::predict::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
-use crate::group::{GroupErrors, counted, together};
+use crate::group::GroupErrors;
 use crate::summary::holds;
+use crate::tally::{counted, together};
 use crate::training::select::{Key, Selection};
 use crate::training::summary::{errors, share};
 

@@ -11,8 +11,8 @@ use super::order::{self, Orders};
 use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
-use crate::group::{counted, together};
 use crate::summary::{holds, median};
+use crate::tally::{counted, together};
 
 /// Errors over some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -122,11 +122,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     }
     Metrics {
         parts: Parts::from(&shares, &work),
-        why: [Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words)]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; "),
+        why: joined([Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words)]),
         values,
         source: work.source,
         provenance: work.provenance,
@@ -240,6 +236,11 @@ const fn class_of(op: &Op) -> &'static str {
         Op::Host { .. } => "host",
         _ => "memory_bound",
     }
+}
+
+/// What there is of some sentences.
+fn joined(said: [Option<String>; 3]) -> String {
+    said.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// The step in a sentence: the largest shares first.

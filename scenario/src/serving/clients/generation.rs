@@ -37,7 +37,8 @@ impl Generation {
             return None;
         }
         let text = text_file::read(&path).map_err(|why| why.to_string());
-        let (found, left_out) = match text.and_then(|text| Self::of_text(&text)) {
+        let said = |text: String| Self::of_text(&text).map_err(|why| format!("not valid JSON: {why}"));
+        let (found, left_out) = match text.and_then(said) {
             Ok(found) => found,
             Err(why) => {
                 reader.find(Finding::error(Code::UnreadableModel, at, format!("`{NAME}` beside `{config}`: {why}")));
@@ -52,8 +53,8 @@ impl Generation {
     }
 
     /// What a file says, and what of it is left out.
-    pub(super) fn of_text(text: &str) -> Result<(Self, Option<&'static str>), String> {
-        let whole: Value = serde_json::from_str(text).map_err(|why| format!("not valid JSON: {why}"))?;
+    pub(super) fn of_text(text: &str) -> serde_json::Result<(Self, Option<&'static str>)> {
+        let whole: Value = serde_json::from_str(text)?;
         let number = |key: &str, usual: f64| whole.get(key)?.as_f64().filter(|found| *found != usual);
         let found = Self {
             temperature: number("temperature", 1.0),
@@ -96,6 +97,6 @@ mod tests {
         assert_eq!((found.repetition_penalty, left_out), (None, None));
         let usual = r#"{ "temperature": 1.0, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.0, "min_p": 0.1 }"#;
         assert_eq!(Generation::of_text(usual).expect("JSON"), (Generation::default(), Some("min_p")));
-        assert!(Generation::of_text("{").is_err_and(|why| why.starts_with("not valid JSON")));
+        assert!(Generation::of_text("{").is_err_and(|why| why.is_eof()));
     }
 }

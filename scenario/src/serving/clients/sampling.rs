@@ -4,7 +4,6 @@
 
 use serve::sampler::{Drawing, Filter, Sampler, Sampling};
 
-use super::super::requests::Stream;
 use super::super::{Serving, ServingChoice, ServingGroup};
 use super::generation::Generation;
 use input::diagnostic::Code;
@@ -73,23 +72,24 @@ impl Serving {
         self.streams.first()?.drawn_as.clone()
     }
 
-    /// How tokens are drawn by an engine that serves some streams: it does to a batch what one of its requests asks for.
-    fn drawing(&self, is_served: impl Fn(&Stream) -> bool) -> Drawing {
-        let asked = self.streams.iter().filter(|stream| is_served(stream)).map(|stream| stream.clients.sampling);
+    /// How tokens are drawn by an engine whose requests ask for these: it does to a batch what one of them asks for.
+    fn drawing(&self, asked: impl Iterator<Item = Sampling>) -> Drawing {
         let sampler = self.engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
         Drawing { sampler, sampling: asked.fold(Sampling::Greedy, Sampling::with) }
     }
 
     /// The same by a group under a choice: other streams, and those that ask for another model, change nothing.
     pub fn drawing_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Drawing {
-        let is_of_group = |stream: &Stream| stream.model.as_ref().is_none_or(|(name, _)| *name == group.model.name);
-        self.drawing(|stream| choice.takes(stream) && is_of_group(stream))
+        let served = self.streams.iter().filter(|stream| choice.takes(stream));
+        let is_own = |model: &(String, _)| model.0 == group.model.name;
+        let own = served.filter(|stream| stream.model.as_ref().is_none_or(is_own));
+        self.drawing(own.map(|stream| stream.clients.sampling))
     }
 }
 
 /// Names an engine whose sampler is not known.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
-    let drawing = serving.drawing(|_| true);
+    let drawing = serving.drawing(serving.streams.iter().map(|stream| stream.clients.sampling));
     if drawing.sampling != Sampling::Greedy && drawing.sampler == Sampler::Uncounted {
         let whose = serving.engine.preset.map_or("an engine without a name", |preset| preset.name);
         let what = format!("`sampling` changes nothing: the sampler of {whose} is not modelled");

@@ -37,7 +37,7 @@ impl ExpertPlacement {
     fn shape(self, model: &Model, redundant: u32) -> Option<(u64, u64)> {
         let experts = model.experts?;
         let n_kept = experts.n_routed + u64::from(redundant);
-        Some((n_kept / u64::from(self.spread), experts.intermediate.div_ceil(u64::from(self.cut))))
+        Some((n_kept.div_ceil(u64::from(self.spread)), experts.intermediate.div_ceil(u64::from(self.cut))))
     }
 }
 
