@@ -152,7 +152,7 @@ impl Profiled {
     /// By a curve of a name, or by that of whole tiles where the rows fill them and there is one. Kernels of CUTLASS take up to twice as long for a row more:
     /// 8192 by 12,288 in 8 bits takes 87 µs with 512 rows on H100, and 171 with 513. What 256 rows and fewer take has knots at the edges of tiles.
     fn gemm_as(&self, m: u64, n: u64, k: u64, format: Format, name: &str) -> Option<Estimate> {
-        let fills_tiles = m > TILE_ROWS && m % TILE_ROWS == 0 && name == gemm_name(Format::Fp8);
+        let fills_tiles = m > TILE_ROWS && m.is_multiple_of(TILE_ROWS) && name == gemm_name(Format::Fp8);
         let has_own = fills_tiles && self.profile.operators.contains_key(names::WHOLE_TILES);
         let name = if has_own { names::WHOLE_TILES } else { name };
         let point = [m, n, k].map(hw::real).to_vec();
