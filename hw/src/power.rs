@@ -7,6 +7,17 @@
 use crate::gpu::Draw;
 use crate::{Generation, Gpu, catalog};
 
+/// Joules of a watt-hour.
+pub const JOULES_PER_WH: f64 = 3600.0;
+
+/// Ends of what cards draw over what is expected: quantiles of the runs of `docs/energy.md`.
+const ENDS: [f64; 2] = [0.75, 1.4];
+
+/// Ends of what cards draw over what is expected, where they are expected to draw so many watts and may draw so many: nothing draws more than its limit.
+pub fn ends(watts: f64, limit_watts: f64) -> [f64; 2] {
+    [ENDS[0], ENDS[1].min(limit_watts / watts)]
+}
+
 /// What a card draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Power {

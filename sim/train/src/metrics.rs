@@ -117,7 +117,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
         put("cost_usd_per_step", usd_per_hour / 3600.0 * n_ranks * iteration);
     }
-    for (key, value) in Energy::of(problem, steps).into_iter().flat_map(|energy| energy.values(tokens)) {
+    for (key, value) in Energy::of(problem, steps, iteration).into_iter().flat_map(|energy| energy.values(tokens)) {
         put(key, value);
     }
     Metrics {

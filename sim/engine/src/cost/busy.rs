@@ -51,7 +51,7 @@ impl Busy<'_> {
 }
 
 /// Bytes that an elementary operation reads and writes of its card's memory.
-fn moved(op: &Op) -> f64 {
+pub(super) fn moved(op: &Op) -> f64 {
     match op {
         Op::Gemm { m, n, k, format } => format.product_bytes(*m, *n, *k),
         Op::GroupedGemm { rows, n, k, format, .. } => {

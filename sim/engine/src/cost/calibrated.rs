@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use hw::{Bytes, Flops, Format, Gpu};
 use serde::{Deserialize, Serialize};
 
+use crate::cost::busy::moved;
 use crate::cost::experts::FusedExperts;
 use crate::cost::kernel_kind::KernelKind;
 use crate::cost::unusable::Unusable;
@@ -95,18 +96,10 @@ impl Calibrated {
             return factor;
         }
         match op {
-            Op::Gemm { m, n, k, format } => self.between(op.flops(), format.product_bytes(*m, *n, *k), (gpu, *format)),
-            Op::GroupedGemm { rows, n, k, format, .. } => {
-                let bytes = rows.iter().filter(|rows| **rows > 0).map(|rows| format.product_bytes(*rows, *n, *k)).sum();
-                self.between(op.flops(), bytes, (gpu, *format))
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => {
+                self.between(op.flops(), moved(op), (gpu, *format))
             }
-            Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, .. } => {
-                let each = documents.iter().map(|document| {
-                    let queries = 4 * document.queries * n_heads * head_dim;
-                    queries + 2 * document.keys * n_kv_heads * head_dim * kv.bytes()
-                });
-                self.between(op.flops(), hw::real(each.sum()), (gpu, Format::Bf16))
-            }
+            Op::Attention { .. } => self.between(op.flops(), moved(op), (gpu, Format::Bf16)),
             Op::Elementwise { .. } | Op::Embedding { .. } | Op::Copy { kind: CopyKind::DeviceToDevice, .. } => {
                 self.memory
             }

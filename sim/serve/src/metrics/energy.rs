@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use engine::cost::busy::Part;
+use hw::power::JOULES_PER_WH;
 use hw::{Power, Seconds};
 
 use super::average;
@@ -19,9 +20,6 @@ use crate::step_cost::average::Average;
 
 /// What a GPU may draw at most, on average over all of them, watts.
 pub const LIMIT: &str = "gpu_power_limit_w";
-
-/// Joules of a watt-hour.
-const JOULES_PER_WH: f64 = 3600.0;
 
 /// What the replicas of a group did.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Seconds;
+use hw::{Seconds, power};
 
 use super::energy::LIMIT;
 use super::saturation::RateSetBy;
@@ -17,9 +17,6 @@ use crate::request::Requests;
 const TTFT: [f64; 2] = [0.6, 3.0];
 /// Of the time of further tokens.
 const TPOT: [f64; 2] = [0.85, 1.35];
-/// Of what GPUs draw: quantiles of the runs of `docs/energy.md`.
-const POWER: [f64; 2] = [0.75, 1.4];
-
 /// What no cost explains of a run's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Unexplained {
@@ -90,10 +87,7 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
         }
         ("cost_usd" | "cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
         ("energy_wh" | "gpu_power_w" | "energy_j_per_output_token", _) => {
-            let [low, high] = POWER;
-            // Nothing draws more than its limit.
-            let most = at(LIMIT) / at("gpu_power_w");
-            [low, high.min(most)].map(|factor| at(key) * factor)
+            power::ends(at("gpu_power_w"), at(LIMIT)).map(|factor| at(key) * factor)
         }
         _ => [low, high],
     };

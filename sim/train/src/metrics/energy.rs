@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use hw::power::{self, JOULES_PER_WH};
 use hw::{Gpu, Power};
 
 use super::{Played, f64_of};
@@ -12,12 +13,6 @@ use crate::problem::Problem;
 use engine::cost::CostModel;
 use engine::cost::busy::{Busy, Part};
 use engine::task::Stream;
-
-/// Joules of a watt-hour.
-const JOULES_PER_WH: f64 = 3600.0;
-
-/// Ends of these figures over what is expected: those of what GPUs draw while they serve.
-const ENDS: [f64; 2] = [0.75, 1.4];
 
 /// What the GPUs of a job draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,16 +26,14 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// Of played steps; `None` where nobody knows what the card draws, or where passes have a given duration and no work.
-    pub fn of(problem: &Problem, steps: &[Played]) -> Option<Self> {
+    /// Of played steps that take so long on average; `None` where nobody knows what the card draws, or where passes have a given duration and no work.
+    pub fn of(problem: &Problem, steps: &[Played], step_s: f64) -> Option<Self> {
         if problem.execution.unit_times.is_some() {
             return None;
         }
         let power = Power::of(&problem.cluster.gpu)?;
         let joules =
             steps.iter().map(|step| joules(step, &problem.cluster.gpu, &power)).sum::<f64>() / f64_of(steps.len());
-        let step_s =
-            steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / f64_of(steps.len());
         let gpu_watts = joules / (step_s * f64::from(problem.layout.n_ranks()));
         Some(Self { joules, gpu_watts, limit_watts: power.limit_watts })
     }
@@ -56,13 +49,11 @@ impl Energy {
     }
 }
 
-/// Intervals of these figures, where a step has them: nothing draws more than its limit.
+/// Intervals of these figures, where a step has them: those of what GPUs draw while they serve.
 pub fn intervals(metrics: &BTreeMap<String, f64>) -> Vec<(String, [f64; 2])> {
     let of = |key: &str| metrics.get(key).copied();
-    let Some(most) = of("gpu_power_limit_w").zip(of("gpu_power_w")).map(|(limit, watts)| limit / watts) else {
-        return Vec::new();
-    };
-    let [low, high] = [ENDS[0], ENDS[1].min(most)];
+    let Some((watts, limit_watts)) = of("gpu_power_w").zip(of("gpu_power_limit_w")) else { return Vec::new() };
+    let [low, high] = power::ends(watts, limit_watts);
     let ends = |key: &str| of(key).map(|value| (key.to_owned(), [value * low, value * high]));
     ["energy_wh", "gpu_power_w", "energy_j_per_token"].into_iter().filter_map(ends).collect()
 }
