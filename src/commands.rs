@@ -164,8 +164,9 @@ fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
 /// The training scenario of a kind; a failure where it is another one.
 fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
     scenario.training().cloned().ok_or_else(|| {
-        let what = format!("`{}` is not of kind `training`, and this verb takes no other", scenario.head().name);
-        Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind")
+        let what = format!("`{}` is of no kind that is validated like this", scenario.head().name);
+        let help = "\n  = kinds `training` and `graph` are, and `serving` with `--measured`; `skrull-sim run` takes every kind";
+        Failure::input(Code::WrongKind, what + help)
     })
 }
 

@@ -5,6 +5,8 @@
 
 pub mod codes;
 
+pub use crate::meant::{meant, nearest};
+
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
@@ -156,90 +158,9 @@ pub fn divisors(n: u64) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// The name whose parts between dashes are most alike, where the first part is the same and more than that: `a100-sxm-80g` for `a100-80gb-sxm`.
-fn with_the_same_parts<'a>(found: &str, names: &[&'a str]) -> Option<&'a str> {
-    let parts = |name: &str| -> Vec<String> {
-        name.to_lowercase().split(['-', '_']).map(|part| part.trim_end_matches("b").to_owned()).collect()
-    };
-    let asked = parts(found);
-    let common = |name: &str| {
-        let parts = parts(name);
-        let n = parts.iter().filter(|part| asked.contains(part)).count();
-        (parts[0] == asked[0]).then_some((n, std::cmp::Reverse(parts.len())))
-    };
-    let alike = names.iter().filter_map(|name| Some((common(name)?, *name))).filter(|((n, _), _)| *n > 1);
-    alike.max_by_key(|(score, _)| *score).map(|(_, name)| name)
-}
-
-/// Figures of a name, in order.
-fn figures(name: &str) -> String {
-    name.chars().filter(char::is_ascii_digit).collect()
-}
-
-/// Whether a name is that of a product: one or two letters and then figures, as `h800` and `a10g`.
-fn starts_as_a_product(name: &str) -> bool {
-    let n_letters = name.chars().take_while(char::is_ascii_alphabetic).count();
-    let n_figures = name.chars().skip(n_letters).take_while(char::is_ascii_digit).count();
-    (1..=2).contains(&n_letters) && n_figures >= 2
-}
-
-/// Fewest letters with which a name that begins so is meant.
-const BEGINNING: usize = 3;
-
-/// What was perhaps meant, behind a message; empty where no name is near.
-pub fn meant<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
-}
-
-/// The nearest of `names`, when it is near enough to be meant: the shortest that begins so, as `h100-sxm` does with `h100`; else the one with the
-/// fewest letters to change; else the one with most parts between dashes in common. Figures tell one product from another, so those of `h800` are no slip.
-pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let names: Vec<&str> = names.into_iter().collect();
-    // Data sheets write cards in capitals.
-    let lower = found.to_lowercase();
-    let found = if names.iter().any(|name| name.chars().any(char::is_uppercase)) { found } else { &lower };
-    let begins = names.iter().copied().filter(|name| found.len() >= BEGINNING && name.starts_with(found));
-    if let Some(name) = begins.min_by_key(|name| name.len()) {
-        return Some(name);
-    }
-    let is_slip = |name: &&str| figures(name) == figures(found) || !starts_as_a_product(found);
-    let scored = names.iter().copied().filter(is_slip).map(|name| (strsim::damerau_levenshtein(found, name), name));
-    scored
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
-        .or_else(|| with_the_same_parts(found, &names))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn another_product_is_no_slip_and_parts_may_stand_in_another_order() {
-        let cards = [
-            "a10g",
-            "a100-sxm-40g",
-            "a100-sxm-80g",
-            "a100-pcie-80g",
-            "b200",
-            "h20",
-            "h100-sxm",
-            "h200-sxm",
-            "rtx-4090",
-        ];
-        let near = |found| nearest(found, cards);
-        assert_eq!(near("h100"), Some("h100-sxm"));
-        assert_eq!(near("h100sxm"), Some("h100-sxm"));
-        assert_eq!(near("a100-80gb-sxm"), Some("a100-sxm-80g"));
-        assert_eq!(near("a100-80g-pcie"), Some("a100-pcie-80g"));
-        assert_eq!(near("rtx4090"), Some("rtx-4090"));
-        // Other families, and generations that nobody has listed.
-        assert_eq!((near("h800"), near("a800"), near("b100"), near("x900")), (None, None, None, None));
-        // Words are slips as ever.
-        assert_eq!(nearest("max_tokns", ["max_tokens", "max_context"]), Some("max_tokens"));
-        assert_eq!(nearest("llama-3.1-80b", ["llama-3.1-8b", "llama-3.1-405b"]), Some("llama-3.1-8b"));
-    }
 
     #[test]
     fn what_cannot_be_read_is_never_refused_without_a_word() {

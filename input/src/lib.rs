@@ -6,6 +6,7 @@
 mod borrowed;
 pub mod diagnostic;
 pub mod keys;
+mod meant;
 pub mod reader;
 pub mod run_list;
 pub mod schema;

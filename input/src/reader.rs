@@ -343,7 +343,9 @@ impl Section<'_> {
         default: Option<u64>,
         range: std::ops::RangeInclusive<u64>,
     ) -> (u64, Place) {
-        let shown = || default.map_or_else(|| "needed".to_owned(), |n| n.to_string());
+        // What stands for a key that is left out is no default where nobody may write it.
+        let of = |n: u64| if range.contains(&n) { n.to_string() } else { String::new() };
+        let shown = || default.map_or_else(|| "needed".to_owned(), of);
         self.note(key, "whole number", shown, || format!("{} to {}", range.start(), range.end()));
         let Some((value, at)) = self.take(key) else {
             return (self.absent(key, default.map(|n| n.to_string()), default), None);
@@ -365,7 +367,8 @@ impl Section<'_> {
 
     /// A number within a range.
     pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
-        let shown = || if default.is_finite() { default.to_string() } else { String::new() };
+        let is_allowed = default.is_finite() && range.contains(&default);
+        let shown = || if is_allowed { default.to_string() } else { String::new() };
         self.number_or(key, (default, shown), range)
     }
 
@@ -577,7 +580,8 @@ fn described(value: &ValueInner<'_>) -> String {
     match value {
         ValueInner::String(text) => format!("the string `{text}`"),
         ValueInner::Integer(number) => format!("the number {number}"),
-        ValueInner::Float(number) => format!("the number {number}"),
+        // With its point, which is what is wrong where a whole number is expected.
+        ValueInner::Float(number) => format!("the number {number:?}"),
         ValueInner::Boolean(flag) => format!("{flag}"),
         ValueInner::Array(_) => "a list".to_owned(),
         ValueInner::Table(_) => "a table".to_owned(),

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::gate::Nearest;
 use crate::quantity::significant;
-use crate::{Ended, PolicyResult, RunResult};
+use crate::{Ended, PlannerFacts, PolicyResult, RunResult};
 
 /// One expectation.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,66 @@ fn beside(found: f64, limit: f64) -> String {
     let shown = significant(found);
     let is_told = shown.parse::<f64>().is_ok_and(|shown| (shown < limit) == (found < limit) && shown != limit);
     if is_told { shown } else { found.to_string() }
+}
+
+/// What does not hold of a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Missed {
+    /// Nothing is expected, or of something that a result does not have: a sentence.
+    #[error("{0}")]
+    Unknown(String),
+    /// Figures that are missed, a sentence each.
+    #[error("error: expectations of `{scenario}` failed\n  {}", misses.join("\n  "))]
+    Figures {
+        /// Name of the scenario.
+        scenario: String,
+        /// What is missed.
+        misses: Vec<String>,
+    },
+}
+
+/// Holds a result against what is expected of it.
+///
+/// # Errors
+/// A name that no result has, with the nearest; else what is missed.
+pub fn hold(expectations: &[Expectation], result: &RunResult, nearest: Nearest) -> Result<(), Missed> {
+    if expectations.is_empty() {
+        return Err(Missed::Unknown(format!("`--check` holds nothing: `{}` has no `[expect]`", result.scenario)));
+    }
+    if let Some(unknown) = expectations.iter().find_map(|expectation| unknown(expectation, result, nearest)) {
+        return Err(Missed::Unknown(unknown));
+    }
+    let misses = misses(expectations, result);
+    if misses.is_empty() { Ok(()) } else { Err(Missed::Figures { scenario: result.scenario.clone(), misses }) }
+}
+
+/// What names nothing: a policy that has no row, or a figure that its row lacks though it has a result.
+fn unknown(expectation: &Expectation, result: &RunResult, nearest: Nearest) -> Option<String> {
+    let hint = |found: &str, names: Vec<&str>| {
+        nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+    };
+    let row = |policy: &str| result.results.iter().find(|row| row.policy == policy);
+    let no_policy = |policy: &str| {
+        let names = result.results.iter().map(|row| row.policy.as_str()).collect();
+        format!("`{}` is expected, and no policy is called `{policy}`{}", expectation.key, hint(policy, names))
+    };
+    let (kind, rest) = match &expectation.holds {
+        Holds::Order(policies) => return policies.iter().find(|policy| row(policy).is_none()).map(|gone| no_policy(gone)),
+        Holds::Between(..) | Holds::Status(_) => expectation.key.split_once('.')?,
+    };
+    if ["status", "speedup_ratio"].contains(&kind) {
+        return row(rest).is_none().then(|| no_policy(rest));
+    }
+    let parted = rest.match_indices('.').find_map(|(at, _)| Some((row(&rest[..at])?, &rest[at + 1..])));
+    let Some((row, name)) = parted else { return Some(no_policy(rest.split('.').next().unwrap_or(rest))) };
+    if row.status != Ended::Ok || figure(&expectation.key, |policy| (row.policy == policy).then_some(row)).is_some() {
+        return None;
+    }
+    let names = match kind {
+        "planner" => row.planner.iter().flat_map(PlannerFacts::names).collect(),
+        _ => row.metrics.keys().map(String::as_str).collect(),
+    };
+    Some(format!("`{}` is expected, and `{}` has no `{name}`{}", expectation.key, row.policy, hint(name, names)))
 }
 
 /// What a result misses, one sentence each.
@@ -106,7 +167,7 @@ fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Opti
         let (policy, name) = (row(&rest[..at])?, &rest[at + 1..]);
         match kind {
             "metrics" => policy.metrics.get(name).copied(),
-            "planner" => policy.planner.as_ref()?.figures.get(name).copied(),
+            "planner" => policy.planner.as_ref()?.figure(name),
             _ => None,
         }
     })
@@ -126,6 +187,31 @@ mod tests {
         assert_eq!(broken_by(0.955_12, 0.99, 1.0), "`share` is 0.955, at least 0.99 is asked");
         assert_eq!(broken_by(2.000_04, 1.0, 2.0), "`share` is 2.00004, at most 2 is allowed");
         assert_eq!(broken_by(1.0, 1.0, 2.0), "");
+    }
+
+    #[test]
+    fn what_names_nothing_is_no_miss_but_unknown() {
+        let metrics = BTreeMap::from([("iteration_time_s".to_owned(), 2.0)]);
+        let planner = PlannerFacts { objective: Some(2.0), ..PlannerFacts::default() };
+        let row = PolicyResult { policy: "skrull".to_owned(), metrics, planner: Some(planner), ..PolicyResult::default() };
+        let run = RunResult { scenario: "one".to_owned(), results: vec![row], ..RunResult::default() };
+        let nearest: Nearest = |_, names| names.first().copied();
+        let said = |key: &str, holds: Holds| {
+            hold(&[Expectation { key: key.to_owned(), holds }], &run, nearest).map_err(|missed| missed.to_string())
+        };
+        let between = || Holds::Between(1.0, 3.0);
+        assert_eq!(said("metrics.skrull.iteration_time_s", between()), Ok(()));
+        assert_eq!(said("planner.skrull.objective", between()), Ok(()));
+        let of = |key: &str, why: &str| assert!(said(key, between()).unwrap_err().contains(why), "{key}");
+        of("metrics.skrul.iteration_time_s", "no policy is called `skrul`; did you mean `skrull`?");
+        of("metrics.skrull.iteration_time", "`skrull` has no `iteration_time`; did you mean `iteration_time_s`?");
+        of("planner.skrull.objectiv", "`skrull` has no `objectiv`; did you mean `objective`?");
+        of("speedup_ratio.skrul", "did you mean `skrull`?");
+        let order = Holds::Order(vec!["skrull".to_owned(), "deepspeed".to_owned()]);
+        assert!(said("order", order).unwrap_err().contains("no policy is called `deepspeed`"));
+        assert!(matches!(hold(&[], &run, nearest), Err(Missed::Unknown(_))));
+        let low = Expectation { key: "metrics.skrull.iteration_time_s".to_owned(), holds: Holds::Between(0.0, 1.0) };
+        assert!(matches!(hold(&[low], &run, nearest), Err(Missed::Figures { .. })));
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub enum WrongGate {
     /// No row is of the policy.
     #[error("gate `{gate}`: no policy `{policy}` besides the baseline{hint}")]
     NoPolicy { gate: String, policy: String, hint: String },
+    /// The policy is what others are held against.
+    #[error("gate `{gate}`: `{policy}` is the baseline, and a ratio to itself says nothing; an amount is asked of it, as `<=2s`")]
+    Baseline { gate: String, policy: String },
     /// The comparison has one row.
     #[error("gate `{gate}`: there is nothing besides the baseline")]
     Nothing { gate: String },
@@ -158,6 +161,9 @@ impl Gate {
             nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
         };
         if let (Some(policy), true) = (&self.policy, entries.is_empty()) {
+            if comparison.entries.iter().any(|entry| is_of(entry, policy)) {
+                return Err(WrongGate::Baseline { gate: gate(), policy: policy.clone() });
+            }
             let names = comparison.entries.iter().map(|entry| entry.policy.as_str()).collect();
             return Err(WrongGate::NoPolicy { gate: gate(), policy: policy.clone(), hint: hint(policy, names) });
         }

@@ -129,6 +129,24 @@ pub struct PlannerFacts {
     pub figures: BTreeMap<String, f64>,
 }
 
+impl PlannerFacts {
+    /// A figure by its name in `result.json`.
+    fn figure(&self, name: &str) -> Option<f64> {
+        match name {
+            "objective" => self.objective,
+            "bound" => self.bound,
+            "gap_ratio" => self.gap_ratio,
+            _ => self.figures.get(name).copied(),
+        }
+    }
+
+    /// Names of its figures.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let always = ["objective", "bound", "gap_ratio"].into_iter().filter(|name| self.figure(name).is_some());
+        always.chain(self.figures.keys().map(String::as_str))
+    }
+}
+
 /// Wall times of this very run; the only figures that differ between machines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

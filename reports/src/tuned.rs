@@ -131,6 +131,15 @@ impl Tuned {
         self.settings.first().filter(|setting| setting.figure.is_some())
     }
 
+    /// Why there is no answer.
+    pub fn failure(&self) -> Option<&'static str> {
+        match (self.answer(), self.is_complete) {
+            (Some(_), _) => None,
+            (None, true) => Some("no setting keeps the limits"),
+            (None, false) => Some("stopped before a setting was found that keeps the limits"),
+        }
+    }
+
     /// The answer in a few sentences.
     pub fn lead(&self) -> Vec<String> {
         let Counts { settings, unfit, late, outdone, broke, within } = self.counts;

@@ -34,7 +34,7 @@ pub enum Unusable {
     #[error(transparent)]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
-    #[error("its schema is `{found}`, that of plans of training is `{}`", train::plan::SCHEMA)]
+    #[error("its schema is `{found}`, that of plans of training is `{}`; `skrull-sim plan` makes one of a result", train::plan::SCHEMA)]
     Schema { found: String },
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
@@ -50,29 +50,36 @@ pub enum Unusable {
     Changed { policy: String },
 }
 
-/// A plan of any kind as what can be run.
+/// A plan of any kind as what can be run, and a result as what it was asked.
 ///
 /// # Errors
 /// Why it cannot be used.
 pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable> {
     let json: serde_json::Value = serde_json::from_str(&input::text_file::read(path)?)?;
+    let origin = serde_json::from_value::<Origin>(json["origin"].clone()).map_err(|_| Unusable::NoScenario);
+    if json["schema"] == reports::SCHEMA {
+        return asked(of_origin(origin?, path, more));
+    }
     if json["schema"] != kinds::DEPLOYMENT_SCHEMA {
         return Ok(Box::new(Given::read(path, more)?));
     }
-    let origin: Origin = serde_json::from_value(json["origin"].clone()).map_err(|_| Unusable::NoScenario)?;
+    let origin = origin?;
     let policy = json["policy"].as_str().unwrap_or_default().to_owned();
     // The policy alone, where it is listed by that name.
     let only = [format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
     let alone = Overrides { set: [&more.set[..], &only].concat(), seed: more.seed };
     let alone = of_origin(origin.clone(), path, &alone);
-    let checked = if alone.scenario.is_some() { alone } else { of_origin(origin, path, more) };
-    let wrong = Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings });
-    let scenario = checked.scenario.ok_or(wrong)?;
+    let scenario = asked(if alone.scenario.is_some() { alone } else { of_origin(origin, path, more) })?;
     // A number that is read from a file may differ in its last bit, so both are read. Keys that are laid over give deployments of their own.
     let read = |planned: Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
     let again: Option<serde_json::Value> = scenario.plan(&policy).and_then(Result::ok).and_then(read);
     let is_same = again.is_some_and(|again| !more.set.is_empty() || again == json["deployments"]);
     if is_same { Ok(scenario) } else { Err(Unusable::Changed { policy }) }
+}
+
+/// What a scenario asks; what is wrong with it otherwise.
+fn asked(Checked { scenario, source, findings }: Checked) -> Result<Box<dyn Kind>, Unusable> {
+    scenario.ok_or(Unusable::WrongScenario(WrongInput { source, findings }))
 }
 
 /// Reads the scenario of a plan, with what it was made with and more laid over it.
@@ -95,19 +102,13 @@ pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable>
     }
     let plan: Plan = serde_json::from_str(&text)?;
     let origin = plan.origin.clone().ok_or(Unusable::NoScenario)?;
-    let checked = of_origin(origin, path, more);
-    match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
-        Some(scenario) => Ok((plan, scenario)),
-        None => Err(Unusable::WrongScenario(WrongInput { source: checked.source, findings: checked.findings })),
-    }
+    let scenario = asked(of_origin(origin, path, more))?;
+    Ok((plan, scenario.training().ok_or(Unusable::NoScenario)?.clone()))
 }
 
 impl Given {
-    /// Reads and checks a plan.
-    ///
-    /// # Errors
-    /// Why it cannot be scored.
-    pub fn read(path: &Path, more: &Overrides) -> Result<Self, Unusable> {
+    /// Reads and checks a plan, or says why it cannot be scored.
+    fn read(path: &Path, more: &Overrides) -> Result<Self, Unusable> {
         let (plan, mut scenario) = read(path, more)?;
         hardware::of_file(&scenario, plan.clone())?;
         scenario.head.name += "-plan";

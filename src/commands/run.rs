@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use reports::expect::{self, Expectation};
+use reports::expect::{self, Expectation, Missed};
 use reports::{RunResult, columns, frame, parquet};
 
 use super::{Failure, begin, dir_of, load, out_dir, outputs, print, write, write_bytes};
@@ -10,7 +10,7 @@ use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
 use crate::progress;
-use input::diagnostic::Code;
+use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -81,11 +81,11 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
         let all = faults.join("\n  ");
         return Err(Failure::Machine(format!("error: a defect of skrull-sim, do not trust this result\n  {all}")));
     }
-    let misses = if args.check { expect::misses(expectations, result) } else { Vec::new() };
-    if !misses.is_empty() {
-        let (name, all) = (&result.scenario, misses.join("\n  "));
-        return Err(Failure::Gate(format!("error: expectations of `{name}` failed\n  {all}")));
-    }
+    let held = if args.check { expect::hold(expectations, result, |found, names| nearest(found, names)) } else { Ok(()) };
+    held.map_err(|missed| match missed {
+        Missed::Unknown(what) => Failure::input(Code::WrongExpectation, what),
+        Missed::Figures { .. } => Failure::Gate(missed.to_string()),
+    })?;
     let nothing = reports::sound::without_figures(result);
     nothing.map_or(Ok(()), |why| Err(Failure::Gate(format!("error: {why}"))))
 }

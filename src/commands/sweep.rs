@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use ::sweep::play::{self, Played, Shard, SweepError, Work};
-use ::sweep::{Outcome, Point, Sweep, key, report, row};
+use ::sweep::{Outcome, Point, Sweep, front, key, report, row};
 use input::diagnostic::{Code, Source};
 use reports::chart::Ink;
 use reports::swept;
@@ -52,8 +52,8 @@ fn shown(
     (rows, n_points): (&[row::Row], usize),
     counted: &str,
 ) -> Result<String, Failure> {
-    if let Some(metric) = report::unknown_objectives(sweep, rows).first() {
-        return Err(Failure::input(Code::WrongAxis, format!("no row has the metric `{metric}` of `[front]`")));
+    if let Some((metric, meant)) = front::unknown_objective(sweep, rows) {
+        return Err(Failure::input(Code::WrongAxis, format!("no row has the metric `{metric}` of `[front]`{meant}")));
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let found = swept::Swept { name, version, text: source.text, ..report::swept(sweep, rows, n_points) };

@@ -30,10 +30,7 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
             format!("{}\nall that were served: {}\n", text(&found, args.top), dir.join("tuned.json").display())
         }
     })?;
-    match found.answer() {
-        Some(_) => Ok(()),
-        None => Err(Failure::Gate("error: no setting keeps the limits".to_owned())),
-    }
+    found.failure().map_or(Ok(()), |why| Err(Failure::Gate(format!("error: {why}"))))
 }
 
 /// What is wrong with a metric that no setting has.
@@ -46,6 +43,6 @@ fn words_of(Unknown { metric, why, known }: &Unknown) -> String {
 }
 
 fn nothing_asked(name: &str) -> Failure {
-    let help = "a scenario of kind `serving` with a section `[tune]` does; `skrull-sim show serving/tune` is one, and `--set tune.tp=[1,2,4]` makes one of any";
+    let help = "a scenario of kind `serving` with a section `[tune]` does; `skrull-sim show serving/tune` is one, and `--set tune.tp=[1,2,4]` makes one of any of that kind";
     Failure::input(Code::NoQuestion, format!("`{name}` lists no settings\n  = {help}"))
 }

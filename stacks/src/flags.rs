@@ -393,7 +393,7 @@ impl<'t> Flags<'t> {
                 let of = if self.mark.is_empty() { "keys" } else { "flags" };
                 let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
                 let names = self.table.rows().iter().map(|known| known.name);
-                let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`?", self.mark));
+                let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`? ", self.mark));
                 // What such names say matters nearly always.
                 let may_matter = ["fp8", "fp4", "moe"].iter().any(|part| flag.name.contains(part));
                 let taken = if may_matter {
@@ -401,7 +401,7 @@ impl<'t> Flags<'t> {
                 } else {
                     "it is taken to change neither time nor memory"
                 };
-                let help = near.unwrap_or_else(|| taken.to_owned());
+                let help = near.unwrap_or_default() + taken;
                 self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at.clone()), what).help(help));
             }
         }

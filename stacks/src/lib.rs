@@ -58,7 +58,7 @@ pub mod weeks;
 mod workers;
 pub mod yaml;
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::{Code, Finding, Severity};
 
 /// Largest script or flag file that is read; nobody writes longer ones.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -117,6 +117,8 @@ pub struct Machine {
     pub zero: Option<u64>,
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
+    /// Mean tokens of prompts and of answers that are generated, in the place of shares of their limits.
+    pub generated: [Option<u64>; 2],
     /// How requests arrive, as overrides say it.
     pub arrivals: Option<String>,
     /// Files beside the one that is read, by the names that it gives them.
@@ -144,6 +146,7 @@ impl Machine {
             bucket_tokens: positive("training.bucket_tokens"),
             zero: number("parallel.zero").map(u64::from).filter(|stage| *stage <= 3),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
+            generated: ["rollouts.prompt_tokens", "rollouts.answer_tokens"].map(positive),
             arrivals: value("trace.arrivals"),
             files: Vec::new(),
         }
@@ -171,6 +174,14 @@ impl Machine {
     /// Whether an override states one of these keys.
     pub(crate) fn states(&self, keys: &[&str]) -> bool {
         self.stated.iter().any(|stated| keys.contains(&stated.as_str()))
+    }
+
+    /// Whether an override states what a warning asks for, so that nothing is taken in its place.
+    fn answers(&self, finding: &Finding) -> bool {
+        let help = finding.help.as_deref().unwrap_or_default();
+        let mut asked = help.split("--set ").skip(1).filter_map(|rest| rest.split_once('='));
+        let is_taken = finding.code == Code::MissingFlag && finding.severity == Severity::Warning;
+        is_taken && asked.any(|(key, _)| self.states(&[key]))
     }
 
     /// A file beside the one that is read.
@@ -293,6 +304,7 @@ pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
     }
     let mut found = read(stack, text, machine);
     positional::said(text, &mut found.findings);
+    found.findings.retain(|finding| !machine.answers(finding));
     found
 }
 

@@ -1,10 +1,10 @@
 //! What the rows of a sweep say: the points that no other one beats in every objective, and which axis matters most.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::given::Objective;
+use crate::given::{Objective, Sweep};
 use crate::row::Row;
 
 /// Parts of an axis with more values than that, of equally many points.
@@ -159,6 +159,14 @@ fn groups<'a>(all: &'a [Candidate], key: &str) -> (Vec<(Value, Vec<&'a Candidate
     let size = sorted.len().div_ceil(n_parts);
     let part = |part: &[(&Value, &'a Candidate)]| (part[0].0.clone(), part.iter().map(|(_, one)| *one).collect());
     (sorted.chunks(size).map(part).collect(), true)
+}
+
+/// An objective that no row has, and the metric that was perhaps meant; where no row has figures, nobody can say.
+pub fn unknown_objective(sweep: &Sweep, rows: &[Row]) -> Option<(String, String)> {
+    let known: BTreeSet<&str> = rows.iter().flat_map(|row| row.metrics.keys().map(String::as_str)).collect();
+    let is_unknown = |objective: &&Objective| !known.is_empty() && !known.contains(objective.metric.as_str());
+    let Objective { metric, .. } = sweep.objectives.iter().find(is_unknown)?;
+    Some((metric.clone(), input::diagnostic::meant(metric, known)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::axis::NoGrid;
-use crate::front::{candidates, front};
+use crate::front::{candidates, front, unknown_objective};
 use crate::given::Sweep;
 use crate::key::{Key, Keys};
 use crate::refine::{Refinement, gain};
@@ -94,6 +94,14 @@ pub enum SweepError {
     /// A refinement depends on all rows, so no part of it stands alone.
     #[error("`--until` and `--shard` exclude each other")]
     NoParts,
+    /// The front is of a metric that no row has, and rows have one that is called nearly so.
+    #[error("no row has the metric `{metric}` of `[front]`{meant}")]
+    NoMetric {
+        /// What was written.
+        metric: String,
+        /// What was perhaps meant.
+        meant: String,
+    },
     /// The disk failed.
     #[error("cannot keep rows: {0}")]
     Disk(#[from] io::Error),
@@ -132,7 +140,9 @@ impl Run<'_> {
         let mut all = points(sweep)?;
         let mut done = 0;
         loop {
-            let chunk: Vec<Point> = all.by_ref().take(self.chunk).collect();
+            // The first point alone says what is wrong with all of them.
+            let size = if done == 0 { 1 } else { self.chunk };
+            let chunk: Vec<Point> = all.by_ref().take(size).collect();
             if chunk.is_empty() {
                 return Ok(true);
             }
@@ -140,6 +150,7 @@ impl Run<'_> {
             if !self.play(&chunk)? {
                 return Ok(false);
             }
+            self.ask_for_slips(sweep)?;
             (self.work.progress)(done, Some(n));
         }
     }
@@ -164,6 +175,7 @@ impl Run<'_> {
                 if !self.play(chunk)? {
                     return Ok(false);
                 }
+                self.ask_for_slips(sweep)?;
                 (self.work.progress)(self.played.lines.len() as u64, None);
             }
             positions.extend(new);
@@ -183,6 +195,15 @@ impl Run<'_> {
             if round.is_empty() {
                 return Ok(true);
             }
+        }
+    }
+
+    /// An objective that is a slip ends the sweep with its first rows. One that is like no other may come with later points, so the end says it.
+    fn ask_for_slips(&self, sweep: &Sweep) -> Result<(), SweepError> {
+        let rows: Vec<_> = self.played.lines.iter().take(self.chunk).flat_map(|line| rows(line)).collect();
+        match unknown_objective(sweep, &rows) {
+            Some((metric, meant)) if !meant.is_empty() => Err(SweepError::NoMetric { metric, meant }),
+            _ => Ok(()),
         }
     }
 

@@ -121,14 +121,6 @@ fn rates(rows: &[Row]) -> Vec<Line> {
     lines
 }
 
-/// Objectives that no row has; where no row has figures, nobody can say.
-pub fn unknown_objectives(sweep: &Sweep, rows: &[Row]) -> Vec<String> {
-    let is_known = |objective: &&Objective| rows.iter().any(|row| row.metrics.contains_key(&objective.metric));
-    let is_open = rows.iter().all(|row| row.metrics.is_empty());
-    let unknown = sweep.objectives.iter().filter(|objective| !is_open && !is_known(objective));
-    unknown.map(|objective| objective.metric.clone()).collect()
-}
-
 /// One row for each point and policy: key, values of the axes, seed, policy, status, why, and every metric.
 pub fn columns(rows: &[Row]) -> Vec<Column> {
     let mut columns = vec![Column::texts("key", rows.iter().map(|row| Some(row.key.as_str())))];

@@ -50,8 +50,9 @@ fn result(row: &reports::PolicyResult) -> Value {
 
 fn finding(finding: &Finding) -> Value {
     let mut found = json!({ "code": finding.code.to_string(), "what": finding.what });
-    if let Some(help) = &finding.help {
-        found["help"] = help.clone().into();
+    let hint = finding.help.as_deref().unwrap_or(&finding.label);
+    if !hint.is_empty() {
+        found["help"] = hint.into();
     }
     found
 }
@@ -87,7 +88,9 @@ pub fn rows(line: &str) -> Vec<Row> {
     let point = table(found.remove("point"));
     let Some(Value::Array(results)) = found.remove("results") else {
         let first = found.get("findings").and_then(|all| all.get(0));
-        let why = first.map(|first| format!("[{}] {}", text(first.get("code")), text(first.get("what"))));
+        let hint = |first: &Value| first.get("help").map_or_else(String::new, |help| format!("; {}", text(Some(help))));
+        let said = |first: &Value| format!("[{}] {}{}", text(first.get("code")), text(first.get("what")), hint(first));
+        let why = first.map(said);
         let (policy, status) = (String::new(), "wrong".to_owned());
         return vec![Row { key, point, seed, policy, status, why, metrics: Map::new() }];
     };

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A bound as it was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
-    /// A number without a unit: a ratio near one, and an amount of a count elsewhere.
+    /// A number without a unit: an amount of a count; of other figures a ratio near one, and elsewhere an amount where there is no unit to write.
     Bare(f64),
     /// So many times the baseline's: `1.02x`.
     Times(f64),
@@ -21,10 +21,15 @@ pub(crate) enum Dimension {
     PerSecond,
     Usd,
     Share,
+    Joules,
+    WattHours,
+    Watts,
+    /// Things that are counted: no unit, and an amount always.
+    Count,
 }
 
 /// Units that a bound may have: what it counts, and how many of the key's unit one is.
-const UNITS: [(&str, Dimension, f64); 15] = [
+const UNITS: [(&str, Dimension, f64); 20] = [
     ("ns", Dimension::Seconds, 1e-9),
     ("us", Dimension::Seconds, 1e-6),
     ("µs", Dimension::Seconds, 1e-6),
@@ -40,13 +45,18 @@ const UNITS: [(&str, Dimension, f64); 15] = [
     ("usd", Dimension::Usd, 1.0),
     ("$", Dimension::Usd, 1.0),
     ("%", Dimension::Share, 0.01),
+    ("J", Dimension::Joules, 1.0),
+    ("Wh", Dimension::WattHours, 1.0),
+    ("kWh", Dimension::WattHours, 1e3),
+    ("W", Dimension::Watts, 1.0),
+    ("kW", Dimension::Watts, 1e3),
 ];
 
 /// Distance from 1 up to which a bound without a unit is a ratio. Nobody means half a second by `0.9`, nor a ratio by `2`.
 const NEAR_ONE: f64 = 0.5;
 
 impl Dimension {
-    /// What the end of a key says that it counts; nothing for plain counts.
+    /// What a key says that it counts; nothing for plain factors.
     pub(crate) fn of(metric: &str) -> Option<Self> {
         let key = metric.split('.').next().unwrap_or(metric);
         match key {
@@ -55,6 +65,10 @@ impl Dimension {
             _ if key.ends_with("_s") => Some(Self::Seconds),
             _ if key.contains("_bytes") => Some(Self::Bytes),
             _ if key.ends_with("_ratio") => Some(Self::Share),
+            _ if key.contains("_j_per_") => Some(Self::Joules),
+            _ if key.ends_with("_wh") => Some(Self::WattHours),
+            _ if key.ends_with("_w") => Some(Self::Watts),
+            _ if key.starts_with("n_") || key.ends_with("_failures") => Some(Self::Count),
             _ => None,
         }
     }
@@ -124,10 +138,12 @@ impl Bound {
     pub(crate) fn is_amount(self, metric: &str) -> Result<bool, WrongBound> {
         match (self, Dimension::of(metric)) {
             (Self::Times(_), _) => Ok(false),
+            (Self::Bare(_), Some(Dimension::Count)) => Ok(true),
+            (Self::Amount(..), Some(Dimension::Count)) => Err(WrongBound::NoUnit { metric: metric.to_owned() }),
             (Self::Bare(number), Some(of)) if (number - 1.0).abs() > NEAR_ONE => {
                 Err(WrongBound::Ambiguous { number, units: of.units() })
             }
-            // A count has no unit that could say so.
+            // A factor has no unit that could say so.
             (Self::Bare(number), None) => Ok((number - 1.0).abs() > NEAR_ONE),
             (Self::Bare(_), Some(_)) => Ok(false),
             (Self::Amount(_, dimension), Some(of)) if dimension == of => Ok(true),
@@ -154,11 +170,10 @@ mod tests {
         assert!(is_amount("2", "ttft_s.p99").unwrap_err().to_string().contains("write `2x`"));
         assert!(matches!(is_amount("2GiB", "ttft_s.p99"), Err(WrongBound::OtherUnit { .. })));
         assert!(is_amount("2s", "n_refused").is_err());
-        // Counts have no unit: far from one they are amounts.
-        assert_eq!(
-            ["0", "2", "1.02", "2x"].map(|text| is_amount(text, "n_refused")),
-            [true, true, false, false].map(Ok)
-        );
+        // Counts have no unit: a bare number is an amount, so that a looser bound is never the harder one.
+        assert_eq!(["0", "1", "2", "2x"].map(|text| is_amount(text, "n_refused")), [true, true, true, false].map(Ok));
+        // Factors have no unit either: far from one they are amounts.
+        assert_eq!(["1.02", "2", "2x"].map(|text| is_amount(text, "draft_speedup")), [false, true, false].map(Ok));
     }
 
     #[test]
@@ -166,6 +181,13 @@ mod tests {
         assert_eq!(Bound::parse("500ms"), Ok(Bound::Amount(0.5, Dimension::Seconds)));
         assert_eq!(Bound::parse("40 GiB"), Ok(Bound::Amount(40.0 * 1_073_741_824.0, Dimension::Bytes)));
         assert_eq!(Bound::parse("99%"), Ok(Bound::Amount(0.99, Dimension::Share)));
+        assert_eq!(Bound::parse("0.3J"), Ok(Bound::Amount(0.3, Dimension::Joules)));
+        assert_eq!(Bound::parse("2kWh"), Ok(Bound::Amount(2000.0, Dimension::WattHours)));
+        let dimensions = ["energy_j_per_output_token", "energy_wh", "gpu_power_w", "run_failures"].map(Dimension::of);
+        assert_eq!(
+            dimensions,
+            [Dimension::Joules, Dimension::WattHours, Dimension::Watts, Dimension::Count].map(Some)
+        );
         assert_eq!(Bound::parse("3/s"), Ok(Bound::Amount(3.0, Dimension::PerSecond)));
         assert!(Bound::parse("2 parsecs").unwrap_err().to_string().contains("no unit `parsecs`"));
     }

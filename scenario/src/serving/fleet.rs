@@ -311,8 +311,9 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     (serving.links, serving.outages) = (fleet.links.clone(), fleet.outages.clone());
     for choice in &serving.choices {
         let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
-        // Names that are unknown are found below.
-        if serving.groups_of(choice).is_empty() && choice.groups.iter().all(is_named) {
+        // Names that are unknown are found below, and why there are no groups at all was said.
+        let has_groups = !serving.groups.is_empty() && choice.groups.iter().all(is_named);
+        if has_groups && serving.groups_of(choice).is_empty() {
             let what = format!("no group of `{}` has a replica", choice.name);
             reader.refuse(Code::NoReplica, None, what, "write `replicas` from 1 on in at least one group");
         }

@@ -442,6 +442,10 @@ pub fn warn(
     search: Option<&Space>,
     policies: &[PolicyChoice],
 ) {
+    // What is wrong with the list of policies is said. Without them nothing has an effect.
+    if policies.is_empty() {
+        return;
+    }
     let asked: Vec<Problem> = policies.iter().map(|choice| choice.problem(problem)).collect();
     let sharded = search.map_or_else(Vec::new, |space| each_sharding(&asked, &space.zero));
     let has_times = problem.execution.unit_times.is_some();

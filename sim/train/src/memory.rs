@@ -409,7 +409,7 @@ fn fewer_bits(problem: &Problem) -> Option<String> {
         changes.iter().for_each(|(_, change)| change(&mut easier.execution));
         let gib = largest(&easier).as_f64() / hw::GIB;
         let names: Vec<&str> = changes.iter().map(|(name, _)| *name).collect();
-        (token_capacity(&easier) > 0).then(|| format!("{} would fit with {gib:.1} GiB of states", names.join(" and ")))
+        (token_capacity(&easier) > 0).then(|| format!("with {} they take {gib:.1} GiB and fit", names.join(" and ")))
     };
     let [gradients, weights] = FEWER_BITS;
     [&[gradients][..], &[weights], &[gradients, weights]].into_iter().find_map(taken)
@@ -429,13 +429,19 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / hw::GIB;
+    let (gpu, reserved) = (&problem.cluster.gpu, all_outside(problem));
+    if reserved >= gpu.memory {
+        let [reserved, memory] = [reserved, gpu.memory].map(gib);
+        let what = format!("{reserved:.1} GiB of each GPU are reserved, and `{}` has {memory:.1} GiB", gpu.name);
+        return Err(Refused::out_of_memory(what));
+    }
     let zero_stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
     let sharded = zero_stages.into_iter().filter(|(stage, _)| *stage > problem.layout.zero).find(|(stage, _)| {
         let mut easier = problem.clone();
         easier.layout.zero = *stage;
         token_capacity(&easier) > 0
     });
-    let sharded = sharded.map(|(_, number)| format!("`zero = {number}` would fit"));
+    let sharded = sharded.map(|(_, number)| format!("with `zero = {number}` states fit"));
     let found: Vec<String> = sharded.into_iter().chain(fewer_bits(problem)).collect();
     let none = "more GPUs, larger ones, or a larger `tp` or `pp` are needed".to_owned();
     let advice = if found.is_empty() { none } else { found.join(", and ") };
@@ -443,9 +449,9 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
         "`{}` needs {:.1} GiB of model states per GPU, and `{}` has {:.1} GiB of which {:.1} GiB are reserved; {advice}",
         problem.model.name,
         gib(largest(problem)),
-        problem.cluster.gpu.name,
-        gib(problem.cluster.gpu.memory),
-        gib(all_outside(problem)),
+        gpu.name,
+        gib(gpu.memory),
+        gib(reserved),
     )))
 }
 

@@ -50,7 +50,10 @@ impl Trainer {
 struct Asked {
     prompts: u64,
     answers: u64,
+    /// Tokens of the longest prompt.
     prompt: u64,
+    /// Mean tokens of a prompt.
+    prompt_mean: u64,
     /// Mean tokens of an answer.
     mean: u64,
     /// Tokens of the longest answer.
@@ -119,26 +122,28 @@ fn asked(trainer: Trainer, flags: &mut Flags<'_>, (answers, update): (u64, Optio
     }
     let prompt = flags.count("data.max_prompt_length", 1..=MOST).unwrap_or(512);
     let most = flags.count("data.max_response_length", 1..=MOST).unwrap_or(512);
-    let mean = most.div_ceil(2);
+    let half = most.div_ceil(2);
     let what = format!("all prompts are taken to be as long as the longest, {prompt} tokens");
     let help = "give the mean: `--set rollouts.prompt_tokens=…`";
     if !machine.states(&["rollouts.prompt_tokens"]) {
         flags.warn(Code::MissingFlag, flags.at("data.max_prompt_length"), what, help);
     }
-    let what = format!("no key says how long answers are on average: half of their limit is taken, {mean} tokens");
+    let what = format!("no key says how long answers are on average: half of their limit is taken, {half} tokens");
     let help = "give the mean: `--set rollouts.answer_tokens=…`, or lengths: `rollouts.file`";
     if !machine.states(&["rollouts.answer_tokens", "rollouts.file"]) {
         flags.warn(Code::MissingFlag, flags.at("data.max_response_length"), what, help);
     }
-    Asked { prompts, answers, prompt, mean, most }
+    let [prompt_mean, mean] = machine.generated;
+    let (prompt_mean, mean) = (prompt_mean.unwrap_or(prompt).min(prompt), mean.unwrap_or(half).min(most));
+    Asked { prompts, answers, prompt, prompt_mean, mean, most }
 }
 
 /// `[rollouts]`: what is generated.
 fn rollouts(out: &mut Document, asked: Asked) {
     out.set("rollouts", "prompts", asked.prompts, "prompts of a step");
     out.set("rollouts", "answers", asked.answers, "actor_rollout_ref.rollout.n");
-    out.set("rollouts", "prompt_tokens", asked.prompt, "data.max_prompt_length");
-    out.set("rollouts", "answer_tokens", asked.mean, "taken as half of the limit");
+    out.set("rollouts", "prompt_tokens", asked.prompt_mean, "their mean: where no key says it, data.max_prompt_length");
+    out.set("rollouts", "answer_tokens", asked.mean, "their mean: where no key says it, half of the limit");
     out.set("rollouts", "max_answer_tokens", asked.most, "data.max_response_length");
 }
 
@@ -153,12 +158,12 @@ fn packing(flags: &mut Flags<'_>, job: &mut Job, asked: Asked, machine: &Machine
         job.bucket_tokens = Some(of_one.div_ceil(job.degrees[2]));
         return "deepspeed";
     }
-    let tokens = job.micro_batch.saturating_mul(asked.prompt + asked.mean).max(of_one);
+    let tokens = job.micro_batch.saturating_mul(asked.prompt_mean + asked.mean).max(of_one);
     job.bucket_tokens = Some(tokens.div_ceil(job.degrees[2]));
     let key = actor("ppo_micro_batch_size_per_gpu");
     let n = job.micro_batch;
-    let what = format!("micro-batches of {n} sequences are taken as those of the tokens of {n} mean ones, {tokens}");
-    let help = "give their tokens with other lengths: `--set train.training.bucket_tokens=…`";
+    let what = format!("micro-batches of {n} sequences have {tokens} tokens: those of {n} mean ones, and at least those of the longest");
+    let help = "give others: `--set train.training.bucket_tokens=…`, at least the tokens of the longest sequence";
     if !machine.states(&["train.training.bucket_tokens"]) {
         flags.warn(Code::NotModelled, flags.at(&key), what, help);
     }

@@ -125,11 +125,11 @@ fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
     // Parameters of Llama 3.1 8B (its model card), with 2 bytes in bf16, 12 of Adam and its master copy, and 4 or 2 of gradients.
     const N: f64 = 8_030_261_248.0;
     let gib = |bytes: f64| format!("{:.1} GiB", bytes / hw::GIB);
-    let gradients = format!("`training.gradient_dtype = \"bf16\"` would fit with {}", gib(16.0 * N));
+    let gradients = format!("with `training.gradient_dtype = \"bf16\"` they take {} and fit", gib(16.0 * N));
     let alone = refusal(1, 17.0 * N, |_| ());
     assert!(alone.contains(&gib(18.0 * N)) && alone.contains(&gradients) && !alone.contains("zero"), "{alone}");
     let sharded = refusal(8, 17.0 * N, |_| ());
-    assert!(sharded.contains(&format!("`zero = 1` would fit, and {gradients}")), "{sharded}");
+    assert!(sharded.contains(&format!("with `zero = 1` states fit, and {gradients}")), "{sharded}");
     // What does not fit is not named.
     let none = refusal(1, 15.0 * N, |_| ());
     assert!(none.ends_with("more GPUs, larger ones, or a larger `tp` or `pp` are needed"), "{none}");
@@ -142,7 +142,7 @@ fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
     let before = 16.0 * N + 2.0 * PRODUCTS;
     let weights = refusal(1, before - PRODUCTS, narrow);
     assert!(weights.contains(&gib(before)), "{weights}: {}", gib(before));
-    let expected = format!("`training.narrow_gather = true` would fit with {}", gib(before - 2.0 * PRODUCTS));
+    let expected = format!("with `training.narrow_gather = true` they take {} and fit", gib(before - 2.0 * PRODUCTS));
     assert!(weights.contains(&expected), "{weights}: {expected}");
     // Both together, where neither is enough.
     let wide = |execution: &mut Execution| {
@@ -150,7 +150,7 @@ fn states_of_fewer_bits_that_fit_are_named_with_what_they_take() {
         execution.gradient_dtype = Dtype::Fp32;
     };
     let both = refusal(1, 16.5 * N, wide);
-    let expected = "`training.gradient_dtype = \"bf16\"` and `training.narrow_gather = true` would fit with";
+    let expected = "with `training.gradient_dtype = \"bf16\"` and `training.narrow_gather = true` they take";
     assert!(both.contains(&format!("{expected} {}", gib(16.0 * N))), "{both}");
 }
 
