@@ -173,6 +173,14 @@ fn a_result_alone_can_be_run_again_and_a_plan_is_scored() {
     program(&["plan", "quickstart", "--policy", "skrull", "--out", &out]);
     let scored = program(&["run", &format!("{out}/plan.json"), "--format", "json", "--out", &format!("{out}/plan")]);
     let scored = reports::json::parse(&String::from_utf8_lossy(&scored)).expect("a result");
+    let again = program(&["run", &format!("{out}/result.json"), "--format", "json", "--out", &format!("{out}/again")]);
+    let again = reports::json::parse(&String::from_utf8_lossy(&again)).expect("a result");
+    assert_eq!(
+        (&again.origin.text, &again.origin.set, again.seed),
+        (&result.origin.text, &result.origin.set, result.seed)
+    );
+    let figures = |run: &reports::RunResult| run.results.iter().map(|row| row.metrics.clone()).collect::<Vec<_>>();
+    assert_eq!(figures(&again), figures(&result));
     let of_policy = result.results.iter().find(|row| row.policy == "skrull").expect("it ran");
     assert_eq!(scored.results[0].metrics, of_policy.metrics, "a plan is worth what its policy was");
 }

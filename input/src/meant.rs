@@ -40,7 +40,8 @@ fn behind<'a>(name: &'a str, beginning: &str) -> Option<&'a str> {
 
 /// The name that begins so: whole parts before cut ones, and the shortest. Of cards the SXM board, which most servers have.
 fn begins_so<'a>(found: &str, names: &[&'a str]) -> Option<&'a str> {
-    let begun = names.iter().filter(|_| found.len() >= BEGINNING).filter_map(|name| Some((behind(name, found)?, *name)));
+    let begun =
+        names.iter().filter(|_| found.len() >= BEGINNING).filter_map(|name| Some((behind(name, found)?, *name)));
     let key = |(rest, name): &(&str, &str)| {
         let is_cut = !rest.is_empty() && !rest.starts_with(is_joint);
         (is_cut, name.len(), !rest.ends_with("sxm"))

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::junit::Case;
 use crate::serving::Counted;
 use crate::view::{self, View};
 use crate::{Column, PolicyResult, RunResult};
@@ -104,6 +105,9 @@ pub struct Comparison {
     /// What is shown of every scenario.
     #[serde(default)]
     pub shown: Vec<Shown>,
+    /// What was held against gates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Case>,
 }
 
 impl Comparison {
@@ -301,7 +305,7 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
         Shown { scenario: scenario.clone(), columns, more_is_better }
     };
     let shown = scenarios.iter().map(shown).collect();
-    Comparison { schema: SCHEMA.to_owned(), version, entries, shown }
+    Comparison { schema: SCHEMA.to_owned(), version, entries, shown, gates: Vec::new() }
 }
 
 /// A spread per metric over the batches in which `value` finds one.

@@ -91,7 +91,9 @@ fn unknown(expectation: &Expectation, result: &RunResult, nearest: Nearest) -> O
         format!("`{}` is expected, and no policy is called `{policy}`{}", expectation.key, hint(policy, names))
     };
     let (kind, rest) = match &expectation.holds {
-        Holds::Order(policies) => return policies.iter().find(|policy| row(policy).is_none()).map(|gone| no_policy(gone)),
+        Holds::Order(policies) => {
+            return policies.iter().find(|policy| row(policy).is_none()).map(|gone| no_policy(gone));
+        }
         Holds::Between(..) | Holds::Status(_) => expectation.key.split_once('.')?,
     };
     if ["status", "speedup_ratio"].contains(&kind) {
@@ -193,7 +195,8 @@ mod tests {
     fn what_names_nothing_is_no_miss_but_unknown() {
         let metrics = BTreeMap::from([("iteration_time_s".to_owned(), 2.0)]);
         let planner = PlannerFacts { objective: Some(2.0), ..PlannerFacts::default() };
-        let row = PolicyResult { policy: "skrull".to_owned(), metrics, planner: Some(planner), ..PolicyResult::default() };
+        let row =
+            PolicyResult { policy: "skrull".to_owned(), metrics, planner: Some(planner), ..PolicyResult::default() };
         let run = RunResult { scenario: "one".to_owned(), results: vec![row], ..RunResult::default() };
         let nearest: Nearest = |_, names| names.first().copied();
         let said = |key: &str, holds: Holds| {

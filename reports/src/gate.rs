@@ -48,7 +48,9 @@ pub enum WrongGate {
     #[error("gate `{gate}`: no policy `{policy}` besides the baseline{hint}")]
     NoPolicy { gate: String, policy: String, hint: String },
     /// The policy is what others are held against.
-    #[error("gate `{gate}`: `{policy}` is the baseline, and a ratio to itself says nothing; an amount is asked of it, as `<=2s`")]
+    #[error(
+        "gate `{gate}`: `{policy}` is the baseline, and a ratio to itself says nothing; an amount is asked of it, as `<=2s`"
+    )]
     Baseline { gate: String, policy: String },
     /// The comparison has one row.
     #[error("gate `{gate}`: there is nothing besides the baseline")]

@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use crate::quantity::escape;
 
 /// One thing that was held against a gate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Case {
     /// Scenario.
     pub suite: String,
     /// Policy and gate.
     pub name: String,
     /// Why it failed; nothing when it passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 

@@ -35,6 +35,10 @@ pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
         let at = place_of(&value);
         let name = key.name.into_owned();
         match holds(&name, value.take()) {
+            Some(Holds::Between(low, _)) if name.ends_with("attainment_ratio") && low > 1.0 => {
+                let help = "a share is at most 1: `0.99` is 99 %";
+                section.refuse(Code::WrongExpectation, at, format!("no share `{name}` is {low} or more"), help);
+            }
             Some(holds @ Holds::Between(..)) => limits.push(Expectation { key: name, holds }),
             _ => section.refuse(
                 Code::WrongExpectation,

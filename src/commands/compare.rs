@@ -32,7 +32,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     outputs::apart(&files.collect::<Vec<_>>())?;
     sweep::vary::without_seed(&args.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
-    let comparison = match n_results {
+    let mut comparison = match n_results {
         0 => scenarios(args)?,
         n if n == args.inputs.len() && n > 1 && args.vary.is_empty() => results(args)?,
         _ => {
@@ -40,15 +40,12 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
             return Err(Failure::input(Code::NotComparable, what));
         }
     };
-    let mut cases = Vec::new();
     for gate in &gates {
-        cases.extend(
-            gate.cases(&comparison, args.confidence, |found, names| nearest(found, names))
-                .map_err(|why| Failure::input(Code::WrongGate, why))?,
-        );
+        let cases = gate.cases(&comparison, args.confidence, |found, names| nearest(found, names));
+        comparison.gates.extend(cases.map_err(|why| Failure::input(Code::WrongGate, why))?);
     }
     if let Some(path) = &args.junit {
-        write(path, &reports::junit::render(&cases))?;
+        write(path, &reports::junit::render(&comparison.gates))?;
     }
     if let Some(path) = &args.chart {
         write(path, &reports::svg::ratio_bars(&comparison))?;
@@ -61,7 +58,8 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
             json.map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n"
         }
     })?;
-    let failed: Vec<String> = cases
+    let failed: Vec<String> = comparison
+        .gates
         .iter()
         .filter_map(|case| Some(format!("{}: {}: {}", case.suite, case.name, case.failure.as_ref()?)))
         .collect();

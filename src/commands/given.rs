@@ -34,7 +34,10 @@ pub enum Unusable {
     #[error(transparent)]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
-    #[error("its schema is `{found}`, that of plans of training is `{}`; `skrull-sim plan` makes one of a result", train::plan::SCHEMA)]
+    #[error(
+        "its schema is `{found}`, that of plans of training is `{}`; `skrull-sim plan` makes one of a result",
+        train::plan::SCHEMA
+    )]
     Schema { found: String },
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]

@@ -81,7 +81,8 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
         let all = faults.join("\n  ");
         return Err(Failure::Machine(format!("error: a defect of skrull-sim, do not trust this result\n  {all}")));
     }
-    let held = if args.check { expect::hold(expectations, result, |found, names| nearest(found, names)) } else { Ok(()) };
+    let held =
+        if args.check { expect::hold(expectations, result, |found, names| nearest(found, names)) } else { Ok(()) };
     held.map_err(|missed| match missed {
         Missed::Unknown(what) => Failure::input(Code::WrongExpectation, what),
         Missed::Figures { .. } => Failure::Gate(missed.to_string()),

@@ -184,10 +184,7 @@ mod tests {
         assert_eq!(Bound::parse("0.3J"), Ok(Bound::Amount(0.3, Dimension::Joules)));
         assert_eq!(Bound::parse("2kWh"), Ok(Bound::Amount(2000.0, Dimension::WattHours)));
         let dimensions = ["energy_j_per_output_token", "energy_wh", "gpu_power_w", "run_failures"].map(Dimension::of);
-        assert_eq!(
-            dimensions,
-            [Dimension::Joules, Dimension::WattHours, Dimension::Watts, Dimension::Count].map(Some)
-        );
+        assert_eq!(dimensions, [Dimension::Joules, Dimension::WattHours, Dimension::Watts, Dimension::Count].map(Some));
         assert_eq!(Bound::parse("3/s"), Ok(Bound::Amount(3.0, Dimension::PerSecond)));
         assert!(Bound::parse("2 parsecs").unwrap_err().to_string().contains("no unit `parsecs`"));
     }

@@ -305,5 +305,10 @@ fn warn_of_long(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyCh
         problem.bucket_tokens,
         named.join(", ")
     );
-    reader.warn(Code::LongSequence, None, what, format!("`workload.max_tokens = {capacity}`, a larger `cp` or a larger `training.bucket_tokens`"));
+    reader.warn(
+        Code::LongSequence,
+        None,
+        what,
+        format!("`workload.max_tokens = {capacity}`, a larger `cp` or a larger `training.bucket_tokens`"),
+    );
 }

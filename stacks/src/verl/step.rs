@@ -162,7 +162,9 @@ fn packing(flags: &mut Flags<'_>, job: &mut Job, asked: Asked, machine: &Machine
     job.bucket_tokens = Some(tokens.div_ceil(job.degrees[2]));
     let key = actor("ppo_micro_batch_size_per_gpu");
     let n = job.micro_batch;
-    let what = format!("micro-batches of {n} sequences have {tokens} tokens: those of {n} mean ones, and at least those of the longest");
+    let what = format!(
+        "micro-batches of {n} sequences have {tokens} tokens: those of {n} mean ones, and at least those of the longest"
+    );
     let help = "give others: `--set train.training.bucket_tokens=…`, at least the tokens of the longest sequence";
     if !machine.states(&["train.training.bucket_tokens"]) {
         flags.warn(Code::NotModelled, flags.at(&key), what, help);
