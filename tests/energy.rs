@@ -32,11 +32,17 @@ requests = 200
 
 /// Metrics with their intervals.
 fn played(text: &str, set: &[&str]) -> (BTreeMap<String, f64>, BTreeMap<String, [f64; 2]>) {
+    let row = row(text, set);
+    (row.metrics, row.interval)
+}
+
+/// The first row.
+fn row(text: &str, set: &[&str]) -> reports::PolicyResult {
     let source = Source { path: "problems.toml".into(), text: text.to_owned() };
     let set = set.iter().map(|key| (*key).to_owned()).collect();
     let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
     let run = checked.scenario.expect("a good scenario").run(&|_| {});
-    (run.results[0].metrics.clone(), run.results[0].interval.clone())
+    run.results[0].clone()
 }
 
 #[test]
@@ -68,6 +74,19 @@ fn idle_replicas_draw_less_and_count() {
     let (two, _) = played(PROBLEMS, &[&set[..], &["fleet.replicas=2", "cluster.nodes=2"]].concat());
     assert!(one["gpu_power_w"] < 300.0, "a fleet that mostly waits: {} W", one["gpu_power_w"]);
     assert!(two["energy_wh"] > 1.5 * one["energy_wh"], "{} and {} Wh", one["energy_wh"], two["energy_wh"]);
+}
+
+#[test]
+fn whose_shares_of_power_they_are_is_said_where_they_are_another_cards() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/quickstart.toml"));
+    let training = text.expect("shipped");
+    for text in [PROBLEMS, &training] {
+        let of = |gpu: &str| {
+            let row = row(text, &[&format!("cluster.gpu='{gpu}'")]);
+            (row.metrics.get("energy_borrowed_ratio").copied(), row.why.contains("shares of power of `h100-sxm`"))
+        };
+        assert_eq!((of("h100-sxm"), of("h200-sxm")), ((None, false), (Some(1.0), true)));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use calibrate::device::Facts;
 use calibrate::family::Family;
 use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
-use engine::validation::quantile;
+use hw::quantile;
 
 /// Multiprocessors of an H100 SXM and an H200.
 const MULTIPROCESSORS: u64 = 132;
@@ -60,9 +60,9 @@ fn compare(fitted: &Profile, samples: &[Sample]) {
         println!(
             "  executed {name:24} {:5} median {:6.1} % ({:+.1}) 90 % {:6.1} % sum {:+.1} %",
             pairs.len(),
-            quantile(&off, 0.5) * 100.0,
-            quantile(&signed, 0.5) * 100.0,
-            quantile(&off, 0.9) * 100.0,
+            quantile::of(&off, 0.5) * 100.0,
+            quantile::of(&signed, 0.5) * 100.0,
+            quantile::of(&off, 0.9) * 100.0,
             (sum(|p| p.0) / sum(|p| p.1) - 1.0) * 100.0
         );
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use engine::cost::law::{AttentionLaw, GemmLaw, Law};
 use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA};
 use engine::task::Op;
-use engine::validation::quantile;
+use hw::quantile;
 use thiserror::Error;
 
 use crate::design::{self, Next};
@@ -232,7 +232,7 @@ impl Clock {
 
     /// What others on the machine leave undisturbed.
     fn usual(&self) -> f64 {
-        quantile(&self.seen, UNDISTURBED)
+        quantile::of(&self.seen, UNDISTURBED)
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use engine::play::{self, Machine};
 use engine::task::{LaneId, Op, TaskGraph, TaskId};
-use engine::validation::{Execution, How, PartTime, elementary, quantile};
+use engine::validation::{Execution, How, PartTime, elementary};
 use engine::{Outcome, Timeline};
-use hw::{Span, Time};
+use hw::{Span, Time, quantile};
 use thiserror::Error;
 
 use crate::campaign::SLOW;
@@ -134,7 +134,7 @@ impl<'a> Running<'a> {
     /// When tasks wait for each other.
     pub fn finish(mut self, machine: &Machine<'_>, best: f64) -> Result<Execution, ExecuteError> {
         let slowdowns: Vec<f64> = self.runs.iter().map(|run| run.slowdown(best)).collect();
-        let allowed = SLOW.max(quantile(&slowdowns, 0.5));
+        let allowed = SLOW.max(quantile::of(&slowdowns, 0.5));
         self.runs.retain(|run| run.slowdown(best) <= allowed);
         let Self { graph, runnable, runs, .. } = self;
         let passes: Vec<&Pass> = runs.iter().map(|run| &run.pass).collect();
@@ -144,7 +144,7 @@ impl<'a> Running<'a> {
                     return self.modelled[task];
                 }
                 let times: Vec<f64> = passes.iter().map(|pass| hw::real(pass.end[task] - pass.start[task])).collect();
-                Span::from_ns(hw::whole(quantile(&times, UNDISTURBED)))
+                Span::from_ns(hw::whole(quantile::of(&times, UNDISTURBED)))
             })
             .collect();
         let spans = shared(graph, spans);
@@ -216,7 +216,7 @@ fn parts(runs: &[Run<'_>]) -> Vec<PartTime> {
     }
     let part = |(op, times): (&Op, Vec<f64>)| {
         let n = (times.len() / runs.len().max(1)) as u64;
-        PartTime { op: op.clone(), seconds: quantile(&times, UNDISTURBED), n }
+        PartTime { op: op.clone(), seconds: quantile::of(&times, UNDISTURBED), n }
     };
     all.into_iter().map(part).collect()
 }

@@ -13,7 +13,7 @@ pub mod surfaces;
 
 use engine::cost::profile::Residuals;
 use engine::cost::surface::{Axis, Corner, Surface};
-use statrs::statistics::{Data, OrderStatistics};
+use hw::quantile;
 
 /// A measured row: where on the axes, base and measured seconds.
 #[derive(Clone, Debug)]
@@ -133,15 +133,14 @@ fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usiz
 
 /// Quantiles of measured / predicted.
 pub fn residuals(ratios: &[f64], n_fit: usize) -> Residuals {
-    let mut errors = Data::new(ratios.iter().map(|ratio| (1.0 / ratio - 1.0).abs()).collect::<Vec<f64>>());
-    let mut ratios = Data::new(ratios.to_vec());
+    let errors: Vec<f64> = ratios.iter().map(|ratio| (1.0 / ratio - 1.0).abs()).collect();
     Residuals {
         n_fit,
         n_held_out: ratios.len(),
-        median_error: ten_thousandths(errors.quantile(0.5)),
-        p90_error: ten_thousandths(errors.quantile(0.9)),
-        low: ten_thousandths(ratios.quantile(0.05)).min(1.0),
-        high: ten_thousandths(ratios.quantile(0.95)).max(1.0),
+        median_error: ten_thousandths(quantile::of(&errors, 0.5)),
+        p90_error: ten_thousandths(quantile::of(&errors, 0.9)),
+        low: ten_thousandths(quantile::of(ratios, 0.05)).min(1.0),
+        high: ten_thousandths(quantile::of(ratios, 0.95)).max(1.0),
     }
 }
 

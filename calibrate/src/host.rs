@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use engine::cost::host::HostKernel;
 use engine::cost::surface::Axis;
-use engine::validation::quantile;
 use graph::host::{Job, Kernel};
+use hw::quantile;
 
 use crate::fit;
 use crate::sample::UNDISTURBED;
@@ -107,8 +107,8 @@ fn timed(cases: Vec<cases::Case>, runs: usize) -> Vec<HostSample> {
         all.iter_mut().filter(|timed| run < timed.runs).for_each(|timed| timed.run(run as u64));
     }
     let sample = |timed: Timed| {
-        let seconds = threads * quantile(&timed.ratios, UNDISTURBED) * base_s(&timed.last);
-        let spread = quantile(&timed.ratios, 1.0) / quantile(&timed.ratios, 0.0);
+        let seconds = threads * quantile::of(&timed.ratios, UNDISTURBED) * base_s(&timed.last);
+        let spread = quantile::of(&timed.ratios, 1.0) / quantile::of(&timed.ratios, 0.0);
         HostSample { jobs: timed.last, seconds, spread }
     };
     all.into_iter().map(sample).collect()

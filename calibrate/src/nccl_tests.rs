@@ -106,7 +106,8 @@ fn add(profile: &mut Profile, test: &Test, port_gb_per_s: Option<f64>) -> Result
     for (bytes, seconds) in &test.rows {
         by_size.entry(*bytes).or_default().push(*seconds);
     }
-    let points: BTreeMap<u64, f64> = by_size.into_iter().map(|(bytes, times)| (bytes, median(times))).collect();
+    let points: BTreeMap<u64, f64> =
+        by_size.into_iter().map(|(bytes, times)| (bytes, hw::quantile::median(&times))).collect();
     if points.len() < SIZES_MIN {
         return Ok(Some(format!(
             "{} of {n_ranks} ranks: {} sizes, at least {SIZES_MIN} are needed",
@@ -135,11 +136,6 @@ fn add(profile: &mut Profile, test: &Test, port_gb_per_s: Option<f64>) -> Result
     let curve = curve_through((*kind).to_owned(), n_ranks.into(), points);
     profile.collectives.push(CollectiveCurve { n_nodes, port_gb_per_s, ..curve });
     Ok(None)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Tests of a text. Lines of mpirun and of other ranks stand between them and are passed over.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
-use engine::validation::quantile;
+use hw::quantile;
 use hw::{Format, GroupShape};
 use serde::{Deserialize, Serialize};
 
@@ -101,10 +101,10 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     let n = hw::whole((SECONDS / each).clamp(least, LAUNCHES.1));
     let (times, references): (Vec<f64>, Vec<Option<f64>>) = launches(device, op, n)?.into_iter().unzip();
     let references: Option<Vec<f64>> = references.into_iter().collect();
-    let seconds = quantile(&times, UNDISTURBED);
+    let seconds = quantile::of(&times, UNDISTURBED);
     let off: Vec<f64> = times.iter().map(|time| (time - seconds).abs()).collect();
-    let spread = MAD_TO_SIGMA * quantile(&off, 0.5) / seconds.max(1e-12) / hw::real(n).sqrt();
-    Ok(Timed { seconds, spread, reference_s: references.map(|references| quantile(&references, UNDISTURBED)) })
+    let spread = MAD_TO_SIGMA * quantile::of(&off, 0.5) / seconds.max(1e-12) / hw::real(n).sqrt();
+    Ok(Timed { seconds, spread, reference_s: references.map(|references| quantile::of(&references, UNDISTURBED)) })
 }
 
 /// Seconds of launches, with those of the reference kernel before each where it ran.
@@ -165,7 +165,7 @@ pub fn mark_cost(device: &mut dyn Device) -> Result<f64, DeviceError> {
         with.push(chain(device, &op, launches, true)?);
         without.push(chain(device, &op, launches, false)?);
     }
-    let added = quantile(&with[1..], 0.5) - quantile(&without[1..], 0.5);
+    let added = quantile::of(&with[1..], 0.5) - quantile::of(&without[1..], 0.5);
     Ok((added / hw::real(launches as u64)).max(0.0))
 }
 

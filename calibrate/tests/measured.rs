@@ -8,7 +8,7 @@ use calibrate::family::Family;
 use calibrate::sample;
 use engine::cost::law::Law;
 use engine::cost::profile::Profile;
-use engine::validation::quantile;
+use hw::quantile;
 
 fn folder(card: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiles/measured").join(card)
@@ -59,6 +59,6 @@ fn a_fit_predicts_operations_of_plans_that_were_executed() {
             })
             .collect();
         assert!(off.len() >= 80, "{name}: {} operations", off.len());
-        assert!(quantile(&off, 0.5) < bound, "{name}: {:.3}", quantile(&off, 0.5));
+        assert!(quantile::of(&off, 0.5) < bound, "{name}: {:.3}", quantile::of(&off, 0.5));
     }
 }

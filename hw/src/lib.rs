@@ -1,6 +1,6 @@
 //! Hardware as a description: units, virtual time, GPUs, links, clusters and the topology between ranks.
 //!
-//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `tick.rs`, `generation.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
+//! Reading order: `units.rs`, `count.rs` (the only number casts), `quantile.rs`, `time.rs`, `tick.rs`, `generation.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
 //! Nothing here opens a file, reads a clock or knows that a simulator exists.
 
 pub mod catalog;
@@ -10,6 +10,7 @@ pub mod format;
 pub mod generation;
 mod gpu;
 pub mod power;
+pub mod quantile;
 pub mod tick;
 pub mod time;
 pub mod topology;

@@ -8,7 +8,7 @@ use engine::verdict::{Aim, Ended};
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 28] = [
+const SHARES: [&str; 29] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -16,6 +16,7 @@ const SHARES: [&str; 28] = [
     "busy_ratio",
     "comm_exposed_ratio",
     "encode_busy_ratio",
+    "energy_borrowed_ratio",
     "frontend_busy_ratio",
     "feature_hit_ratio",
     "hit_ratio",

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use engine::cost::CostModel;
+use hw::quantile::median;
 use hw::{Cluster, Seconds};
 use rayon::prelude::*;
 use serve::engine_constants::{self, EngineConstants};
@@ -17,7 +18,7 @@ use crate::play;
 use crate::run::Run;
 use crate::select::{Key, Selection};
 use crate::setup;
-use crate::summary::{self, median};
+use crate::summary;
 
 /// Host times of an iteration that may be chosen, microseconds.
 const PER_STEP_US: [f64; 2] = [0.0, 1200.0];
@@ -222,7 +223,7 @@ fn left_out(group: String, held: &[&Played], all: &[Played], (key, choices): (Ke
         tables,
         n_runs: held.len(),
         errors: [0, 1].map(|side| off(&ratios, side)),
-        biases: [0, 1].map(|side| median(ratios.iter().map(|ratio| ratio[side]).collect()) - 1.0),
+        biases: [0, 1].map(|side| median(&ratios.iter().map(|ratio| ratio[side]).collect::<Vec<f64>>()) - 1.0),
         constants: chosen
             .iter()
             .map(|(engine, index)| EngineConstants { engine: name(engine), ..choices[*index] })
@@ -262,7 +263,7 @@ fn n_host(constants: &EngineConstants) -> usize {
 
 /// Median error of one latency.
 fn off(ratios: &[[f64; 2]], side: usize) -> f64 {
-    median(ratios.iter().map(|ratio| (ratio[side] - 1.0).abs()).collect())
+    median(&ratios.iter().map(|ratio| (ratio[side] - 1.0).abs()).collect::<Vec<f64>>())
 }
 
 #[cfg(test)]

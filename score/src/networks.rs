@@ -12,10 +12,10 @@ mod switch;
 use std::collections::BTreeMap;
 
 use engine::cost::collective::{self, Network as Reached};
+use hw::quantile::median;
 use hw::{Cluster, GroupShape};
 
 use crate::operators::{self, Datasheets, Known, Operator, Predicted};
-use crate::summary::median;
 use crate::table::{Beside, Cells, Fault, Table, has_columns};
 use crate::training::reason::Reason;
 use kernel::{Kernel, Sizes};
@@ -217,7 +217,7 @@ fn longer(networks: &Networks, left_out: &str, known: &Known<'_>) -> f64 {
         Some((run.measured_s - others_s) / products_s)
     };
     let found: Vec<f64> = networks.runs.iter().filter(|run| is_like(&run.device)).filter_map(of).collect();
-    if found.is_empty() { 1.0 } else { median(found) }
+    if found.is_empty() { 1.0 } else { median(&found) }
 }
 
 /// Every run from the devices that are not its own.

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hw::quantile::median;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::summary::{mean, median};
+use crate::summary::mean;
 use crate::table::{Beside, Cells, Fault, Table, has_columns, read_beside};
 use crate::text::percent_1;
 
@@ -257,7 +258,7 @@ fn group(device: &str, op: &str, rows: &[&Predicted]) -> Group {
         n_rows: rows.len(),
         n_predicted: errors.len(),
         mean_error: mean(&errors),
-        median_error: (!errors.is_empty()).then(|| median(errors)),
+        median_error: (!errors.is_empty()).then(|| median(&errors)),
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::cost::CostModel;
 use engine::cost::calibrated::Calibrated;
+use hw::quantile::median;
 use hw::{Cluster, Seconds};
 use rayon::prelude::*;
 use serve::engine_constants::EngineConstants;
@@ -126,7 +127,7 @@ pub fn refitted(
     let errors = |(group, members): (String, Vec<usize>)| {
         let side = |ratios: fn(&Scored<'_>) -> [f64; 2], side: usize| {
             let errors = members.iter().map(|index| off(-libm::log(ratios(&scored[*index])[side])));
-            summary::median(errors.collect())
+            median(&errors.collect::<Vec<f64>>())
         };
         Corrected {
             group,

@@ -8,9 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hw::quantile::median;
+
 use crate::run::Run;
 use crate::select::Key;
-use crate::summary::{Score, Scored, median};
+use crate::summary::{Score, Scored};
 
 /// Variance of what a run adds to its setting, in that of the kernel's parts.
 const NOISE: f64 = 0.1;
@@ -89,8 +91,8 @@ fn errors(group: String, members: &[usize], places: &[Place], after: &[[f64; 2]]
     let of_side = |side: usize| {
         let left = |index: &usize| places[*index].ratios[side];
         [
-            median(members.iter().map(|index| off(left(index))).collect()),
-            median(members.iter().map(|index| off(left(index) - after[*index][side])).collect()),
+            median(&members.iter().map(|index| off(left(index))).collect::<Vec<f64>>()),
+            median(&members.iter().map(|index| off(left(index) - after[*index][side])).collect::<Vec<f64>>()),
         ]
     };
     let [ttft, tpot] = [0, 1].map(of_side);

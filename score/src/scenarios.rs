@@ -8,8 +8,10 @@ pub mod written;
 
 use std::collections::BTreeMap;
 
+use hw::quantile::median;
+
 use crate::group::GroupErrors;
-use crate::summary::{holds, median};
+use crate::summary::holds;
 use crate::table::{Cells, Fault, Table, has_columns, header, likest};
 use crate::training::summary::{Errors, errors, share};
 
@@ -268,7 +270,7 @@ fn group_of(value: &str, rows: &[&Scored]) -> GroupErrors {
         value: value.to_owned(),
         n_rows: rows.len(),
         n_predicted: ratios.len(),
-        errors: errors(&ratios).map(|found| Errors { bias: median(ratios) - 1.0, ..found }),
+        errors: errors(&ratios).map(|found| Errors { bias: median(&ratios) - 1.0, ..found }),
         covered: (!inside.is_empty()).then(|| share(n_inside, inside.len())),
     }
 }

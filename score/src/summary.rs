@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hw::quantile::median;
 use rayon::prelude::*;
 
 use crate::between::{self, Between};
@@ -177,21 +178,14 @@ fn errors_of(pairs: &[(Latency, f64)]) -> Option<Errors> {
     let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
     let covered = pairs.iter().filter(|(found, measured)| holds(found.interval, *measured)).count();
     Some(Errors {
-        median: median(off),
-        bias: median(ratios) - 1.0,
+        median: median(&off),
+        bias: median(&ratios) - 1.0,
         covered: hw::real(covered as u64) / hw::real(pairs.len() as u64),
     })
 }
 
 pub(crate) fn holds([low, high]: [f64; 2], value: f64) -> bool {
     low <= value && value <= high
-}
-
-/// Median of at least one value.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
 }
 
 fn expressed(runs: &[Scored]) -> Expressed {
@@ -252,7 +246,7 @@ impl Score {
     pub fn order(&self) -> Option<[f64; 2]> {
         let taus: Vec<f64> = self.orders.iter().filter_map(|(_, order)| order.tau).collect();
         let regrets: Vec<f64> = self.orders.iter().map(|(_, order)| order.regret).collect();
-        (!taus.is_empty()).then(|| [median(taus), median(regrets)])
+        (!taus.is_empty()).then(|| [median(&taus), median(&regrets)])
     }
 
     /// Models that have a prediction.

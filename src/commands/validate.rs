@@ -10,7 +10,7 @@ use calibrate::campaign;
 use calibrate::device::Device;
 use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
-use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
+use engine::validation::{Execution, Pair, Validation, errors, rank};
 use engine::{CostModel, Timeline};
 use reports::gate::{self, Gate};
 use reports::validation::{Errors, Executed, Refit, Report};
@@ -225,8 +225,8 @@ fn summary<'a>(validations: impl Iterator<Item = &'a Validation>) -> Errors {
     }
     let mean = steps.iter().sum::<f64>() / hw::real(steps.len().max(1) as u64);
     Errors {
-        operator_median: quantile(&operators, 0.5),
-        operator_p90: quantile(&operators, 0.9),
+        operator_median: hw::quantile::of(&operators, 0.5),
+        operator_p90: hw::quantile::of(&operators, 0.9),
         step_mean: mean,
         step_max: steps.into_iter().fold(0.0, f64::max),
     }

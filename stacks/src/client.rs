@@ -17,6 +17,7 @@ mod sampling;
 mod serving;
 #[cfg(test)]
 mod tests;
+mod unpriced;
 
 use std::ops::Range;
 use std::sync::LazyLock;

@@ -10,7 +10,6 @@ mod products;
 
 use cudarc::driver::sys::CUstream;
 use hw::Bytes;
-use statrs::statistics::{Data, OrderStatistics};
 
 use super::Cuda;
 use super::attention::Heads;
@@ -130,7 +129,7 @@ impl Bench<'_> {
         self.driver.watch(self.on, what, WATCHDOG)?;
         let times: Result<Vec<f64>, DeviceError> =
             timers.iter().skip(WARM).map(|timer| timer.ms().map(|ms| f64::from(ms) / 1e3)).collect();
-        Ok(Data::new(times?).median().max(1e-9))
+        Ok(hw::quantile::median(&times?).max(1e-9))
     }
 }
 

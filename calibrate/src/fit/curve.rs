@@ -1,7 +1,7 @@
 //! Fits seconds over bytes: medians in bins of equal ratio, never falling as bytes grow.
 
 use engine::cost::curve::{self, Curve};
-use statrs::statistics::{Data, OrderStatistics};
+use hw::quantile;
 
 use super::residuals;
 
@@ -40,7 +40,7 @@ fn knots<'a>(points: impl Iterator<Item = &'a (f64, f64)>) -> Vec<(f64, f64)> {
     }
     let mean = |values: &[f64]| values.iter().sum::<f64>() / super::float(values.len());
     let mut knots: Vec<(f64, f64)> =
-        bins.into_values().map(|(bytes, seconds)| (mean(&bytes).exp(), Data::new(seconds).median().exp())).collect();
+        bins.into_values().map(|(bytes, seconds)| (mean(&bytes).exp(), quantile::median(&seconds).exp())).collect();
     let mut most = 0.0_f64;
     let up: Vec<f64> = knots
         .iter()

@@ -1,7 +1,7 @@
 //! An epoch of a graph scenario on this host, predicted and executed, part by part.
 
 use engine::random;
-use engine::validation::{How, Pair, Point, Validation, classes, quantile};
+use engine::validation::{How, Pair, Point, Validation, classes};
 use graph::Csr;
 use graph::csr::index;
 use graph::epoch::{Epoch, Term, pairs, queries};
@@ -9,6 +9,7 @@ use graph::host::{HostCosts, Job};
 use graph::sample::{self, Sampling, batches, each_batch, epoch_stream};
 use graph::subgraph::{self, Rule};
 use graph::tcsr::{Event, Reverse, TCsr, Take};
+use hw::quantile;
 use rayon::prelude::*;
 
 use super::clock::{Clock, ThreadClock};
@@ -57,7 +58,7 @@ pub fn validated(
         hidden_copies: None,
         // Terms and epochs are of the same runs.
         work_s: [step.measured_s; 2],
-        unsteady: quantile(&totals, 1.0) / quantile(&totals, 0.0),
+        unsteady: quantile::of(&totals, 1.0) / quantile::of(&totals, 0.0),
         points,
     };
     (validation, words)
@@ -67,7 +68,7 @@ fn point(term: &Term, measured: &[f64], costs: &HostCosts, threads: f64) -> Poin
     let sum = |part: &dyn Fn(&Job) -> f64| term.jobs.iter().map(part).sum::<f64>() / threads;
     Point {
         class: term.name,
-        time: Pair { predicted_s: sum(&|job| costs.seconds(job)), measured_s: quantile(measured, UNDISTURBED) },
+        time: Pair { predicted_s: sum(&|job| costs.seconds(job)), measured_s: quantile::of(measured, UNDISTURBED) },
         low_s: sum(&|job| costs.ends(job)[0]),
         high_s: sum(&|job| costs.ends(job)[1]),
         n: 1,
@@ -75,7 +76,7 @@ fn point(term: &Term, measured: &[f64], costs: &HostCosts, threads: f64) -> Poin
 }
 
 fn spread(term: &Term, measured: &[f64], costs: &HostCosts) -> String {
-    let ends = [0.0, UNDISTURBED, 1.0].map(|part| quantile(measured, part));
+    let ends = [0.0, UNDISTURBED, 1.0].map(|part| quantile::of(measured, part));
     let outside = outside(term, costs);
     let outside = outside.map_or_else(String::new, |axis| format!("; {axis} lie outside of what was measured"));
     format!(

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use hw::quantile;
+
 use super::axis::{Axis, Plot, Unit, tick};
 use super::{MIDDLE, SERIES, VERMILION, WIDTH, legend, legend_above, open_above, px, text};
 use crate::curves::Curves;
@@ -64,7 +66,7 @@ impl Latencies {
     fn new(shown: &[&Curves], panel: usize, most: f64, (start, length): (f64, f64)) -> Self {
         let positive = |values: &Vec<f64>| values.iter().copied().find(|value| *value > 0.0);
         let all = || shown.iter().map(|curves| &curves.latencies_s[panel]);
-        let middle = all().filter(|values| !values.is_empty()).map(|values| quantile(values, 0.5));
+        let middle = all().filter(|values| !values.is_empty()).map(|values| quantile::of(values, 0.5));
         let least = all().filter_map(positive).fold(most, f64::min);
         if middle.fold(most, f64::min) >= most / FAR || least >= most {
             return Self { x: Axis { from: 0.0, to: most * 1.05, start, length }, is_of_powers: false };
@@ -101,7 +103,7 @@ impl Latencies {
 }
 
 fn latencies(out: &mut String, shown: &[&Curves], panel: usize, (start, width): (f64, f64), name: &str) {
-    let end = |curves: &&Curves| quantile(&curves.latencies_s[panel], AXIS_QUANTILE);
+    let end = |curves: &&Curves| quantile::of(&curves.latencies_s[panel], AXIS_QUANTILE);
     let limits = shown.iter().filter_map(|curves| curves.limits_s[panel]);
     let most = shown.iter().map(end).chain(limits.clone()).fold(0.0, f64::max);
     if most <= 0.0 {
@@ -244,12 +246,6 @@ pub(super) fn line(out: &mut String, name: &str, points: &[(f64, f64)], (index, 
 /// Entries of the legend.
 fn names<'a>(shown: &[&'a Curves]) -> Vec<(&'a str, &'static str)> {
     shown.iter().zip(SERIES).map(|(curves, colour)| (curves.policy.as_str(), colour)).collect()
-}
-
-/// The value at a share of quantiles that lie at equal distances.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let last = values.len().saturating_sub(1);
-    values.iter().enumerate().find(|(at, _)| float_of(*at) >= share * float_of(last)).map_or(0.0, |(_, value)| *value)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format, ImageParts};
 
-use super::clients::generation::Generation;
+use super::clients::generation::{AnswerLimit, Generation};
 use super::clients::{self, Clients};
 use super::engine::EngineSection;
 use super::images;
@@ -43,6 +43,8 @@ pub struct With<'a> {
     pub model: Option<&'a Model>,
     /// How tokens are drawn where requests say nothing of it.
     pub generation: Option<&'a Generation>,
+    /// Where the same file ends answers.
+    pub answers: Option<AnswerLimit>,
 }
 
 impl<'a> With<'a> {
@@ -53,7 +55,10 @@ impl<'a> With<'a> {
         (model, generation): (Option<&'a Model>, Option<&'a Generation>),
     ) -> Self {
         let reads = engine.preset.is_some_and(|preset| ["vllm", "sglang"].contains(&preset.name));
-        Self { seed, block_tokens: engine.limits.block_tokens, model, generation: generation.filter(|_| reads) }
+        let ends = engine.preset.is_some_and(|preset| preset.file_ends_answers);
+        let generation = generation.filter(|_| reads);
+        let answers = generation.and_then(|found| found.answer_limit(ends));
+        Self { seed, block_tokens: engine.limits.block_tokens, model, generation, answers }
     }
 }
 
@@ -66,6 +71,17 @@ struct Taken {
     recorded: Vec<ImageParts>,
     /// Tokens of prompt and output where all are alike.
     lengths: Option<(u32, u32)>,
+}
+
+impl Taken {
+    /// Ends answers where the model's own file does; gives that in words.
+    fn end(&mut self, section: &mut Section<'_>, limit: AnswerLimit) -> Option<String> {
+        let said = limit.lay(section, &mut self.requests);
+        if limit.acts {
+            self.lengths = self.lengths.map(|(prompt, output)| (prompt, output.min(limit.tokens)));
+        }
+        said
+    }
 }
 
 /// What arrives.
@@ -100,7 +116,7 @@ pub struct Stream {
     pub model: Option<(String, Place)>,
     /// How its clients wait.
     pub clients: Clients,
-    /// What the model's own file says of the draw, where there is one.
+    /// What the model's own file says of the draw and of answers, where there is one.
     pub drawn_as: Option<String>,
     /// Whether its prompts have images.
     pub has_images: bool,
@@ -154,6 +170,7 @@ fn drawn(section: &mut Section<'_>, folder: &Path, with: With<'_>) -> Option<Ask
         let (mut requests, stream, source) = found?;
         if let Some(long) = &long {
             long.lay(&mut requests, seed);
+            with.answers.map(|limit| limit.end(&mut requests));
         }
         let requests = stream.clients.lay(requests, seed);
         let long_from = long.map(|long| long.tokens[0]);
@@ -204,10 +221,11 @@ fn stream(
     section: &mut Section<'_>,
     folder: &Path,
     model: Option<&str>,
-    With { seed, block_tokens, model: usual, generation }: With<'_>,
+    With { seed, block_tokens, model: usual, generation, answers }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
     let users_at = ["sessions", "concurrency", "arrivals", "file"].iter().find_map(|key| section.place(key)).flatten();
     let mut taken = taken(section, folder, seed);
+    let ended = taken.as_mut().zip(answers).and_then(|(taken, limit)| taken.end(section, limit));
     let encoder = images::encoder_of(model, usual);
     let recorded = taken.as_ref().map(|taken| taken.recorded.clone()).unwrap_or_default();
     let seen = images::read(section, encoder.as_ref(), &recorded);
@@ -233,7 +251,9 @@ fn stream(
     dataset::lay(dataset, section, &mut requests, (seed, block_tokens));
     let lengths = lengths.filter(|_| requests.prefix_tokens == 0);
     let has_images = seen.is_some();
-    let (users, held, drawn_as) = (users.users, users.held(), generation.map(Generation::words));
+    let by_file: Vec<String> = generation.and_then(Generation::words).into_iter().chain(ended).collect();
+    let drawn_as = (!by_file.is_empty()).then(|| by_file.join("; "));
+    let (users, held) = (users.users, users.held());
     let stream = Stream { lengths, users, users_at, held, clients, drawn_as, has_images, ..Stream::default() };
     Some((requests, stream, source))
 }

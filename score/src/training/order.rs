@@ -7,10 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use hw::quantile::median;
+
 use super::play::Says;
 use super::play::Scored;
 use crate::order::Agreement;
-use crate::summary::{mean, median};
+use crate::summary::mean;
 
 /// How settings that may be compared stand in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl Orders {
     pub fn of<'s>(rows: impl Iterator<Item = &'s Scored>) -> Self {
         let groups = settings(rows);
         let apart = repeats(&groups);
-        let middle = if apart.is_empty() { 0.0 } else { median(apart.clone()) };
+        let middle = median(&apart);
         let factors = [middle, mean(&apart).unwrap_or(0.0)].map(libm::exp);
         let of = |(among, settings): (&&str, &BTreeMap<&str, Measurements>)| ordered(among, settings, factors);
         let pairs = pairs(&groups);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use hw::quantile::median;
 use rayon::prelude::*;
 
 use super::dominant::Dominant;
@@ -11,7 +12,7 @@ use super::order::{self, Orders};
 use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
-use crate::summary::{holds, median};
+use crate::summary::holds;
 use crate::tally::{counted, together};
 
 /// Errors over some rows.
@@ -194,7 +195,7 @@ pub(crate) fn errors(ratios: &[f64]) -> Option<Errors> {
         n: ratios.len(),
         mean: off.iter().sum::<f64>() / n,
         worst: off.iter().copied().fold(0.0, f64::max),
-        median: median(off),
+        median: median(&off),
         bias: ratios.iter().sum::<f64>() / n - 1.0,
     })
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Span;
+use hw::{Span, quantile};
 use serde::Serialize;
 
 use crate::cost::CostModel;
@@ -147,15 +147,6 @@ fn seconds(span: Span) -> f64 {
     span.to_seconds().get()
 }
 
-/// Quantile of values, by the nearest rank.
-pub fn quantile(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = hw::real(sorted.len().saturating_sub(1) as u64);
-    let index = usize::try_from(hw::whole(part * last)).unwrap_or(0);
-    sorted.get(index).copied().unwrap_or(0.0)
-}
-
 /// Compares a simulated step with an executed one; `interval_s` are the ends of the predicted step.
 pub fn compare(
     policy: &str,
@@ -269,8 +260,8 @@ pub fn classes(points: &[Point]) -> Vec<ClassError> {
             class,
             n_ops: points.len(),
             total: Pair { predicted_s: sum(|p| p.time.predicted_s), measured_s: sum(|p| p.time.measured_s) },
-            median_error: quantile(&errors, 0.5),
-            p90_error: quantile(&errors, 0.9),
+            median_error: quantile::of(&errors, 0.5),
+            p90_error: quantile::of(&errors, 0.9),
             inside_ratio: hw::real(inside as u64) / hw::real(points.len() as u64),
         }
     };
@@ -308,12 +299,12 @@ impl Validation {
 
     /// Median of |error| over all operations but host time.
     pub fn median_error(&self) -> f64 {
-        quantile(&errors(&self.points), 0.5)
+        quantile::of(&errors(&self.points), 0.5)
     }
 
     /// 90 % quantile of the same.
     pub fn p90_error(&self) -> f64 {
-        quantile(&errors(&self.points), 0.9)
+        quantile::of(&errors(&self.points), 0.9)
     }
 }
 

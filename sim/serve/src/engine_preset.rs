@@ -104,6 +104,8 @@ pub struct EnginePreset {
     pub exchange_mib: u64,
     /// The sampler that it counts before it takes memory for keys and values.
     pub sampler: Sampler,
+    /// Whether `max_new_tokens` of a model's own `generation_config.json` ends answers that ask for more tokens.
+    pub file_ends_answers: bool,
     /// How ranks of data-parallel attention exchange tokens with experts in an iteration with prompts.
     pub prompt_exchange: PromptExchange,
     /// Which rank of data-parallel attention computes a prompt for another worker.

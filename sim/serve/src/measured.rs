@@ -8,7 +8,7 @@
 use hw::{Seconds, Span, Tick, Time};
 
 use crate::fleet::serve;
-use crate::metrics::{self, Slo, quantile};
+use crate::metrics::{self, Slo};
 use crate::records::Records;
 use crate::replica::{Engine, Limits, Replica, Spans};
 use crate::request::{Request, Requests};
@@ -152,9 +152,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 fn p99(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    quantile(&sorted, 0.99)
+    hw::quantile::of(values, 0.99)
 }
 
 #[test]

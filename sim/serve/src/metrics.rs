@@ -21,7 +21,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
-use hw::{Seconds, Tick, TickSum, Time, real};
+use hw::{Seconds, Tick, TickSum, Time, quantile, real};
 
 use crate::fleet::Served;
 use crate::records::End;
@@ -160,7 +160,7 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
     let n = hw::real(values.len() as u64);
     into.insert(format!("{name}.mean"), values.iter().sum::<f64>() / n);
     for (key, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-        into.insert(format!("{name}.{key}"), quantile(&values, share));
+        into.insert(format!("{name}.{key}"), quantile::of_sorted(&values, share));
     }
 }
 
@@ -171,15 +171,6 @@ pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>
 pub fn sort_times(values: &mut [f64]) {
     assert!(values.iter().all(|value| value.is_sign_positive()), "a duration is not negative");
     values.sort_unstable_by_key(|value| value.to_bits());
-}
-
-/// Quantile of sorted values, linear between order statistics.
-pub fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let last = sorted.len() - 1;
-    let at = share * hw::real(last as u64);
-    let below = usize::try_from(hw::whole(at.floor())).expect("an index").min(last);
-    let above = (below + 1).min(last);
-    sorted[below] + (sorted[above] - sorted[below]) * (at - at.floor())
 }
 
 /// Figures of a run by their contract keys; parts of an object have a dot: `ttft_s.mean`.
@@ -368,19 +359,4 @@ pub fn meets(slo: &Slo, latencies: &Latencies) -> bool {
     within(slo.ttft, Some(latencies.ttft_s))
         && within(slo.tpot, latencies.tpot_s)
         && within(slo.e2e, Some(latencies.e2e_s))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_interpolate_between_order_statistics() {
-        // numpy.quantile([1, 2, 3, 4], [0, 0.5, 0.9, 1]) is [1, 2.5, 3.7, 4].
-        let values = [1.0, 2.0, 3.0, 4.0];
-        for (share, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
-            assert!((quantile(&values, share) - expected).abs() < 1e-12);
-        }
-        assert_eq!(quantile(&[7.0], 0.99), 7.0);
-    }
 }

@@ -17,7 +17,10 @@ pub enum Sampler {
     /// Not known: it counts no memory, and takes no time beyond the largest logit's.
     Uncounted,
     /// `FlashInfer`, in memory that the engine reserves anyway (`SGLang`: `top_k_top_p_sampling_from_probs` of layers/sampler.py).
-    Reserved,
+    Reserved {
+        /// Whether a penalty for repetition acts: up to 0.5.9 requests may have one, and no kernel reads it (sgl-project/sglang#28179).
+        punishes_repetition: bool,
+    },
     /// `FlashInfer` draws and rejects, without a sort. vLLM takes it up to 0.11.0 where it is installed, as in the published images, and from 0.21.0 on.
     /// Between them it does where `VLLM_USE_FLASHINFER_SAMPLER` asks for it (`TopKTopPSampler` of vllm/v1/sample/ops/topk_topp_sampler.py, and
     /// vllm/envs.py). Without `FlashInfer` the old releases sort: vllm-project/vllm#23278 and #27508 are such installations.
@@ -39,6 +42,31 @@ pub enum Filter {
     Both,
 }
 
+/// Which tokens that were there before are punished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Penalties {
+    /// Those of prompt and answer, by a factor.
+    pub repetition: bool,
+    /// Those of the answer, once.
+    pub presence: bool,
+    /// Those of the answer, each time that they came.
+    pub frequency: bool,
+}
+
+impl Penalties {
+    /// None.
+    pub const NONE: Self = Self { repetition: false, presence: false, frequency: false };
+
+    /// Those of both.
+    const fn with(self, other: Self) -> Self {
+        Self {
+            repetition: self.repetition || other.repetition,
+            presence: self.presence || other.presence,
+            frequency: self.frequency || other.frequency,
+        }
+    }
+}
+
 /// What requests ask of a sampler. One request of a batch is enough: an engine does it to every row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
@@ -46,13 +74,13 @@ pub enum Sampling {
     #[default]
     Greedy,
     /// The largest logit where tokens are punished that were there before: nothing is drawn (`all_greedy` in `Sampler.sample` of vllm/v1/sample/sampler.py).
-    Punished,
+    Punished(Penalties),
     /// A random one.
     Random {
         /// Of which.
         filter: Option<Filter>,
-        /// Whether tokens are punished that were there before.
-        has_penalties: bool,
+        /// Which tokens are punished.
+        penalties: Penalties,
     },
 }
 
@@ -105,6 +133,13 @@ const DRAWN: u64 = (4 + 4 + 4) + 4 + (4 + 4 + 4);
 /// The same by penalties of vLLM (`apply_penalties` of vllm/model_executor/layers/utils.py, all three at once): two tables of 64-bit counts are set to zero and
 /// compared, logits are punished by both, and products of counts and of presence are made and taken off.
 const PENALTIES: u64 = 2 * (8 + 8 + 1) + (1 + 1 + 4 + 4) + (8 + 4 + 4 + 4 + 4) + (1 + 4 + 4 + 4 + 4);
+/// The same by penalties of `SGLang` beside a host that is an iteration ahead (0.5.9 and 0.5.14: `update_penalties` and `apply_logits_bias` of
+/// python/sglang/srt/sampling/sampling_batch_info.py, `_apply` in penaltylib): a table of 32 bits is set to zero, and added to the logits.
+const TABLE: u64 = 4 + (4 + 4 + 4);
+/// Each of presence and frequency is taken off that table.
+const TAKEN_OFF: u64 = 4 + 4 + 4;
+/// Factors for repetition are copied, and one kernel applies them.
+const SCALES: u64 = (4 + 4) + (4 + 4 + 4);
 /// The same by a sort of fewer rows than `FEW_ROWS`: all rows at once, twice (`segmented_sort_pairs_by_full_sort` of SortStable.cu).
 const FULL_SORT: u64 = 358;
 /// Rows below which PyTorch sorts all at once.
@@ -126,7 +161,7 @@ impl Sampler {
     /// The most memory that so many rows of a vocabulary take, on a device with so many multiprocessors.
     pub const fn bytes(self, rows: u64, vocab: u64, multiprocessors: u64) -> u64 {
         match self {
-            Self::Uncounted | Self::Reserved => 0,
+            Self::Uncounted | Self::Reserved { .. } => 0,
             Self::Rejecting => rows * vocab * (COPIES + MASKED),
             Self::Sorting => rows * vocab * (COPIES + SORT),
             Self::Masking => rows * vocab * (COPIES + DRAW) + multiprocessors * vocab * CANDIDATE,
@@ -139,14 +174,13 @@ impl Sampler {
             return Work::default();
         }
         let logits = rows * vocab;
-        let penalties = if self == Self::Reserved { 0 } else { logits * PENALTIES };
-        let (filter, ahead) = match sampling {
+        let punished = logits * self.penalty_bytes(sampling.penalties());
+        let filter = match sampling {
             Sampling::Greedy => return Work::default(),
-            Sampling::Punished => return Work { passes: penalties, ..Work::default() },
-            Sampling::Random { filter, has_penalties } => {
-                (filter, logits * SCALED + if has_penalties { penalties } else { 0 })
-            }
+            Sampling::Punished(_) => return Work { passes: punished, ..Work::default() },
+            Sampling::Random { filter, .. } => filter,
         };
+        let ahead = logits * SCALED + punished;
         let Some(filter) = filter else { return Work { passes: ahead + logits * DRAWN, ..Work::default() } };
         let found = match self {
             Self::Sorting => sorted(filter, (rows, vocab)),
@@ -155,6 +189,20 @@ impl Sampler {
             _ => rejected(filter, (rows, vocab)),
         };
         Work { passes: found.passes + ahead, ..found }
+    }
+
+    /// Bytes that penalties move per logit. `SGLang`'s tables are also gathered anew when a batch changes, which is not in it.
+    fn penalty_bytes(self, asked: Penalties) -> u64 {
+        let Penalties { repetition, presence, frequency } = asked;
+        let (repetition, n_taken_off) = match self {
+            Self::Uncounted => return 0,
+            Self::Reserved { punishes_repetition } => {
+                (repetition && punishes_repetition, u64::from(presence) + u64::from(frequency))
+            }
+            _ => return if repetition || presence || frequency { PENALTIES } else { 0 },
+        };
+        let scales = if repetition { SCALES } else { 0 };
+        if repetition || n_taken_off > 0 { TABLE + n_taken_off * TAKEN_OFF + scales } else { 0 }
     }
 }
 
@@ -189,17 +237,26 @@ impl Sampling {
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Greedy, asked) | (asked, Self::Greedy) => asked,
-            (Self::Punished, Self::Punished) => Self::Punished,
-            (Self::Punished, Self::Random { filter, .. }) | (Self::Random { filter, .. }, Self::Punished) => {
-                Self::Random { filter, has_penalties: true }
+            (Self::Punished(one), Self::Punished(other)) => Self::Punished(one.with(other)),
+            (Self::Punished(of_one), Self::Random { filter, penalties })
+            | (Self::Random { filter, penalties }, Self::Punished(of_one)) => {
+                Self::Random { filter, penalties: penalties.with(of_one) }
             }
-            (Self::Random { filter, has_penalties }, Self::Random { filter: also, has_penalties: too }) => {
+            (Self::Random { filter, penalties }, Self::Random { filter: also, penalties: too }) => {
                 let filter = match (filter, also) {
                     (Some(one), Some(two)) if one != two => Some(Filter::Both),
                     (one, two) => one.or(two),
                 };
-                Self::Random { filter, has_penalties: has_penalties || too }
+                Self::Random { filter, penalties: penalties.with(too) }
             }
+        }
+    }
+
+    /// Which tokens are punished.
+    pub const fn penalties(self) -> Penalties {
+        match self {
+            Self::Greedy => Penalties::NONE,
+            Self::Punished(penalties) | Self::Random { penalties, .. } => penalties,
         }
     }
 }
@@ -211,7 +268,8 @@ mod tests {
     /// Milliseconds of a filter alone, without draw and temperature, on a card that moves 3 TB a second and has 132 multiprocessors.
     fn filtered_ms(sampler: Sampler, filter: Filter, rows: u64) -> f64 {
         let logits = rows * 131_072;
-        let work = sampler.work(Sampling::Random { filter: Some(filter), has_penalties: false }, (rows, 131_072), 132);
+        let asked = Sampling::Random { filter: Some(filter), penalties: Penalties::NONE };
+        let work = sampler.work(asked, (rows, 131_072), 132);
         let drawn = if sampler == Sampler::Rejecting { 0 } else { DRAWN };
         let moved = |bytes: u64| hw::real(bytes) / 3.0e9;
         moved(work.by_rows).max(work.block.get() * 1e3) + moved(work.passes - logits * (SCALED + drawn))
@@ -249,25 +307,51 @@ mod tests {
         }
     }
 
+    const SGLANG: [Sampler; 2] =
+        [Sampler::Reserved { punishes_repetition: false }, Sampler::Reserved { punishes_repetition: true }];
+    const PRESENCE: Penalties = Penalties { presence: true, ..Penalties::NONE };
+    const REPETITION: Penalties = Penalties { repetition: true, ..Penalties::NONE };
+
     #[test]
-    fn a_greedy_batch_has_no_work_and_one_request_is_enough_for_all() {
-        let drawn = |filter, has_penalties| Sampling::Random { filter, has_penalties };
-        for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting, Sampler::Reserved] {
-            assert_eq!(sampler.work(Sampling::Greedy, (256, 128_256), 132), Work::default());
-        }
-        // Penalties in front of the largest logit are those in front of a draw without the temperature and the draw.
+    fn a_greedy_batch_has_no_work_and_penalties_are_the_same_before_a_draw() {
         let rows = (256, 128_256);
-        for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting] {
-            let [with, without] = [true, false].map(|has| sampler.work(drawn(None, has), rows, 132).passes);
-            let punished = Work { passes: with - without, ..Work::default() };
-            assert_eq!(sampler.work(Sampling::Punished, rows, 132), punished);
+        for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting].into_iter().chain(SGLANG) {
+            assert_eq!(sampler.work(Sampling::Greedy, rows, 132), Work::default());
+            // Penalties in front of the largest logit are those in front of a draw without the temperature and the draw.
+            for penalties in [PRESENCE, REPETITION, PRESENCE.with(REPETITION)] {
+                let of = |penalties| sampler.work(Sampling::Random { filter: None, penalties }, rows, 132).passes;
+                let punished = Work { passes: of(penalties) - of(Penalties::NONE), ..Work::default() };
+                assert_eq!(sampler.work(Sampling::Punished(penalties), rows, 132), punished);
+            }
         }
-        assert_eq!(Sampler::Reserved.work(Sampling::Punished, rows, 132), Work::default());
-        assert_eq!(Sampling::Punished.with(Sampling::Greedy), Sampling::Punished);
-        assert_eq!(Sampling::Punished.with(drawn(Some(Filter::TopP), false)), drawn(Some(Filter::TopP), true));
-        assert_eq!(Sampler::Uncounted.work(drawn(Some(Filter::Both), true), (256, 128_256), 132), Work::default());
-        assert_eq!(Sampling::Greedy.with(drawn(None, true)), drawn(None, true));
-        let both = drawn(Some(Filter::TopK), false).with(drawn(Some(Filter::TopP), true));
-        assert_eq!(both, drawn(Some(Filter::Both), true));
+        let drawn = Sampling::Random { filter: Some(Filter::Both), penalties: PRESENCE };
+        assert_eq!(Sampler::Uncounted.work(drawn, rows, 132), Work::default());
+    }
+
+    #[test]
+    fn penalties_of_sglang_move_a_table_for_each_and_one_for_all() {
+        let per_logit =
+            |sampler: Sampler, penalties| sampler.work(Sampling::Punished(penalties), (8, 1000), 132).passes;
+        let frequency = Penalties { frequency: true, ..Penalties::NONE };
+        for sampler in SGLANG {
+            // A row of zeros; the penalty off it; it to the logits: 4 + 12 + 12 bytes, and 12 for a second penalty.
+            assert_eq!(per_logit(sampler, PRESENCE), 8000 * 28);
+            assert_eq!(per_logit(sampler, PRESENCE.with(frequency)), 8000 * 40);
+        }
+        // Nothing reads it up to 0.5.9; then zeros are added as before, factors copied, and logits multiplied: 16 + 8 + 12.
+        assert_eq!(SGLANG.map(|sampler| per_logit(sampler, REPETITION)), [0, 8000 * 36]);
+    }
+
+    #[test]
+    fn one_request_is_enough_for_all() {
+        let drawn = |filter, penalties| Sampling::Random { filter, penalties };
+        let (none, both) = (Penalties::NONE, PRESENCE.with(REPETITION));
+        assert_eq!(Sampling::Punished(PRESENCE).with(Sampling::Greedy), Sampling::Punished(PRESENCE));
+        assert_eq!(Sampling::Punished(PRESENCE).with(Sampling::Punished(REPETITION)), Sampling::Punished(both));
+        let punished = Sampling::Punished(PRESENCE).with(drawn(Some(Filter::TopP), none));
+        assert_eq!(punished, drawn(Some(Filter::TopP), PRESENCE));
+        assert_eq!(Sampling::Greedy.with(drawn(None, PRESENCE)), drawn(None, PRESENCE));
+        let found = drawn(Some(Filter::TopK), REPETITION).with(drawn(Some(Filter::TopP), PRESENCE));
+        assert_eq!(found, drawn(Some(Filter::Both), both));
     }
 }

@@ -29,7 +29,7 @@ impl Gaps {
     }
 }
 
-/// Percentile of sorted values, linear between order statistics.
+/// Percentile of sorted values, that of `hw::quantile` in whole ticks.
 fn percentile(sorted: &[Tick], percent: u64) -> Tick {
     let hundredths = percent * (sorted.len() as u64 - 1);
     let place = usize::try_from(hundredths / 100).expect("an index");

@@ -23,6 +23,7 @@ use engine::layer;
 use engine::task::Ops;
 use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
+use hw::power;
 use shares::{EXPOSABLE, Shares};
 use unexplained::Parts;
 
@@ -117,12 +118,12 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     if let Some(usd_per_hour) = problem.cluster.gpu.usd_per_hour() {
         put("cost_usd_per_step", usd_per_hour / 3600.0 * n_ranks * iteration);
     }
-    for (key, value) in Energy::of(problem, steps, iteration).into_iter().flat_map(|energy| energy.values(tokens)) {
-        put(key, value);
-    }
+    let energy = Energy::of(problem, steps, iteration);
+    energy.iter().flat_map(|energy| energy.values(tokens)).for_each(|(key, value)| put(key, value));
+    let lent = energy.and_then(|energy| energy.lender).map(power::borrowed_in_words);
     Metrics {
         parts: Parts::from(&shares, &work),
-        why: joined([Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words)]),
+        why: joined([Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words), lent]),
         values,
         source: work.source,
         provenance: work.provenance,
@@ -239,7 +240,7 @@ const fn class_of(op: &Op) -> &'static str {
 }
 
 /// What there is of some sentences.
-fn joined(said: [Option<String>; 3]) -> String {
+fn joined(said: [Option<String>; 4]) -> String {
     said.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

@@ -271,8 +271,8 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let queue = scenario.users_of(choice).is_none().then(|| Queue::of(&requests, &served, &fleet.start)).flatten();
     let unexplained = (case == Case::Expected && !scenario.times_are_known())
         .then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, RateSetBy::of(queue.as_ref())));
-    let n_draws = 1 + scenario.draws.len();
-    let why = metrics::words::of(&fleet, own.router_name(choice.router.name), (queue, n_draws), &values);
+    let (router, asked) = (own.router_name(choice.router.name), (queue, 1 + scenario.draws.len()));
+    let why = metrics::words::of(&fleet, router, asked, (&values, &replicas));
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &fleet, (&requests, &served)));
     Figures {

@@ -6,56 +6,10 @@ use serde_json::{Map, Value};
 
 use super::lengths::TOKENS_MAX;
 use super::reader::Reader;
+use super::unpriced::left_out;
 
 /// The options.
 const OPTIONS: [&str; 2] = ["extra-body", "extra-request-body"];
-
-/// Fields that change neither how long an answer is nor what a token takes: how a token is chosen, and what a client is told. Answers are as long as they are asked
-/// for, so `ignore_eos` changes none.
-const SILENT: [&str; 21] = [
-    "frequency_penalty",
-    "ignore_eos",
-    "include_reasoning",
-    "min_p",
-    "model",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "repetition_penalty",
-    "return_token_ids",
-    "seed",
-    "separate_reasoning",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "stop_token_ids",
-    "stream",
-    "stream_options",
-    "stream_reasoning",
-    "temperature",
-    "top_k",
-    "top_p",
-    "user",
-];
-
-/// Fields that matter, and why they are not modelled.
-const NAMED: [(&str, &str); 17] = [
-    ("best_of", "every prompt has one answer"),
-    ("chat_template_kwargs", "prompts and answers are as long as they are asked for, whether a model thinks or not"),
-    ("guided_json", "a grammar takes no time"),
-    ("logprobs", "probabilities that a client is told take no time"),
-    ("lora_path", "adapters are those of the server"),
-    ("max_thinking_tokens", "answers are as long as they are asked for"),
-    ("min_new_tokens", "answers are as long as they are asked for"),
-    ("min_tokens", "answers are as long as they are asked for"),
-    ("n", "every prompt has one answer"),
-    ("priority", "requests have the priority of the trace"),
-    ("prompt_logprobs", "probabilities that a client is told take no time"),
-    ("reasoning_effort", "answers are as long as they are asked for"),
-    ("response_format", "a grammar takes no time"),
-    ("stop", "answers are as long as they are asked for"),
-    ("structured_outputs", "a grammar takes no time"),
-    ("tools", "prompts are as long as they are asked for"),
-    ("top_logprobs", "probabilities that a client is told take no time"),
-];
 
 /// Reads the fields. A length of answers takes the place of the client's own.
 pub(super) fn read(read: &mut Reader<'_>, is_offline: bool) {
@@ -108,19 +62,29 @@ fn field(read: &mut Reader<'_>, option: &'static str, (name, value): (&str, &Val
     if name == length {
         return answers(read, option, (name, value));
     }
-    let why = match NAMED.iter().find(|(known, _)| *known == name) {
-        _ if value == false && name == "stream" => "tokens are handed on one by one",
-        _ if value == false && name == "ignore_eos" && option == OPTIONS[1] => {
-            "answers are as long as they are asked for"
-        }
-        Some((_, why)) => why,
-        None if SILENT.contains(&name) => return,
-        None if ["max_tokens", "max_completion_tokens"].contains(&name) => {
-            "the client sends another field of the length, which counts"
-        }
-        None => "it is in no list of fields, and taken to change neither time nor memory",
+    let why = match name {
+        "stream" if value == false => Some("tokens are handed on one by one"),
+        "ignore_eos" if value == false && option == OPTIONS[1] => Some("answers are as long as they are asked for"),
+        "max_tokens" | "max_completion_tokens" => Some("the client sends another field of the length, which counts"),
+        _ => left_out(name),
     };
-    read.warn(option, format!("`{name}` of `--{option}` is not modelled"), why);
+    if let Some(why) = why {
+        read.warn(option, format!("`{name}` of `--{option}` is not modelled"), why);
+    }
+}
+
+/// Names the fields that a client adds to its requests besides those that are read elsewhere.
+pub(super) fn name_others<'f>(
+    read: &mut Reader<'_>,
+    option: &'static str,
+    fields: impl Iterator<Item = &'f str>,
+    known: &[&str],
+) {
+    for name in fields.filter(|name| !known.contains(name)) {
+        if let Some(why) = left_out(name) {
+            read.warn(option, format!("`{name}` of `--{option}` is not modelled"), why);
+        }
+    }
 }
 
 /// The length of every answer.

@@ -1,8 +1,9 @@
 //! How tokens are drawn: what requests and a server say of it, as `trace.sampling`.
 
 use input::diagnostic::Code;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::unpriced::left_out;
 use crate::flags::{Flag, Flags};
 use crate::shell::UNKNOWN;
 
@@ -10,10 +11,10 @@ use crate::shell::UNKNOWN;
 pub(super) const KEYS: [(&str, f64, [f64; 2]); 6] = [
     ("temperature", f64::NAN, [0.0, 100.0]),
     ("top_k", -1.0, [-1.0, 1e8]),
-    ("top_p", 1.0, [0.0, 1.0]),
-    ("repetition_penalty", 1.0, [-100.0, 100.0]),
-    ("presence_penalty", 0.0, [-100.0, 100.0]),
-    ("frequency_penalty", 0.0, [-100.0, 100.0]),
+    ("top_p", 1.0, [1e-6, 1.0]),
+    ("repetition_penalty", 1.0, [1e-6, 100.0]),
+    ("presence_penalty", 0.0, [-2.0, 2.0]),
+    ("frequency_penalty", 0.0, [-2.0, 2.0]),
 ];
 /// Positions of the temperature, and of what leaves some tokens out of the draw.
 pub(super) const TEMPERATURE: usize = 0;
@@ -33,6 +34,7 @@ impl Drawn {
         let mut drawn = Self::default();
         for name in ["override-generation-config", "preferred-sampling-params"] {
             drawn.of_json(flags, name);
+            name_others(flags, name);
         }
         drawn
     }
@@ -116,13 +118,31 @@ impl Drawn {
     }
 }
 
+/// Names what a server says beside the draw.
+fn name_others(flags: &mut Flags<'_>, option: &str) {
+    let Some(text) = flags.find(option).map(Flag::value) else { return };
+    let Ok(fields) = serde_json::from_str::<Map<String, Value>>(&text) else { return };
+    for name in fields.keys().filter(|name| KEYS.iter().all(|(key, ..)| key != name)) {
+        let why = match name.as_str() {
+            "max_new_tokens" => {
+                Some("answers are as long as they are asked for: give shorter ones with `--set trace.output_tokens=…`")
+            }
+            name => left_out(name),
+        };
+        if let Some(why) = why {
+            let (what, at) = (format!("`{name}` of `{}` is not modelled", flags.shown(option)), flags.at(option));
+            flags.warn(Code::NotModelled, at, what, why);
+        }
+    }
+}
+
 /// Whether a value changes how tokens are drawn.
 pub(super) fn changes(index: usize, value: f64) -> bool {
     if index == TOP_K { value > 0.0 } else { value != KEYS[index].1 }
 }
 
 /// A field of an object, or of what lies in it.
-fn within<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
+pub(super) fn within<'v>(value: &'v Value, key: &str) -> Option<&'v Value> {
     let fields = value.as_object()?;
     fields.get(key).or_else(|| fields.values().find_map(|inner| within(inner, key)))
 }

@@ -8,6 +8,7 @@ use super::arrivals::{self, EVEN, Load, OF_A_TIME, RATES, REQUESTS_MAX, Said};
 use super::lengths::{self, TOKENS_MAX};
 use super::reader::Reader;
 use super::sampling;
+use super::{body, drawn};
 use crate::flags::Flag;
 
 /// Words of an option with an `=` in each, or a JSON object; a word alone is the `kind`.
@@ -23,6 +24,19 @@ pub(super) fn read(read: &mut Reader<'_>) {
     let count = requests(read, &load);
     arrivals::count(read, count, None, is_held);
     sampling::read(read, None);
+    OF_BACKEND.into_iter().for_each(|option| name_fields(read, option));
+}
+
+/// Options of the backend, in which an object `body` is added to every request.
+const OF_BACKEND: [&str; 3] = ["backend-args", "backend-kwargs", "request-formatter-kwargs"];
+
+/// Names the fields of such a body that are not read.
+fn name_fields(read: &mut Reader<'_>, option: &'static str) {
+    let Some(text) = read.flags.find(option).map(Flag::value) else { return };
+    let whole: Value = serde_json::from_str(&text).unwrap_or_default();
+    if let Some(Value::Object(fields)) = drawn::within(&whole, "body") {
+        body::name_others(read, option, fields.keys().map(String::as_str), &[]);
+    }
 }
 
 /// An option that stands several times as one with a list, as the client has it.

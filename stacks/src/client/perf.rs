@@ -2,9 +2,12 @@
 //!
 //! Sources: packages aiperf 0.13.0 (`aiperf/config/flags/cli_config.py`) and genai-perf 0.0.16 (`genai_perf/parser.py`, `config/input/config_defaults.py`).
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::arrivals::{self, EVEN, Load, OF_A_TIME, REQUESTS_MAX, Said};
+use super::body;
 use super::lengths::{self, Rule, TOKENS_MAX};
 use super::reader::Reader;
 use super::sampling;
@@ -43,6 +46,7 @@ pub(super) fn read(read: &mut Reader<'_>, which: Which) {
     }
     arrivals::count(read, count, warm_up, is_held);
     sampling::read_pairs(read, EXTRA, extra);
+    body::name_others(read, EXTRA, names_of_extra(read).iter().map(String::as_str), &OF_REQUESTS);
 }
 
 /// Writes lengths. Gives whether prompts are made up, which have no shared beginning.
@@ -100,6 +104,16 @@ fn of_word(word: &str, name: &str) -> Option<String> {
     }
     let (own, value) = word.split_once(':')?;
     (own == name).then(|| value.to_owned())
+}
+
+/// Names of all pairs that `--extra-inputs` gives.
+fn names_of_extra(read: &Reader<'_>) -> BTreeSet<String> {
+    let given = read.flags.given.iter().filter(|flag| flag.name == EXTRA).flat_map(|flag| &flag.values);
+    let names = |word: &String| match serde_json::from_str::<Value>(word) {
+        Ok(Value::Object(fields)) => fields.keys().cloned().collect::<Vec<String>>(),
+        _ => word.split_once(':').map(|(name, _)| name.to_owned()).into_iter().collect(),
+    };
+    given.flat_map(names).collect()
 }
 
 /// Writes one of both lengths; without a mean the model ends the answer.

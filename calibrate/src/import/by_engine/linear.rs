@@ -162,9 +162,8 @@ fn shape(launch: &Launch, base: &Model) -> DecodeShape {
 fn surfaces_of(launches: &[&(DecodeShape, &Launch)], bandwidth: f64) -> DecodeSurfaces {
     let read_s = |shape: &DecodeShape, n: u64| hw::real(n * shape.token_bytes()) / bandwidth;
     let alone = launches.iter().filter(|(_, launch)| launch.batch == 1);
-    let mut starts: Vec<f64> = alone.map(|(shape, launch)| launch.seconds - read_s(shape, 1)).collect();
-    starts.sort_by(f64::total_cmp);
-    let start = starts.get(starts.len() / 2).copied().unwrap_or(START_S).max(1e-7);
+    let starts: Vec<f64> = alone.map(|(shape, launch)| launch.seconds - read_s(shape, 1)).collect();
+    let start = if starts.is_empty() { START_S } else { hw::quantile::median(&starts).max(1e-7) };
     let mut reads = Vec::new();
     for (shape, launch) in launches {
         let left = launch.seconds - start;

@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use engine::cost::names;
-use hw::Format;
+use hw::{Format, quantile};
 
 use super::{Part, Source};
 use crate::fit::{Row, surfaces};
@@ -162,9 +162,8 @@ fn oldest(source: &Source<'_>) -> Result<Option<StandIn>, ImportError> {
 /// Whether products that do nothing but launch take as long as a host needs to launch them.
 fn times_the_host(rows: &[Row]) -> bool {
     let alone = rows.iter().filter(|row| row.point[0] <= LAUNCH_ALONE[0] && row.point[2] <= LAUNCH_ALONE[1]);
-    let mut launch: Vec<f64> = alone.map(|row| row.measured_s).collect();
-    launch.sort_by(f64::total_cmp);
-    launch.get(launch.len() / 2).is_some_and(|median| *median > LAUNCHED_BY_HOST_S)
+    let launch: Vec<f64> = alone.map(|row| row.measured_s).collect();
+    quantile::median(&launch) > LAUNCHED_BY_HOST_S
 }
 
 /// Rows of a format, and the kernels that they are of.
@@ -196,9 +195,8 @@ fn ragged_over_whole(rows: &[Row]) -> f64 {
     let more = |row: &Row| {
         Some(times.get(&[row.point[0] + 1.0, row.point[1], row.point[2]].map(f64::to_bits))? / row.measured_s)
     };
-    let mut ratios: Vec<f64> = whole_tiles(rows).iter().filter_map(more).collect();
-    ratios.sort_by(f64::total_cmp);
-    ratios.get(ratios.len() / 2).copied().unwrap_or(1.0)
+    let ratios: Vec<f64> = whole_tiles(rows).iter().filter_map(more).collect();
+    if ratios.is_empty() { 1.0 } else { quantile::median(&ratios) }
 }
 
 /// Rows of SGLang's newest table whose 4-bit products are those of CUTLASS in FlashInfer: what came later is written in `CuteDSL`.
@@ -235,9 +233,8 @@ fn without_quantisation(rows: &mut [Row], others: &[Row], bandwidth: f64) {
     let others = by_shape(others);
     let launches = |row: &&Row| row.point[0] <= LAUNCH_ALONE[0] && row.point[2] <= LAUNCH_ALONE[1];
     let above = |row: &Row| Some(row.measured_s - others.get(&shape(row))?);
-    let mut launch: Vec<f64> = rows.iter().filter(launches).filter_map(above).collect();
-    launch.sort_by(f64::total_cmp);
-    let launch = launch.get(launch.len() / 2).copied().unwrap_or(0.0).max(0.0);
+    let launch: Vec<f64> = rows.iter().filter(launches).filter_map(above).collect();
+    let launch = quantile::median(&launch).max(0.0);
     for row in rows {
         let traffic = QUANTISED_BYTES * row.point[0] * row.point[2] / bandwidth;
         row.measured_s = (row.measured_s - launch - traffic).max(PRODUCT_S_MIN);

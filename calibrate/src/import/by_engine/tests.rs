@@ -39,11 +39,6 @@ fn folder(card: &str) -> Option<PathBuf> {
     folder.is_dir().then_some(folder)
 }
 
-fn median(mut errors: Vec<f64>) -> f64 {
-    errors.sort_by(f64::total_cmp);
-    errors[errors.len() / 2]
-}
-
 #[test]
 fn every_engine_has_the_curves_that_its_tables_hold() {
     for card in CARDS {
@@ -144,7 +139,7 @@ fn a_cost_model_prices_products_of_every_format_as_the_tables_measured_them() {
             assert_eq!(found.source, Source::Measured);
             (found.time.get() / (row[3] / 1e3) - 1.0).abs()
         });
-        let error = median(errors.collect());
+        let error = hw::quantile::median(&errors.collect::<Vec<f64>>());
         // As much as shipped profiles may be off on shapes that they did not see.
         assert!(error < 0.08, "{word}: {error}");
     }
@@ -173,7 +168,7 @@ fn a_cost_model_prices_fused_experts_as_the_tables_measured_them() {
         errors.push((found.time.get() / (row[7] / 1e3) - 1.0).abs());
     }
     assert!(errors.len() > 20);
-    let error = median(errors);
+    let error = hw::quantile::median(&errors);
     assert!(error < 0.08, "{error}");
 }
 
@@ -215,7 +210,7 @@ fn one_card_lent_to_another_is_near_the_other_cards_own_curves_and_says_that_it_
                 inside += u32::from(found.low <= wanted.time && wanted.time <= found.high);
             }
             let n = u32::try_from(errors.len()).expect("few");
-            let error = median(errors);
+            let error = hw::quantile::median(&errors);
             assert!(error < 0.15, "{engine} {from} for {to}: {error}");
             assert!(inside * 10 >= n * 9, "{engine} {from} for {to}: {inside} of {n} inside");
         }

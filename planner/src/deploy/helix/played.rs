@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use engine::cost::{Source, roofline};
 use engine::model::Model;
-use hw::{Span, Time};
+use hw::{Span, Time, quantile};
 use serve::arrivals::{self, Arrivals};
 use serve::check::{Site, check};
 use serve::deployment::Deployment;
@@ -409,11 +409,8 @@ fn seconds(ns: u64) -> f64 {
     Span::from_ns(ns).to_seconds().get()
 }
 
-/// The 99th percentile, the nearest rank.
-fn p99_s(mut ns: Vec<u64>) -> f64 {
-    ns.sort_unstable();
-    let rank = (ns.len() * 99).div_ceil(100).max(1) - 1;
-    ns.get(rank).map_or(0.0, |&ns| seconds(ns))
+fn p99_s(ns: &[u64]) -> f64 {
+    quantile::of(&ns.iter().map(|&ns| seconds(ns)).collect::<Vec<f64>>(), 0.99)
 }
 
 /// Metric by which placements that are played are compared.
@@ -443,9 +440,9 @@ fn metrics(way: &Way, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, 
         ("tokens_per_s", (decode + sum(outcomes, |outcome| outcome.prompt_tokens)) / counted_s),
         ("tokens_from_start_per_s", sum(outcomes, |outcome| outcome.from_start.tokens()) / until_s),
         ("prompt_latency_s.mean", mean_s(&prompts)),
-        ("prompt_latency_s.p99", p99_s(prompts)),
+        ("prompt_latency_s.p99", p99_s(&prompts)),
         ("decode_latency_s.mean", mean_s(&tokens)),
-        ("decode_latency_s.p99", p99_s(tokens)),
+        ("decode_latency_s.p99", p99_s(&tokens)),
         ("kv_peak_ratio", asked.min(1.0)),
         ("kv_asked_ratio", asked),
         ("busy_ratio", busy / n_nodes.max(1.0)),

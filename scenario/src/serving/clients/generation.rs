@@ -2,14 +2,16 @@
 //!
 //! vLLM takes it by default since 0.8 (`--generation-config auto`, `get_diff_sampling_param` in vllm/config/model.py), and SGLang does
 //! (`--sampling-defaults model`). Values that are the library's own defaults count as not said (`to_diff_dict` of transformers). TensorRT-LLM reads no
-//! sampling from it.
+//! sampling from it. Its `max_new_tokens` ends answers under vLLM up to 0.16, whatever a request asks for (`get_max_tokens` of vllm/entrypoints/utils.py,
+//! vllm-project/vllm#12242). From 0.17 on it is for requests that ask for no number (#34063), and SGLang does not read it.
 
 use std::path::Path;
 
 use input::diagnostic::{Code, Finding};
-use input::reader::Reader;
+use input::reader::{Reader, Section};
 use input::text_file;
 use serde_json::Value;
+use serve::request::Requests;
 
 /// Its name.
 const NAME: &str = "generation_config.json";
@@ -25,6 +27,41 @@ pub struct Generation {
     top_k: Option<f64>,
     top_p: Option<f64>,
     repetition_penalty: Option<f64>,
+    max_new_tokens: Option<u32>,
+}
+
+/// The most tokens of an answer, by the file of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimit {
+    /// Tokens.
+    pub tokens: u32,
+    /// Whether the engine ends answers there that ask for more.
+    pub acts: bool,
+}
+
+impl AnswerLimit {
+    /// Ends answers of requests, where it acts; gives how many ask for more.
+    pub fn end(self, requests: &mut Requests) -> usize {
+        let longer = requests.list.iter_mut().filter(|request| request.output > self.tokens);
+        longer.map(|request| request.output = if self.acts { self.tokens } else { request.output }).count()
+    }
+
+    /// Ends answers of requests, and says so: as a remark, or as a warning where it does not act.
+    pub fn lay(self, section: &mut Section<'_>, requests: &mut Requests) -> Option<String> {
+        let n = self.end(requests);
+        if n == 0 {
+            return None;
+        }
+        let key = format!("`max_new_tokens` = {} of the model's `{NAME}`", self.tokens);
+        if self.acts {
+            return Some(format!("{key} ends answers: {n} of {} requests ask for more", requests.len()));
+        }
+        let what = format!("{key} ends no answer, and {n} requests ask for more");
+        let help =
+            "vLLM from 0.17 on and SGLang give what a request asks for; write shorter outputs if yours asks for none";
+        section.warn(Code::NoEffect, section.at(), what, help);
+        None
+    }
 }
 
 impl Generation {
@@ -61,6 +98,8 @@ impl Generation {
             top_k: number("top_k", USUAL_TOP_K),
             top_p: number("top_p", 1.0),
             repetition_penalty: number("repetition_penalty", 1.0),
+            max_new_tokens: number("max_new_tokens", 0.0)
+                .and_then(|tokens| u32::try_from(hw::whole(tokens.max(0.0))).ok()),
         };
         let left_out = UNKNOWN.iter().find(|(key, usual)| number(key, *usual).is_some());
         Ok((found, left_out.map(|(key, _)| *key)))
@@ -77,16 +116,29 @@ impl Generation {
         }
     }
 
-    /// It in words.
-    pub fn words(&self) -> String {
+    /// Where it ends answers under an engine that does so, or does not.
+    pub fn answer_limit(&self, acts: bool) -> Option<AnswerLimit> {
+        self.max_new_tokens.map(|tokens| AnswerLimit { tokens, acts })
+    }
+
+    /// Whether it says anything of the draw.
+    pub(super) fn draws(&self) -> bool {
+        Self { max_new_tokens: None, ..self.clone() } != Self::default()
+    }
+
+    /// What it says of the draw, in words.
+    pub fn words(&self) -> Option<String> {
         let said = ["temperature", "top_k", "top_p", "repetition_penalty"];
         let said: Vec<String> = said.iter().filter_map(|key| Some(format!("{key} = {}", self.number(key)?))).collect();
-        format!("`trace.sampling` is that of the model's `{NAME}` where requests leave it open: {}", said.join(", "))
+        let of_file = format!("`trace.sampling` is that of the model's `{NAME}` where requests leave it open");
+        self.draws().then(|| format!("{of_file}: {}", said.join(", ")))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serve::request::Request;
+
     use super::*;
 
     #[test]
@@ -98,5 +150,21 @@ mod tests {
         let usual = r#"{ "temperature": 1.0, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.0, "min_p": 0.1 }"#;
         assert_eq!(Generation::of_text(usual).expect("JSON"), (Generation::default(), Some("min_p")));
         assert!(Generation::of_text("{").is_err_and(|why| why.is_eof()));
+    }
+
+    #[test]
+    fn answers_end_at_the_limit_of_the_file_where_an_engine_ends_them() {
+        let (found, left_out) = Generation::of_text(r#"{ "max_new_tokens": 2048 }"#).expect("JSON");
+        assert_eq!((found.words(), left_out), (None, None));
+        let outputs = |acts: bool| {
+            let request = |output| Request::new(hw::Time::ZERO, 8, output);
+            let mut requests = Requests::of([100, 2048, 5000].map(request).to_vec());
+            let n = found.answer_limit(acts).expect("said").end(&mut requests);
+            (n, requests.list.iter().map(|request| request.output).collect::<Vec<u32>>())
+        };
+        assert_eq!((outputs(true), outputs(false)), ((1, vec![100, 2048, 2048]), (1, vec![100, 2048, 5000])));
+        for none in ["{}", r#"{ "max_new_tokens": 0 }"#, r#"{ "max_new_tokens": null }"#] {
+            assert_eq!(Generation::of_text(none).expect("JSON").0.answer_limit(true), None, "{none}");
+        }
     }
 }

@@ -2,23 +2,29 @@
 //! API and of vLLM. What a number says is whether the engine has a step to do; how large it is changes no time. What requests leave open a model's own file may say
 //! (`generation.rs`).
 
-use serve::sampler::{Drawing, Filter, Sampler, Sampling};
+use serve::sampler::{Drawing, Filter, Penalties, Sampler, Sampling};
 
 use super::super::{Serving, ServingChoice, ServingGroup};
 use super::generation::Generation;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
-/// Penalties, and the value of each that changes nothing.
-const PENALTIES: [(&str, f64); 3] =
-    [("repetition_penalty", 1.0), ("presence_penalty", 0.0), ("frequency_penalty", 0.0)];
+/// Penalties, the value of each that changes nothing, and its least and most: those that engines take (`SamplingParams._verify_args` of
+/// vllm/sampling_params.py). A factor is above 0.
+const PENALTIES: [(&str, f64, [f64; 2]); 3] = [
+    ("repetition_penalty", 1.0, [LEAST, 100.0]),
+    ("presence_penalty", 0.0, [-2.0, 2.0]),
+    ("frequency_penalty", 0.0, [-2.0, 2.0]),
+];
+/// Least of what has to be above 0.
+const LEAST: f64 = 1e-6;
 
 /// What a request asks for, after what its model's file says where it says nothing.
 struct Asked {
     temperature: f64,
     has_top_k: bool,
     has_top_p: bool,
-    has_penalties: bool,
+    penalties: Penalties,
 }
 
 /// Reads the table of a stream; keys that it leaves open are those of the model's file.
@@ -26,11 +32,12 @@ pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Samplin
     let usual = |key: &str, neutral: f64| of_model.and_then(|found| found.number(key)).unwrap_or(neutral);
     match section.table("sampling") {
         Some(table) => of_table(table, usual).sampling(),
-        None if of_model.is_none() => Sampling::Greedy,
+        None if of_model.is_none_or(|found| !found.draws()) => Sampling::Greedy,
         None => {
-            let has_penalties = PENALTIES.iter().any(|(key, neutral)| usual(key, *neutral) != *neutral);
+            let penalties = PENALTIES.map(|(key, neutral, _)| usual(key, neutral) != neutral);
             let (has_top_k, has_top_p) = (usual("top_k", 0.0) > 0.0, usual("top_p", 1.0) < 1.0);
-            Asked { temperature: usual("temperature", 1.0), has_top_k, has_top_p, has_penalties }.sampling()
+            let temperature = usual("temperature", 1.0);
+            Asked { temperature, has_top_k, has_top_p, penalties: of_flags(penalties) }.sampling()
         }
     }
 }
@@ -42,12 +49,16 @@ fn of_table(mut section: Section<'_>, usual: impl Fn(&str, f64) -> f64) -> Asked
         section.idle(&["top_k", "top_p"], "a `temperature` above 0, which draws at all");
     }
     let top_k = section.some_count("top_k", 0..=100_000_000).map_or_else(|| usual("top_k", 0.0), f64::from);
-    let has_top_p = section.number("top_p", usual("top_p", 1.0), 0.0..=1.0) < 1.0;
-    let has_penalties = PENALTIES
-        .map(|(key, neutral)| section.number(key, usual(key, neutral), -100.0..=100.0) != neutral)
-        .contains(&true);
+    let has_top_p = section.number("top_p", usual("top_p", 1.0), LEAST..=1.0) < 1.0;
+    let penalties = PENALTIES
+        .map(|(key, neutral, [least, most])| section.number(key, usual(key, neutral), least..=most) != neutral);
     section.finish();
-    Asked { temperature, has_top_k: top_k > 0.0, has_top_p, has_penalties }
+    Asked { temperature, has_top_k: top_k > 0.0, has_top_p, penalties: of_flags(penalties) }
+}
+
+/// Penalties in the order of `PENALTIES`.
+const fn of_flags([repetition, presence, frequency]: [bool; 3]) -> Penalties {
+    Penalties { repetition, presence, frequency }
 }
 
 impl Asked {
@@ -58,10 +69,10 @@ impl Asked {
             (false, true) => Some(Filter::TopP),
             (true, true) => Some(Filter::Both),
         };
-        match (self.temperature == 0.0, self.has_penalties) {
-            (true, false) => Sampling::Greedy,
-            (true, true) => Sampling::Punished,
-            (false, has_penalties) => Sampling::Random { filter, has_penalties },
+        match (self.temperature == 0.0, self.penalties) {
+            (true, Penalties::NONE) => Sampling::Greedy,
+            (true, penalties) => Sampling::Punished(penalties),
+            (false, penalties) => Sampling::Random { filter, penalties },
         }
     }
 }
@@ -96,6 +107,12 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let help = "leave it out: tokens are the largest logits'; or name vLLM or SGLang";
         reader.warn(Code::NoEffect, None, what, help);
     }
+    if drawing.sampling.penalties().repetition && drawing.sampler == (Sampler::Reserved { punishes_repetition: false })
+    {
+        let what =
+            "`repetition_penalty` changes nothing: SGLang up to 0.5.9 takes it from requests, and no kernel reads it";
+        reader.warn(Code::NoEffect, None, what, "leave it out, or name a later `engine.version`");
+    }
 }
 
 #[cfg(test)]
@@ -113,14 +130,37 @@ mod tests {
             let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
             read(&mut reader.section("trace"), of_model)
         };
-        let drawn = |filter, has_penalties| Sampling::Random { filter, has_penalties };
+        let drawn = |filter, penalties| Sampling::Random { filter, penalties };
+        let repetition = Penalties { repetition: true, ..Penalties::NONE };
+        let presence = Penalties { presence: true, ..Penalties::NONE };
         assert_eq!(of("", None), Sampling::Greedy);
-        assert_eq!(of("", Some(&file)), drawn(Some(Filter::TopP), true));
+        assert_eq!(of("", Some(&file)), drawn(Some(Filter::TopP), repetition));
         let asked = "sampling = { top_k = 20, repetition_penalty = 1.0 }";
-        assert_eq!(of(asked, Some(&file)), drawn(Some(Filter::Both), false));
-        assert_eq!(of("sampling = { temperature = 0 }", Some(&file)), Sampling::Punished);
+        assert_eq!(of(asked, Some(&file)), drawn(Some(Filter::Both), Penalties::NONE));
+        assert_eq!(of("sampling = { temperature = 0 }", Some(&file)), Sampling::Punished(repetition));
         assert_eq!(of("sampling = { temperature = 0, repetition_penalty = 1.0 }", Some(&file)), Sampling::Greedy);
-        assert_eq!(of("sampling = { temperature = 0, presence_penalty = 0.5 }", None), Sampling::Punished);
-        assert_eq!(of("sampling = { temperature = 0.8 }", None), drawn(None, false));
+        let punished = of("sampling = { temperature = 0, presence_penalty = 0.5 }", None);
+        assert_eq!(punished, Sampling::Punished(presence));
+        assert_eq!(of("sampling = { temperature = 0.8 }", None), drawn(None, Penalties::NONE));
+    }
+
+    #[test]
+    fn penalties_lie_in_the_ranges_of_engines() {
+        let codes = |key: &str, value: f64| {
+            let text = format!("[trace]\nsampling = {{ {key} = {value:?} }}\n");
+            let mut findings: Vec<Finding> = Vec::new();
+            let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
+            read(&mut reader.section("trace"), None);
+            findings.iter().map(|found| found.code).collect::<Vec<Code>>()
+        };
+        for (key, good, wrong) in [
+            ("repetition_penalty", [0.5, 1.3], [0.0, -1.0]),
+            ("presence_penalty", [-2.0, 2.0], [-2.1, 2.1]),
+            ("frequency_penalty", [-2.0, 2.0], [-3.0, 3.0]),
+            ("top_p", [0.01, 1.0], [0.0, 1.1]),
+        ] {
+            assert_eq!(good.map(|value| codes(key, value).len()), [0, 0], "{key}");
+            assert_eq!(wrong.map(|value| codes(key, value)), [[Code::OutOfRange], [Code::OutOfRange]], "{key}");
+        }
     }
 }

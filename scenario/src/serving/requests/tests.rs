@@ -11,8 +11,11 @@ fn read(lines: &str, seed: u64) -> (Option<Asked>, Vec<Finding>) {
     let text = format!("[trace]\n{lines}\n");
     let mut findings = Vec::new();
     let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
-    let asked =
-        trace(reader.section("trace"), Path::new("."), With { seed, block_tokens: 16, model: None, generation: None });
+    let asked = trace(
+        reader.section("trace"),
+        Path::new("."),
+        With { seed, block_tokens: 16, model: None, generation: None, answers: None },
+    );
     (asked, findings)
 }
 

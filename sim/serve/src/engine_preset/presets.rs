@@ -83,6 +83,7 @@ const VLLM: EnginePreset = EnginePreset {
     graph_mib: 0,
     exchange_mib: EXCHANGE_MIB,
     sampler: Sampler::Rejecting,
+    file_ends_answers: true,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -126,7 +127,8 @@ const SGLANG: EnginePreset = EnginePreset {
     memory: MemoryRule::Reserve,
     graph_mib: 0,
     exchange_mib: 0,
-    sampler: Sampler::Reserved,
+    sampler: Sampler::Reserved { punishes_repetition: false },
+    file_ends_answers: false,
     prompt_exchange: PromptExchange::Summed,
     prompt_rank: PromptRank::Drawn,
     capacity_policy: CapacityPolicy::MaxUtilization,
@@ -171,6 +173,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     graph_mib: 0,
     exchange_mib: 0,
     sampler: Sampler::Uncounted,
+    file_ends_answers: false,
     prompt_exchange: PromptExchange::Gathered,
     prompt_rank: PromptRank::Even,
     capacity_policy: CapacityPolicy::GuaranteedNoEvict,
@@ -202,6 +205,7 @@ const VLLM_WHOLE: EnginePreset = EnginePreset {
     since: Version(0, 19, 0),
     reduces: Reduces::Dense,
     sampler: Sampler::Masking,
+    file_ends_answers: false,
     capacity_policy: CapacityPolicy::WholePrompt,
     default_tiles: false,
     source: "as 0.17, all-reduces with norms on B300 too (#37755, #37756), and scheduler_reserve_full_isl in vllm/config/scheduler.py, which 0.18.1 lacks",
@@ -219,13 +223,15 @@ const VLLM_LARGER: EnginePreset = EnginePreset {
 const SGLANG_JOINED: EnginePreset = EnginePreset {
     since: Version(0, 5, 10),
     prompt_graphs: PromptGraphs::Sglang,
+    sampler: Sampler::Reserved { punishes_repetition: true },
     census: census::SGLANG_JOINED,
     reduces: Reduces::AllExperts,
     tunes_experts: true,
     listed_experts: ListedExperts::Wide,
     with_drafts: WithDrafts { reserve: DraftReserve { model: 6, layers: 4 }, ..WithDrafts::SGLANG },
     source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
-             Qwen3.5 among the models with fused all-reduces; 4 GiB for heads that draft",
+             Qwen3.5 among the models with fused all-reduces; 4 GiB for heads that draft; sampling/penaltylib/repetition_penalty.py, which 0.5.9 \
+             lacks",
     ..SGLANG
 };
 
@@ -253,9 +259,10 @@ pub static PRESETS: [EnginePreset; 15] = [
         since: Version(0, 17, 0),
         reduces: Reduces::FirstOfBlackwell,
         sampler: Sampler::Masking,
+        file_ends_answers: false,
         default_tiles: false,
-        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), a kernel for top-k and top-p (#33538), and other tiles of \
-                 experts whose shape nobody tuned (#34846)",
+        source: "as 0.14, norms inside of all-reduces of dense models by default (#34299), a kernel for top-k and top-p (#33538), other tiles of \
+                 experts whose shape nobody tuned (#34846), and tokens that a request asks for before those of a model's own file (#34063)",
         ..VLLM_ASYNC
     },
     VLLM_ASYNC,

@@ -1,5 +1,6 @@
 //! Queues with a theory, Little's law, balance of routers, and the same result from the same seed.
 
+mod averages;
 mod changes;
 mod clients;
 mod clock;

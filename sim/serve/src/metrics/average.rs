@@ -1,41 +1,88 @@
-//! What an iteration of a run held on average.
+//! What an iteration of a run held on average, of all replicas and of those of each group.
+//!
+//! What a request decodes counts for the replica that ended it. Requests that were refused, and what was begun for clients who gave up, are left out.
 
 use crate::fleet::Served;
-use crate::records::{End, Record};
+use crate::records::End;
+use crate::replica::Counts;
 use crate::request::Requests;
 use crate::step_cost::average::Average;
 
+/// What requests hold together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Requests.
+    n: u64,
+    /// Tokens that were decoded: all of an output but its first.
+    decoded: f64,
+    /// Keys that these attended to, each with those before it.
+    keys: f64,
+    /// Tokens of prompts.
+    prompts: f64,
+}
+
+impl Held {
+    fn and(self, other: &Self) -> Self {
+        Self {
+            n: self.n + other.n,
+            decoded: self.decoded + other.decoded,
+            keys: self.keys + other.keys,
+            prompts: self.prompts + other.prompts,
+        }
+    }
+
+    fn prompt_mean(&self) -> Option<f64> {
+        (self.n > 0).then(|| self.prompts / hw::real(self.n))
+    }
+
+    /// The average iteration of replicas with these counts; `None` where they had none. A group that ends no request, as one that computes prompts for others,
+    /// has prompts of a length that is `usual`.
+    fn average<'s>(&self, usual: &Self, counts: impl Iterator<Item = &'s Counts> + Clone) -> Option<Average> {
+        let sum = |of: fn(&Counts) -> u64| hw::real(counts.clone().map(of).sum());
+        let steps = sum(|counts| counts.n_steps);
+        (steps > 0.0).then(|| Average {
+            decode: self.decoded / steps,
+            keys: if self.decoded > 0.0 { self.keys / self.decoded } else { 0.0 },
+            prompt: sum(|counts| counts.prefill_tokens) / steps,
+            prompt_whole: self.prompt_mean().or(usual.prompt_mean()).unwrap_or(0.0),
+            adapted: sum(|counts| counts.adapter_tokens) / steps,
+            adapters: sum(|counts| counts.adapters_read) / steps,
+        })
+    }
+}
+
 /// Over the iterations of all replicas; `None` where nothing was played.
 pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
-    among(requests, served, |_| true)
+    let all = all(&held(requests, served));
+    all.average(&all, served.counts.iter())
 }
 
-/// Over the iterations of the replicas of one group, by its position.
-pub fn of_group(requests: &Requests, served: &Served, group: u32) -> Option<Average> {
-    among(requests, served, |replica| served.group_of.get(replica) == Some(&group))
+/// Over the iterations of the replicas of each group, in one pass over the requests; `None` for a group that had none.
+pub fn of_groups(requests: &Requests, served: &Served) -> Vec<Option<Average>> {
+    let held = held(requests, served);
+    let all = all(&held);
+    let of_group = |(group, held): (usize, &Held)| {
+        let replicas = served.counts.iter().zip(&served.group_of).filter(move |(_, of)| **of as usize == group);
+        held.average(&all, replicas.map(|(counts, _)| counts))
+    };
+    held.iter().enumerate().map(of_group).collect()
 }
 
-/// Over the iterations of some replicas. What a request decodes counts for the replica that ended it.
-fn among(requests: &Requests, served: &Served, is_one: impl Fn(usize) -> bool) -> Option<Average> {
-    let counts = || served.counts.iter().enumerate().filter(|(replica, _)| is_one(*replica)).map(|(_, counts)| counts);
-    let n_steps: u64 = counts().map(|counts| counts.n_steps).sum();
-    let computed: u64 = counts().map(|counts| counts.prefill_tokens).sum();
-    let (mut decoded, mut keys, mut prompts) = (0.0, 0.0, 0.0);
-    // What was begun for clients who gave up is left out.
-    let counts_here = |record: &Record| record.end() != End::TimedOut && is_one(record.replica as usize);
-    for (request, _) in requests.list.iter().zip(&served.records.list).filter(|(_, record)| counts_here(record)) {
+fn all(held: &[Held]) -> Held {
+    held.iter().fold(Held::default(), Held::and)
+}
+
+/// What the requests hold that ended on each group.
+fn held(requests: &Requests, served: &Served) -> Vec<Held> {
+    let mut held = vec![Held::default(); served.group_of.iter().max().map_or(0, |last| *last as usize + 1)];
+    for (request, record) in requests.list.iter().zip(&served.records.list) {
+        let group = served.group_of.get(record.replica as usize).filter(|_| record.end() != End::TimedOut);
+        let Some(held) = group.and_then(|group| held.get_mut(*group as usize)) else { continue };
         let more = f64::from(request.output - 1);
-        decoded += more;
-        keys += more * (f64::from(request.prompt) + more / 2.0);
-        prompts += f64::from(request.prompt);
+        held.n += 1;
+        held.decoded += more;
+        held.keys += more * (f64::from(request.prompt) + more / 2.0);
+        held.prompts += f64::from(request.prompt);
     }
-    let steps = hw::real(n_steps);
-    (n_steps > 0).then(|| Average {
-        decode: decoded / steps,
-        keys: if decoded > 0.0 { keys / decoded } else { 0.0 },
-        prompt: hw::real(computed) / steps,
-        prompt_whole: prompts / hw::real(requests.len() as u64),
-        adapted: hw::real(counts().map(|counts| counts.adapter_tokens).sum()) / steps,
-        adapters: hw::real(counts().map(|counts| counts.adapters_read).sum()) / steps,
-    })
+    held
 }

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 
 use engine::cost::busy::Part;
-use hw::power::JOULES_PER_WH;
+use hw::power::{BORROWED, JOULES_PER_WH};
 use hw::{Power, Seconds};
 
 use super::average;
 use crate::fleet::{Fleet, Served};
-use crate::replica::{Counts, Limits};
+use crate::replica::Limits;
 use crate::request::Requests;
 use crate::step_cost::ReplicaConfig;
 use crate::step_cost::average::Average;
@@ -23,31 +23,32 @@ pub const LIMIT: &str = "gpu_power_limit_w";
 
 /// What the replicas of a group did.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
+struct Load {
     /// Their average iteration.
-    pub average: Average,
+    average: Average,
     /// Iterations.
-    pub n_steps: u64,
+    n_steps: u64,
     /// Time with an iteration under way, of all replicas together.
-    pub busy: Seconds,
+    busy: Seconds,
     /// Time for which they are paid, together.
-    pub paid: Seconds,
+    paid: Seconds,
 }
 
 /// Of every group that had an iteration, with its position; empty where sequences were drafted.
-pub fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Load)> {
+fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Load)> {
     if served.counts.iter().any(|counts| counts.n_verified > 0) {
         return Vec::new();
     }
-    let figures = super::fleet::groups(fleet, served);
-    let of_group = |index: usize| {
-        let group = u32::try_from(index).expect("few groups");
-        let counts = served.counts.iter().zip(&served.group_of).filter(|(_, of)| **of == group);
-        let n_steps = counts.map(|(counts, _): (&Counts, _)| counts.n_steps).sum();
-        let [busy, paid] = [figures[index].busy_ns, figures[index].paid_ns].map(|ns| Seconds::new(ns * 1e-9));
-        Some((index, Load { average: average::of_group(requests, served, group)?, n_steps, busy, paid }))
+    let mut n_steps = vec![0; fleet.groups.len()];
+    for (counts, group) in served.counts.iter().zip(&served.group_of) {
+        n_steps[*group as usize] += counts.n_steps;
+    }
+    let times = super::fleet::times(fleet, served);
+    let of_group = |(index, average): (usize, Option<Average>)| {
+        let [paid, busy] = times[index].map(|ticks| Seconds::new(ticks.as_ns() * 1e-9));
+        Some((index, Load { average: average?, n_steps: n_steps[index], busy, paid }))
     };
-    (0..fleet.groups.len()).filter_map(of_group).collect()
+    average::of_groups(requests, served).into_iter().enumerate().filter_map(of_group).collect()
 }
 
 impl Load {
@@ -69,12 +70,14 @@ pub fn add(
     fleet: &Fleet,
     (requests, served): (&Requests, &Served),
 ) {
-    let (mut joules, mut limit_joules, mut gpu_s) = (0.0, 0.0, 0.0);
+    let (mut joules, mut borrowed_joules, mut limit_joules, mut gpu_s) = (0.0, 0.0, 0.0, 0.0);
     for (index, load) in loads(requests, fleet, served) {
         let (deployment, _) = &groups[index];
         let Some(power) = Power::of(&deployment.cluster.gpu) else { return };
         let n_gpus = f64::from(deployment.n_gpus());
-        joules += n_gpus * load.joules(deployment, &power);
+        let of_group = n_gpus * load.joules(deployment, &power);
+        joules += of_group;
+        borrowed_joules += power.lender.map_or(0.0, |_| of_group);
         limit_joules += n_gpus * power.limit_watts * load.paid.get();
         gpu_s += n_gpus * load.paid.get();
     }
@@ -84,6 +87,7 @@ pub fn add(
         ("gpu_power_w", joules / gpu_s),
         (LIMIT, limit_joules / gpu_s),
         ("energy_j_per_output_token", joules / hw::real(n_tokens)),
+        (BORROWED, borrowed_joules / joules),
     ];
     for (key, value) in all.into_iter().filter(|(_, value)| value.is_finite() && *value > 0.0) {
         into.insert(key.to_owned(), value);

@@ -28,23 +28,30 @@ pub struct GroupFigures {
     pub kv_peak_ratio: f64,
 }
 
-/// Figures of every group.
-pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
-    let mut figures = vec![GroupFigures::default(); fleet.groups.len()];
-    let (mut paid, mut busy) = (vec![TickSum::default(); figures.len()], vec![TickSum::default(); figures.len()]);
+/// Ticks for which the replicas of every group are paid, together, and those with an iteration under way.
+pub fn times(fleet: &Fleet, served: &Served) -> Vec<[TickSum; 2]> {
+    let mut times = vec![[TickSum::default(); 2]; fleet.groups.len()];
     for (replica, group) in served.group_of.iter().enumerate() {
-        let group = *group as usize;
-        paid[group] += served.paid_ticks[replica].of_each(1);
-        busy[group] += served.counts[replica].busy_ticks.min(served.paid_ticks[replica]).of_each(1);
-        let (peak, total) = served.blocks[replica];
-        figures[group].kv_peak_ratio = figures[group].kv_peak_ratio.max(f64::from(peak) / f64::from(total));
+        let [paid, busy] = &mut times[*group as usize];
+        *paid += served.paid_ticks[replica].of_each(1);
+        *busy += served.counts[replica].busy_ticks.min(served.paid_ticks[replica]).of_each(1);
+    }
+    times
+}
+
+/// Figures of every group.
+fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
+    let mut figures = vec![GroupFigures::default(); fleet.groups.len()];
+    for (replica, group) in served.group_of.iter().enumerate() {
+        let (figures, (peak, total)) = (&mut figures[*group as usize], served.blocks[replica]);
+        figures.kv_peak_ratio = figures.kv_peak_ratio.max(f64::from(peak) / f64::from(total));
     }
     for record in served.records.list.iter().filter(|record| record.finished().is_some()) {
         figures[served.group_of[record.replica as usize] as usize].n_ended += 1;
     }
-    for (index, group) in figures.iter_mut().enumerate() {
-        (group.paid_ns, group.busy_ns) = (paid[index].as_ns(), busy[index].as_ns());
-        group.paid_mean = paid[index].mean_over(served.records.end_ticks());
+    for (group, [paid, busy]) in figures.iter_mut().zip(times(fleet, served)) {
+        (group.paid_ns, group.busy_ns) = (paid.as_ns(), busy.as_ns());
+        group.paid_mean = paid.mean_over(served.records.end_ticks());
     }
     figures
 }

@@ -4,10 +4,10 @@
 //! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
 //! preemption. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
-use hw::{Span, Tick, Time};
+use hw::{Span, Tick, Time, quantile};
 
 use crate::fleet::{Fleet, Served};
-use crate::metrics::{latencies, quantile};
+use crate::metrics::latencies;
 use crate::records::End;
 use crate::request::{Request, Requests};
 use crate::token_gaps::Gaps;
@@ -155,7 +155,7 @@ pub fn curves(requests: &Requests, served: &Served, n: u32) -> [Vec<f64>; 3] {
             return values;
         }
         super::sort_times(&mut values);
-        (0..=n).map(|index| quantile(&values, f64::from(index) / f64::from(n))).collect()
+        (0..=n).map(|index| quantile::of_sorted(&values, f64::from(index) / f64::from(n))).collect()
     })
 }
 

@@ -87,7 +87,7 @@ pub fn around(key: &str, expected: &BTreeMap<String, f64>, [low, high]: [f64; 2]
         }
         ("cost_usd" | "cost_usd_per_mtok", RateSetBy::Fleet) => TPOT.map(|factor| at(key) * factor),
         ("energy_wh" | "gpu_power_w" | "energy_j_per_output_token", _) => {
-            power::ends(at("gpu_power_w"), at(LIMIT)).map(|factor| at(key) * factor)
+            power::ends(at("gpu_power_w"), at(LIMIT), at(power::BORROWED)).map(|factor| at(key) * factor)
         }
         _ => [low, high],
     };

@@ -1,11 +1,13 @@
 //! Who served, and what limits it, in a sentence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hw::{Seconds, Tick};
+use hw::{Power, Seconds, Tick, power};
 
 use super::saturation::{BUSY, Queue, Saturation};
 use crate::fleet::{Fleet, Group};
+use crate::replica::Limits;
+use crate::step_cost::ReplicaConfig;
 
 fn of_group(group: &Group) -> String {
     match (group.n_replicas, group.gpus_per_replica) {
@@ -120,12 +122,20 @@ fn of_launches(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
-/// What served, and what limits it. `queue` is that of requests that come by themselves.
+/// Which cards lend replicas their shares of power.
+fn of_energy(values: &BTreeMap<String, f64>, replicas: &[(ReplicaConfig<'_>, Limits)]) -> Option<String> {
+    values.get(power::BORROWED)?;
+    let lender = |(replica, _): &(ReplicaConfig<'_>, Limits)| Power::of(&replica.cluster.gpu)?.lender;
+    let lenders: BTreeSet<&str> = replicas.iter().filter_map(lender).collect();
+    Some(power::borrowed_in_words(&lenders.into_iter().collect::<Vec<&str>>().join("` and `")))
+}
+
+/// What served, with a replica of `each` group, and what limits it. `queue` is that of requests that come by themselves.
 pub fn of(
     fleet: &Fleet,
     router: &str,
     (queue, n_draws): (Option<Queue>, usize),
-    values: &BTreeMap<String, f64>,
+    (values, each): (&BTreeMap<String, f64>, &[(ReplicaConfig<'_>, Limits)]),
 ) -> String {
     let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
     let mut limits = Vec::new();
@@ -157,6 +167,7 @@ pub fn of(
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }
+    limits.extend(of_energy(values, each));
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
     let (served, busy) = (replicas(fleet, router), value("busy_ratio") * 100.0);
     let (room, used) = (room(fleet, value("kv_tokens")), value("kv_peak_ratio") * 100.0);

@@ -23,6 +23,8 @@ pub struct Energy {
     pub gpu_watts: f64,
     /// What a GPU may draw at most, watts.
     pub limit_watts: f64,
+    /// Card whose shares of power stand for those of this one, where none were fitted on it.
+    pub lender: Option<&'static str>,
 }
 
 impl Energy {
@@ -35,17 +37,18 @@ impl Energy {
         let joules =
             steps.iter().map(|step| joules(step, &problem.cluster.gpu, &power)).sum::<f64>() / f64_of(steps.len());
         let gpu_watts = joules / (step_s * f64::from(problem.layout.n_ranks()));
-        Some(Self { joules, gpu_watts, limit_watts: power.limit_watts })
+        Some(Self { joules, gpu_watts, limit_watts: power.limit_watts, lender: power.lender })
     }
 
     /// Contract keys, for steps of so many tokens.
-    pub fn values(&self, tokens: f64) -> [(&'static str, f64); 4] {
-        [
+    pub fn values(&self, tokens: f64) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
             ("energy_wh", self.joules / JOULES_PER_WH),
             ("gpu_power_w", self.gpu_watts),
             ("gpu_power_limit_w", self.limit_watts),
             ("energy_j_per_token", self.joules / tokens),
-        ]
+        ];
+        all.into_iter().chain(self.lender.map(|_| (power::BORROWED, 1.0)))
     }
 }
 
@@ -53,7 +56,7 @@ impl Energy {
 pub fn intervals(metrics: &BTreeMap<String, f64>) -> Vec<(String, [f64; 2])> {
     let of = |key: &str| metrics.get(key).copied();
     let Some((watts, limit_watts)) = of("gpu_power_w").zip(of("gpu_power_limit_w")) else { return Vec::new() };
-    let [low, high] = power::ends(watts, limit_watts);
+    let [low, high] = power::ends(watts, limit_watts, of(power::BORROWED).unwrap_or(0.0));
     let ends = |key: &str| of(key).map(|value| (key.to_owned(), [value * low, value * high]));
     ["energy_wh", "gpu_power_w", "energy_j_per_token"].into_iter().filter_map(ends).collect()
 }

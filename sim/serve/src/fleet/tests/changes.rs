@@ -56,8 +56,8 @@ fn a_lost_sequence_goes_on_elsewhere_from_what_the_client_has() {
         let computed: Vec<u64> = served.counts.iter().map(|counts| counts.prefill_tokens).collect();
         assert_eq!((given, computed), (vec![50, 50], vec![20, 70]));
         // Replica 0 is paid until it is lost.
-        let figures = metrics::fleet::groups(&fleet, &served);
-        close(figures[0].paid_ns, (0.505 + 1.005) * 1e9, 1e-9, "paid");
+        let [paid, _] = metrics::fleet::times(&fleet, &served)[0];
+        close(paid.as_ns(), (0.505 + 1.005) * 1e9, 1e-9, "paid");
     }
 }
 
@@ -77,8 +77,8 @@ fn requests_wait_at_the_router_while_nobody_serves() {
     close(last, 11.03, 1e-9, "last token");
     assert_eq!((served.n_refused, served.changes.n_retried), (1, 0));
     // Not paid while it is repaired.
-    let figures = metrics::fleet::groups(&fleet, &served);
-    close(figures[0].paid_ns, (11.03 - 10.0) * 1e9, 1e-9, "paid");
+    let [paid, _] = metrics::fleet::times(&fleet, &served)[0];
+    close(paid.as_ns(), (11.03 - 10.0) * 1e9, 1e-9, "paid");
     // Lost for good, both later ones are refused.
     fleet.outages[0].back_after = None;
     assert_eq!(fleet.serve(&requests, named("least-loaded").as_mut()).n_refused, 2);
@@ -232,7 +232,7 @@ fn under_constant_load_the_autoscaler_settles_and_stays() {
         let (short, long) = (run(8_000), run(24_000));
         assert_eq!(short.changes, long.changes, "no decision after the first 400 s");
         // From 400 s on three replicas are paid.
-        let paid = |served: &Served| metrics::fleet::groups(&fleet, served)[0].paid_ns / 1e9;
+        let paid = |served: &Served| metrics::fleet::times(&fleet, served)[0][0].as_ns() / 1e9;
         let more = moments(&long, 23_999).1 - moments(&short, 7_999).1;
         close(paid(&long) - paid(&short), 3.0 * more, 0.01, "replicas after it has settled");
         assert!(short.changes.n_retried == 0 && short.n_refused == 0);

@@ -43,7 +43,7 @@ fn a_timetable_is_paid_as_it_says() {
     let requests = Requests::of((0..200).map(|n| Request::new(seconds(f64::from(n)), 5, 50)).collect());
     let served = fleet.serve(&requests, named("round-robin").as_mut());
     let end_s = 199.5;
-    let paid = metrics::fleet::groups(&fleet, &served)[0].paid_ns / 1e9;
+    let paid = metrics::fleet::times(&fleet, &served)[0][0].as_ns() / 1e9;
     let exact = end_s + 2.0 * 70.0 + (end_s - 100.0);
     assert!(paid >= exact && paid <= exact + 0.5 + 1e-6, "{paid} s, {exact} s by hand");
     assert_eq!((served.changes.n_started, served.changes.n_stopped), (2, 1));

@@ -272,7 +272,7 @@ fn prompts_do_not_stall_decodes_on_a_split_fleet() {
         let served = fleet.serve(&requests, named("round-robin").as_mut());
         let mut tpot: Vec<f64> = latencies(&requests, &served).flatten().filter_map(|l| l.tpot_s).collect();
         tpot.sort_by(f64::total_cmp);
-        crate::metrics::quantile(&tpot, 0.99)
+        hw::quantile::of_sorted(&tpot, 0.99)
     };
     let colocated = Fleet::of(Group::new("both", slow.clone(), 2));
     let (split, colocated) = (tail(&fleet(&slow, 1, 1, FREE)), tail(&colocated));
