@@ -411,3 +411,107 @@ fn a_variant_is_tried_with_the_degrees_and_the_replicas_that_are_asked() {
     let metrics = &run.results[0].metrics;
     assert_eq!([metrics["cost_usd_per_hour"], metrics["cost_usd_per_mtok"]], own[1..]);
 }
+
+/// A fleet that loses a replica while most requests come, and another one before and after that.
+const LOSES: &str = r#"
+kind = "serving"
+[model]
+name = "llama-3-8b"
+[cluster]
+gpu = "h100-sxm"
+[trace]
+lengths = "azure-conv"
+requests = 1200
+arrivals = "poisson"
+[[trace.schedule]]
+from_s = 0
+rate_per_s = 10
+[[trace.schedule]]
+from_s = 40
+rate_per_s = 20
+[[trace.schedule]]
+from_s = 70
+rate_per_s = 10
+[engine]
+tp = 1
+[fleet]
+router = "least-loaded"
+usd_per_gpu_hour = 2.0
+[slo]
+ttft_s = 1.0
+tpot_s = 0.05
+warm_up_s = 2
+[policies]
+run = ["vllm-v1"]
+[capacity]
+attainment_ratio = 0.9
+peak_s = 30
+"#;
+
+fn of_text(text: &str, set: &[&str]) -> kinds::Checked {
+    let source = diagnostic::Source { path: "loses.toml".into(), text: text.to_owned() };
+    let set = set.iter().map(|key| (*key).to_owned()).collect();
+    kinds::check(source, std::path::Path::new("."), &Overrides { set, ..Overrides::default() })
+}
+
+#[test]
+fn requests_of_the_busiest_part_meet_the_outages_of_that_part() {
+    let capacity = "replicas = [4]\n[[capacity.gpu]]\nname = 'h100-sxm'\nusd_per_gpu_hour = 2.0\n";
+    // Over before the busiest part; away as it begins; lost within it, with notice; lost behind it.
+    let outages = [(0, 5.0, 0.0, 3.0), (1, 20.0, 0.0, 35.0), (2, 50.0, 2.0, 8.0), (3, 75.0, 0.0, 1e6)];
+    let text = |all: &[(u32, f64, f64, f64)]| {
+        let one = |(replica, at_s, notice_s, back_s): &(u32, f64, f64, f64)| {
+            format!(
+                "[[fleet.outage]]\ngroup = 'h100-sxm'\nreplica = {replica}\nat_s = {at_s:?}\nnotice_s = {notice_s:?}\nback_after_s = {back_s:?}\n"
+            )
+        };
+        format!("{LOSES}{capacity}{}", all.iter().map(one).collect::<String>())
+    };
+    let set = ["fleet.replicas=4", "cluster.nodes=1"];
+    let found = of_text(&text(&outages), &set).scenario.expect("a good scenario").capacity().expect("it asks");
+    let headroom = found.headroom.unwrap_or_else(|| panic!("{:?} {:?}", found.points, found.sources));
+    let (from_s, to_s) = (headroom.from_s, headroom.to_s);
+    assert!((35.0..45.0).contains(&from_s) && headroom.loads.len() > 2, "{headroom:?}");
+    let run = |load: f64, outages: &[(u32, f64, f64, f64)]| {
+        let keys = [
+            format!("trace.from_s={from_s:?}"),
+            format!("trace.to_s={to_s:?}"),
+            format!("trace.load={load:?}"),
+            format!("slo.warm_up_s={:?}", 2.0 / load),
+        ];
+        let set: Vec<&str> = set.into_iter().chain(keys.iter().map(String::as_str)).collect();
+        let checked = of_text(&text(outages), &set);
+        let words = diagnostic::render(&checked.source, &checked.findings);
+        let scenario = checked.scenario.unwrap_or_else(|| panic!("{words}"));
+        scenario.run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
+    };
+    for load in &headroom.loads {
+        let factor = load.factor;
+        // The same on the clock of the part, by hand.
+        let by_hand = [
+            (1, 0.0, 0.0, (55.0 - from_s) / factor),
+            (2, (50.0 - from_s) / factor, 2.0, 8.0 / factor),
+            (3, (75.0 - from_s) / factor, 0.0, 1e6),
+        ];
+        assert_eq!(run(factor, &by_hand), load.attainment_ratio, "{load:?}");
+    }
+    // Without outages the fleet takes more.
+    let whole = of_text(&text(&[]), &set).scenario.expect("a good scenario").capacity().expect("it asks");
+    let whole = whole.headroom.expect("a fleet is chosen");
+    assert!(whole.meets > 1.1 * headroom.meets, "{} without outages, {} with them", whole.meets, headroom.meets);
+}
+
+#[test]
+fn a_fleet_that_scales_serves_the_trace_from_its_beginning() {
+    let group = "[[fleet.group]]\nname = 'a'\nreplicas = 6\nscaling = { target = 8, start_up_s = 20, interval_s = 5, window = 2 }\n";
+    let capacity = "[[capacity.group]]\nname = 'a'\nreplicas = [6]\n";
+    let checked = of_text(&format!("{LOSES}{capacity}{group}"), &["capacity.attainment_ratio=0.5"]);
+    let words = diagnostic::render(&checked.source, &checked.findings);
+    assert!(words.contains("`capacity.peak_s` changes nothing"), "{words}");
+    let found = checked.scenario.unwrap_or_else(|| panic!("{words}")).capacity().expect("it asks");
+    let headroom = found.headroom.unwrap_or_else(|| panic!("{:?} {:?}", found.points, found.sources));
+    assert_eq!((headroom.window.as_str(), headroom.from_s), ("the whole trace", 0.0));
+    // So the load as it comes is the fleet's own run.
+    let plain = headroom.loads.iter().find(|load| load.factor == 1.0).expect("it is tried");
+    assert_eq!(plain.attainment_ratio, found.points[found.chosen.expect("a fleet is chosen")].attainment_ratio);
+}

@@ -108,3 +108,23 @@ fn a_step_of_training_draws_between_idle_and_the_limit() {
     assert!((joules / watts - 1.0).abs() < 1e-9, "tokens of a second take the watts of a second");
     assert!(interval.contains_key("energy_wh"));
 }
+
+#[test]
+fn a_group_that_nobody_is_sent_to_draws_what_idle_gpus_draw() {
+    // One request at a time, all to the first replica: whether the seven others are its group or one of their own is a name.
+    let two = format!(
+        "{}[fleet]\nrouter = \"least-loaded\"\n[[fleet.group]]\nname = \"a\"\nreplicas = 1\n[[fleet.group]]\nname = \
+         \"standby\"\nreplicas = 7\n",
+        PROBLEMS.replace("nodes = 1", "nodes = 8")
+    );
+    let one =
+        format!("{}[fleet]\nrouter = \"least-loaded\"\nreplicas = 8\n", PROBLEMS.replace("nodes = 1", "nodes = 8"));
+    let set = ["trace.concurrency=1", "trace.requests=5", "trace.output_tokens=500"];
+    let [(one, _), (two, _)] = [one, two].map(|text| played(&text, &set));
+    for key in ["makespan_s", "gpu_hours", "energy_wh", "gpu_power_w", "gpu_power_limit_w"] {
+        let ratio = two.get(key).zip(one.get(key)).map(|(two, one)| two / one);
+        assert!(ratio.is_none_or(|ratio| (ratio - 1.0).abs() < 1e-9), "{key}: {ratio:?}");
+    }
+    let [one, two] = [one, two].map(|found| found["energy_j_per_output_token"]);
+    assert!((two / one - 1.0).abs() < 1e-9, "{one} J of a token in one group, {two} J in two");
+}

@@ -18,6 +18,7 @@ mod data_files;
 mod data_order;
 mod determinism;
 mod docs;
+mod doors;
 mod drawing;
 mod energy;
 mod engine_budgets;

@@ -99,6 +99,8 @@ pub struct ServingChoice {
     pub tokens_asked: u32,
     /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
     pub is_usual: [bool; 2],
+    /// API servers of a replica, where somebody wrote them; else those of a group's degrees, see `Serving::frontend_of`.
+    pub servers: Option<NonZeroU32>,
     /// How the engine works besides.
     pub operation: Operation,
     /// On what terms its replicas lend each other memory.
@@ -426,6 +428,7 @@ impl Serving {
             sequences_max,
             tokens_max: tokens_max.max(decode_tokens),
             recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
+            frontend: self.frontend_of(choice, group),
             image_tokens_max: self
                 .deployment_of(choice, group)
                 .encoding()
@@ -480,6 +483,7 @@ pub fn of_requests(
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().filter(|way| way.candidate.is_none()).map(|way| way.name.as_str()).collect();
     let requests = asked.as_ref().map(|asked| &asked.requests);
+    let requests = requests.map(|requests| (requests, fleet.scales()));
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);

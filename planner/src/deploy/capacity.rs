@@ -158,6 +158,33 @@ impl<'q> Asked<'q> {
     const fn plain(candidate: &'q Candidate) -> Self {
         Self { candidate, load: 1.0, is_peak: false, limit: None }
     }
+
+    /// The clock of what is to be served beside that of the trace.
+    pub fn clock(&self, peak: &Peak) -> Clock {
+        let is_part = self.is_peak && !peak.is_whole;
+        Clock { from_s: if is_part { peak.from_s } else { 0.0 }, load: self.load }
+    }
+}
+
+/// The clock of a part of a trace that comes faster or slower. What stands on the trace's own clock meets the same requests on this one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clock {
+    /// Where the part begins, seconds of the trace.
+    pub from_s: f64,
+    /// How many times as fast as they come.
+    pub load: f64,
+}
+
+impl Clock {
+    /// A moment of the trace, seconds; below 0 before the part begins.
+    pub fn moment_s(&self, at_s: f64) -> f64 {
+        self.lasting_s(at_s - self.from_s)
+    }
+
+    /// How long something lasts that lasts so many seconds of the trace.
+    pub fn lasting_s(&self, seconds: f64) -> f64 {
+        seconds / self.load
+    }
 }
 
 /// Metrics of a fleet that served, and the intervals of those that have one.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use engine::verdict::Refused;
-use planner::deploy::capacity::{Degree, Peak, Question, Quoted, Variation, Varied, mixed, uniform};
+use planner::deploy::capacity::{Clock, Degree, Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::Value;
@@ -42,12 +42,12 @@ pub struct CapacitySection {
     groups: Vec<(String, Place, Vec<u64>)>,
 }
 
-/// Reads the section; `None` where the scenario has none. `policies` are names of its choices.
+/// Reads the section; `None` where the scenario has none. `policies` are names of its choices, and a fleet scales or does not.
 pub fn capacity(
     mut section: Section<'_>,
     policies: &[&str],
     slo: &Slo,
-    requests: &Requests,
+    (requests, scales): (&Requests, bool),
 ) -> Option<CapacitySection> {
     if !section.is_given() {
         return None;
@@ -62,8 +62,12 @@ pub fn capacity(
     if has_turns {
         section.idle(&["peak_s"], "requests without turns: sessions are served whole");
     }
+    // Replicas that a scaler has by then are known from the beginning on alone.
+    if scales && !has_turns {
+        section.idle(&["peak_s"], "groups without `scaling`: a fleet that scales serves the trace from its beginning");
+    }
     let peak_s = section.number("peak_s", PEAK_S, 1.0..=1e7);
-    let peak_s = if has_turns { f64::INFINITY } else { peak_s };
+    let peak_s = if has_turns || scales { f64::INFINITY } else { peak_s };
     let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
     let (mut quoted, mut groups) = (Vec::new(), Vec::new());
     section.each_table("gpu", &mut |table| quoted.extend(self::quoted(table)));
@@ -266,6 +270,14 @@ impl Serving {
         super::check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
         wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
+    }
+}
+
+impl Serving {
+    /// Puts what stands on the clock of the trace on that of what is served: the same requests count, and the same ones meet an outage.
+    pub fn keep_time(&mut self, clock: &Clock) {
+        self.warm_up = hw::Seconds::new(clock.lasting_s(self.warm_up.get()));
+        self.outages = self.outages.iter().filter_map(|outage| outage.on(clock)).collect();
     }
 }
 

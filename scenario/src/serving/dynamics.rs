@@ -3,6 +3,7 @@
 
 use engine::shard::Shard;
 use hw::{Seconds, Span, Time};
+use planner::deploy::capacity::Clock;
 use serve::capacity::draft_kv_bytes_per_token;
 use serve::fleet::dynamics::{Failures, Outage};
 use serve::fleet::{Link, Moves};
@@ -11,7 +12,7 @@ use serve::replica::Role;
 use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, unknown};
 
 /// A link between two groups, by name.
@@ -50,6 +51,17 @@ impl ServingOutage {
     /// Where it stands.
     pub(super) const fn place(&self) -> &Place {
         &self.at
+    }
+
+    /// The same on the clock of a part of the trace; `None` where it is over by then. A replica that is away as the part begins is lost at once, for as
+    /// long as it stays away. Notice is the time of a machine, and stays as it is.
+    pub(super) fn on(&self, clock: &Clock) -> Option<Self> {
+        let at_s = clock.moment_s(self.at_s);
+        let lost_s = at_s + self.notice_s;
+        let back_after_s = self.back_after_s.map(|after_s| clock.lasting_s(after_s) + lost_s.min(0.0));
+        let notice_s = if at_s < 0.0 { lost_s.max(0.0) } else { self.notice_s };
+        let outage = Self { at_s: at_s.max(0.0), notice_s, back_after_s, ..self.clone() };
+        back_after_s.is_none_or(|after_s| after_s > 0.0 || lost_s >= 0.0).then_some(outage)
     }
 }
 
@@ -200,6 +212,45 @@ fn idle_links(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
+/// An outage of a replica that a way with `replicas` of its own does not have, and what to do.
+pub(super) fn of_nobody(
+    serving: &Serving,
+    choice: &ServingChoice,
+    group: &ServingGroup,
+) -> Option<(Code, String, String)> {
+    let n = choice.replicas.map(|_| serving.replicas_of(choice, group))?;
+    let outage = serving.outages.iter().find(|outage| outage.group == group.name && outage.replica >= n)?;
+    let what = format!("`fleet.outage.replica` = {}, and it has {n}", outage.replica);
+    Some((
+        Code::UnknownPosition,
+        what,
+        "replicas count from 0: more `replicas`, or an outage of one of them".to_owned(),
+    ))
+}
+
+/// Outages of replicas that a way with other degrees does not have: it loses its last one then.
+pub(super) fn of_fewer(serving: &Serving) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for outage in &serving.outages {
+        let has_fewer = |(choice, group): &(&ServingChoice, &ServingGroup)| {
+            group.name == outage.group && serving.replicas_of(choice, group) <= outage.replica
+        };
+        let tried = serving.choices.iter().filter(|choice| choice.is_tried());
+        let mut on = tried.flat_map(|choice| serving.groups_of(choice).into_iter().map(move |group| (choice, group)));
+        let Some((choice, group)) = on.find(has_fewer) else { continue };
+        let n = serving.replicas_of(choice, group);
+        let what = format!(
+            "`fleet.outage.replica` = {}, and with the degrees of `{}` the GPUs of `{}` are {n} replicas: the last one is lost",
+            outage.replica,
+            choice.candidate.as_ref().map_or(&choice.name, |candidate| &candidate.of),
+            outage.group
+        );
+        let help = "let a replica be lost that every way of serving has";
+        found.push(Finding::warning(Code::UnknownPosition, outage.at.clone(), what).help(help));
+    }
+    found
+}
+
 /// A replica that is lost already is not lost again.
 fn idle_outages(reader: &mut Reader<'_>, serving: &Serving) {
     // Of a group that scales another machine takes the place of one that does not come back.
@@ -301,7 +352,7 @@ pub fn outages(serving: &Serving, choice: &ServingChoice) -> Vec<Outage> {
     let groups = serving.groups_of(choice);
     let outage = |outage: &ServingOutage| {
         let group = groups.iter().position(|group| group.name == outage.group)?;
-        // A choice with larger replicas has fewer of them.
+        // A choice with larger replicas has fewer of them (`of_fewer`).
         let replica = outage.replica.min(serving.replicas_of(choice, groups[group]).saturating_sub(1));
         Some(Outage {
             group,

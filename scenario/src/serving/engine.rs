@@ -42,6 +42,8 @@ pub struct EngineSection {
     pub limits: Limits,
     /// Whether nobody wrote its sequences, and its tokens.
     pub is_usual: [bool; 2],
+    /// API servers of a replica, where somebody wrote them.
+    pub servers: Option<NonZeroU32>,
     /// What the engine takes of the device's memory.
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
@@ -268,20 +270,20 @@ fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
 }
 
 /// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients. A way of serving is told of servers that nothing takes time in;
-/// for `[engine]` all ways have to be known (`silent.rs`). `idle` are the keys that change nothing then.
-pub fn frontend(section: &mut Section<'_>, usual: Frontend, idle: &[&'static str]) -> Frontend {
+/// for `[engine]` all ways have to be known (`silent.rs`). `idle` are the keys that change nothing then. Beside the frontend stand its servers, where
+/// somebody wrote them; else each group has those of its own degrees.
+pub fn frontend(
+    section: &mut Section<'_>,
+    (usual, servers): (Frontend, Option<NonZeroU32>),
+    idle: &[&'static str],
+) -> (Frontend, Option<NonZeroU32>) {
     let us_per_token = section.number("stream_us_per_token", usual.us_per_token(), 0.0..=1e6);
     if us_per_token <= 0.0 && !idle.is_empty() {
         section.idle(idle, "`stream_us_per_token` above 0");
     }
     let interval = section.small("stream_interval", Some(usual.interval.get()), 1..=100_000);
-    let processes = section.small("api_servers", Some(usual.processes.get()), 1..=65_536);
-    Frontend::new(us_per_token, [interval, processes])
-}
-
-/// Who hands tokens on beside an engine by its name, with so many GPUs in a tensor group and for the experts.
-fn usual_frontend(preset: Option<&EnginePreset>, degrees: [u32; 2]) -> Frontend {
-    preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees))
+    let written = section.some_count("api_servers", 1..=65_536).and_then(NonZeroU32::new);
+    (Frontend::new(us_per_token, [interval, 1]), written.or(servers))
 }
 
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
@@ -369,7 +371,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let encoder_at = section.place("encoder_tp");
     let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
     let operation = operation::operation(&mut section, &Operation::PLAIN, preset);
-    let frontend = frontend(&mut section, usual_frontend(preset, [tensor_degree, operation.expert_degree]), &[]);
+    let (frontend, servers) = frontend(&mut section, (Frontend::NONE, None), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
     enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
     section.finish();
@@ -389,6 +391,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
         tensor_degree,
         limits,
         is_usual,
+        servers,
         memory,
         preset,
         version,
@@ -508,6 +511,14 @@ impl Serving {
         let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
         let sequences_max = usual_sequences.unwrap_or(choice.limits.sequences_max).min(room).max(1);
         (group.sequences_max.unwrap_or(sequences_max), tokens_max)
+    }
+
+    /// Who hands on the tokens of a group's replicas. API servers that nobody wrote are those of the degrees that the group has under a choice.
+    pub(super) fn frontend_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Frontend {
+        let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let degrees = [tensor_degree, choice.operation.expert_degree];
+        let usual = self.engine.preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees));
+        Frontend { processes: choice.servers.unwrap_or(usual.processes), ..choice.limits.frontend }
     }
 }
 

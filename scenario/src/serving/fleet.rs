@@ -76,6 +76,11 @@ impl FleetSection {
         !self.groups.is_empty()
     }
 
+    /// Whether a group has as many replicas as a scaler wants.
+    pub fn scales(&self) -> bool {
+        self.groups.iter().any(|group| group.scaling.is_some())
+    }
+
     /// Whether a group has GPUs of its own, on other machines than the cluster's.
     pub fn is_apart(&self, name: &str) -> bool {
         let named = self.groups.iter().enumerate().find(|(index, group)| name_of(group, *index) == name);

@@ -14,6 +14,7 @@ use serve::step_cost::host::{EngineLoop, RoundLaunches};
 use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
 use super::drafts::{self, Drafter, Drafts, OWN};
+use super::dynamics;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats;
@@ -266,7 +267,8 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
     let kernels = kernel_misfits(serving, choice, group);
     let blocks = block_misfit(serving, choice, group);
-    plain.chain(blocks).chain(kernels).chain(adapters::misfits(serving, choice, group)).collect()
+    let lost = dynamics::of_nobody(serving, choice, group);
+    plain.chain(blocks).chain(kernels).chain(adapters::misfits(serving, choice, group)).chain(lost).collect()
 }
 
 /// Feed-forwards that the tensor group cuts inside of a block of weights with one scale, which the engine refuses.

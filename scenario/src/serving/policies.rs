@@ -46,6 +46,7 @@ pub fn policies(
         limits: engine.limits,
         tokens_asked: engine.limits.tokens_max,
         is_usual: engine.is_usual,
+        servers: engine.servers,
         operation: engine.operation.clone(),
         kv: kv.clone(),
         groups: Vec::new(),

@@ -19,6 +19,7 @@ use serve::kv::tiers::{N_TIERS, Store, Tier};
 use serve::replica::batcher::Reserve;
 use serve::replica::{Gather, Limits, Role};
 
+use super::dynamics;
 use super::engine::memory_of;
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats::{FOUR_BIT_EXPERTS, NARROW_WEIGHTS, misfit, narrower_checkpoint};
@@ -239,6 +240,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(network::idle(serving, &places.network));
     found.extend(network::wide_links(serving));
     found.extend(network::late_outages(serving));
+    found.extend(dynamics::of_fewer(serving));
     found.extend(expert_kernel::unknown(serving, places.expert_kernel.as_ref()));
     found.extend(prompts::equal_chunks(serving));
     found.extend(prompts::dense(serving));

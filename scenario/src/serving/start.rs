@@ -42,15 +42,16 @@ impl Serving {
     }
 
     /// How long requests of a choice are on the way. Where prompts are computed apart, a request waits for the starts of as many engines as the named
-    /// engine's router asks one after another, and API servers of those that compute prompts are counted.
+    /// engine's router asks one after another, and API servers of those that compute prompts are counted: those of the replicas that serve this choice,
+    /// which may be others than `[fleet]` has.
     pub fn start_of(&self, choice: &ServingChoice) -> Start {
         let groups = self.groups_of(choice);
         let is_split = groups.iter().any(|group| group.role == Role::Prefill);
         let n_starts = self.engine.preset.filter(|_| is_split).map_or(1, |preset| preset.split.n_starts);
         let mean = self.start_of_engine() * f64::from(n_starts);
         let at_door = groups.iter().filter(|group| group.role != Role::Decode);
-        let n_replicas: u32 = at_door.map(|group| group.n_replicas).sum();
-        let servers = self.engine.preset.map_or(0, |_| choice.limits.frontend.servers_of(n_replicas));
+        let servers = at_door.map(|group| self.frontend_of(choice, group).servers_of(self.replicas_of(choice, group)));
+        let servers = self.engine.preset.map_or(0, |_| servers.sum());
         let server = self.engine.preset.map_or(ApiServer::NONE, |preset| preset.api_server);
         Start { mean, server, servers, tokenize: self.engine.start.tokenize, seed: self.head.seed }
     }

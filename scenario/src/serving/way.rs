@@ -42,7 +42,8 @@ pub fn way(
     limits.order = section.one_of("scheduling", limits.order, &Order::WORDS);
     limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
     let idle: &[&str] = if engine.has_door() { &["stream_interval"] } else { &["stream_interval", "api_servers"] };
-    limits.frontend = engine::frontend(section, limits.frontend, idle);
+    let (frontend, servers) = engine::frontend(section, (limits.frontend, engine.servers), idle);
+    limits.frontend = frontend;
     limits.gather = engine::batch_wait(section, limits.gather, limits.tokens_max);
     let mut operation = operation(section, &engine.operation, engine.preset);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
@@ -59,6 +60,7 @@ pub fn way(
         tokens_asked: limits.tokens_max,
         limits,
         is_usual,
+        servers,
         operation,
         kv,
         groups,

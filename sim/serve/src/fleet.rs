@@ -265,7 +265,9 @@ impl Fleet {
             let limits = &group.engine.limits;
             let lent = self.lending.as_ref().map_or(0, |terms| terms.lendable(index, &n_replicas));
             let own = u64::from(limits.kv_blocks / group.engine.table.lanes().ranks);
-            let tokens = (own + lent) * u64::from(limits.block_tokens);
+            // Windows and states of the request take blocks beside those of its tokens.
+            let of_tokens = (own + lent).saturating_sub(limits.blocks_per_sequence.into());
+            let tokens = of_tokens * u64::from(limits.block_tokens);
             let of_role = &mut longest[match group.role {
                 Role::Both | Role::Outputs => 0,
                 Role::Prefill => 1,

@@ -434,9 +434,9 @@ impl<'a> Replica<'a> {
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
         let fits_step = self.batcher.cut() == Cut::Chunked || self.requests.list[index].prompt <= limits.tokens_max;
-        tokens <= u64::from(limits.context_max)
-            && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
-            && fits_step
+        let own = u64::from(limits.kv_blocks / self.engine.table.lanes().ranks);
+        let borrowed = if own < u64::from(limits.home_blocks()) { 0 } else { u64::from(borrowed) };
+        tokens <= u64::from(limits.context_max) && blocks <= own + borrowed && fits_step
     }
 
     const fn blocks_of(&self, tokens: u32) -> u32 {

@@ -27,16 +27,18 @@ impl Batcher for Sglang {
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         if replica.draws_ranks() {
-            return replica.compute_on_drawn(composed, self);
-        }
-        let tokens_max = replica.tokens_max();
-        replica.continue_prefills(composed, tokens_max);
-        while composed.n_preempted == 0 {
-            let left = tokens_max - composed.n_chunk_tokens();
-            if !replica.admit(composed, left, self.reserve(), self.cut()) {
-                break;
+            replica.compute_on_drawn(composed, self);
+        } else {
+            let tokens_max = replica.tokens_max();
+            replica.continue_prefills(composed, tokens_max);
+            while composed.n_preempted == 0 {
+                let left = tokens_max - composed.n_chunk_tokens();
+                if !replica.admit(composed, left, self.reserve(), self.cut()) {
+                    break;
+                }
             }
         }
+        // On a worker that computes prompts for others, those that have ended leave so.
         if composed.n_chunk_tokens() == 0 {
             replica.decode_all(composed);
         }

@@ -47,6 +47,8 @@ pub(super) struct Run<'a, 'r> {
     pub(super) group_of: Vec<u32>,
     /// Replicas that take requests which arrive, and those that take requests from prefill replicas; ascending.
     pub(super) candidates: [Vec<u32>; 2],
+    /// API servers of the first of these.
+    pub(super) n_servers: u32,
     router: &'r mut dyn Router,
     /// Who plans the groups that wait for a planner.
     pub(super) scaler: Option<&'r mut dyn Scaler>,
@@ -100,6 +102,7 @@ impl<'a, 'r> Run<'a, 'r> {
             requests,
             fleet,
             candidates: [Vec::new(), Vec::new()],
+            n_servers: 0,
             router,
             scaler: None,
             records: Records::new(requests),
@@ -151,7 +154,10 @@ impl<'a, 'r> Run<'a, 'r> {
                 self.run_until(sent);
                 self.arrive(index, sent, sent);
             } else {
-                on_the_way.send(index, request.prompt, sent);
+                if self.control.is_active {
+                    self.run_until(sent);
+                }
+                on_the_way.send((index, request.prompt), sent, self.n_open());
             }
         }
         self.let_in(&mut on_the_way, IDLE);
@@ -173,6 +179,12 @@ impl<'a, 'r> Run<'a, 'r> {
             let sent = Tick::from(self.requests.list[request as usize].arrival);
             self.arrive(request, sent, now);
         }
+    }
+
+    /// API servers that take requests now. Those of a fleet that changes are those of the replicas that do.
+    pub(super) const fn n_open(&self) -> u32 {
+        let changes = self.control.is_active && self.stations.is_none();
+        if changes { self.n_servers } else { self.fleet.start.servers }
     }
 
     /// Requests that ended or were refused.

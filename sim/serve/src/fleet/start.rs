@@ -2,7 +2,7 @@
 //!
 //! Every arrival passes it: of users who wait for their answers, and of requests that come by themselves. A client counts from the moment at which it sends, so a
 //! start counts for its first token. An API server is one thread of Python (`api_server.rs`): it takes one request after another, or all that wait together.
-//! Several share the requests in turn. What is left of the mean start is an exponential draw, one for each request in order of sending. The spread parts
+//! Several share the requests in turn: those of replicas that take requests as one is sent. What is left of the mean start is an exponential draw, one for each request in order of sending. The spread parts
 //! requests that were sent together, and nobody waits for it. Units: ticks inside.
 //!
 //! Approximation: tokens of answers that pass the same thread (`frontend.rs`) delay no request, and the other way round.
@@ -42,7 +42,7 @@ impl Start {
     pub fn drawn(&self, requests: &Requests) -> Vec<Tick> {
         let mut on_the_way = OnTheWay::new(*self);
         for (index, request) in (0_u32..).zip(&requests.list) {
-            on_the_way.send(index, request.prompt, Tick::from(request.arrival));
+            on_the_way.send((index, request.prompt), Tick::from(request.arrival), self.servers);
         }
         let mut takes = vec![Tick::ZERO; requests.list.len()];
         while let Some((tick, request)) = on_the_way.take(IDLE) {
@@ -107,8 +107,8 @@ impl OnTheWay {
         Self { start, draws, doors, n_sent: 0, coming: BinaryHeap::new() }
     }
 
-    /// A request with so many tokens of a prompt is sent.
-    pub(super) fn send(&mut self, request: u32, prompt: u32, now: Tick) {
+    /// A request with so many tokens of a prompt is sent, while so many API servers are there.
+    pub(super) fn send(&mut self, (request, prompt): (u32, u32), now: Tick, n_open: u32) {
         let [work, besides] = self.start.parts();
         let varies = besides * self.draws.exponential();
         let tokenizer = self.start.tokenize * f64::from(prompt);
@@ -119,7 +119,8 @@ impl OnTheWay {
         let (own, besides) =
             if self.start.server.gathers { (work, varies + tokenizer) } else { (work + tokenizer, varies) };
         let [own, besides] = [own, besides].map(Tick::from_seconds);
-        let turn = self.n_sent % self.doors.len();
+        // Where no replica is up somebody takes the request all the same: it waits for one at the router.
+        let turn = self.n_sent % (n_open as usize).clamp(1, self.doors.len());
         self.n_sent += 1;
         let door = &mut self.doors[turn];
         door.begin(now, &mut self.coming);
@@ -160,6 +161,7 @@ mod tests {
     use hw::{Span, Time};
 
     use super::*;
+    use crate::fleet::dynamics::{Outage, Rule, Scaling};
     use crate::fleet::held::Users;
     use crate::fleet::{Fleet, Group, Rules, Served};
     use crate::metrics::saturation::Queue;
@@ -256,6 +258,34 @@ mod tests {
         assert!((one_by_one / 0.003 - 1.0).abs() < 0.07, "{one_by_one} s");
         // Whoever goes on with others waits for them too, and for no more than all that were there.
         assert!((1.0..2.0).contains(&(together / one_by_one)), "{together} s beside {one_by_one} s");
+    }
+
+    #[test]
+    fn api_servers_are_those_of_replicas_that_take_requests() {
+        // 600 requests a second, of which one API server lets 500 through. Replicas that are not there have none.
+        let requests = apart(1.0 / 600.0, [100; 600]);
+        let start = |servers| Start { mean: Seconds::new(0.003), seed: 3, ..doors(0.002, servers, true) };
+        let roomy = |n: u32, scaling: Option<Scaling>, outages: Vec<Outage>| {
+            let limits = Limits { sequences_max: 1024, ..Limits::ROOMY };
+            let group = fleet(Start::default(), Spans::Closed).groups.remove(0);
+            let engine = Engine { limits, ..group.engine };
+            Fleet { start: start(n), outages, ..Fleet::of(Group { scaling, ..Group::new("all", engine, n) }) }
+        };
+        let ttft = |fleet: &Fleet| metrics::of(&requests, &serve(fleet, &requests), &Slo::default(), Seconds::ZERO)["ttft_s.mean"];
+        let [one, two] = [1, 2].map(|n| ttft(&roomy(n, None, Vec::new())));
+        assert!(one > two + 0.03, "{one} s through one, {two} s through two");
+        let scaling = |rule| Some(Scaling { replicas_min: 1, replicas_first: 1, start_up: Seconds::new(1e3), rule });
+        let late = Time::ZERO + Span::from_seconds(Seconds::new(1e3));
+        let scaled = ttft(&roomy(4, scaling(Rule::Timetable(vec![(late, 2)])), Vec::new()));
+        assert!((scaled - one).abs() < 1e-9, "{scaled} s and {one} s");
+        let lost = Outage { group: 0, replica: 1, at: Time::ZERO, notice: Seconds::ZERO, back_after: None };
+        let lost = ttft(&roomy(2, None, vec![lost]));
+        assert!((lost / one - 1.0).abs() < 0.02, "{lost} s and {one} s");
+        // Users who wait for their answers meet the same.
+        let fleet = roomy(4, scaling(Rule::Timetable(vec![(late, 2)])), Vec::new());
+        let mut router = (router::ROUTERS[0].make)(0);
+        let (_, held) = fleet.serve_held(&requests, Rules::of(router.as_mut()), Users::OfSessions);
+        assert_eq!(held.records, serve(&fleet, &requests).records);
     }
 
     #[test]

@@ -34,7 +34,7 @@ struct Load {
     paid: Seconds,
 }
 
-/// Of every group that had an iteration, with its position; empty where sequences were drafted.
+/// Of every group, with its position; empty where sequences were drafted. A group without an iteration is paid all the same: its GPUs wait.
 fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Load)> {
     if served.counts.iter().any(|counts| counts.n_verified > 0) {
         return Vec::new();
@@ -46,9 +46,9 @@ fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Loa
     let times = super::fleet::times(fleet, served);
     let of_group = |(index, average): (usize, Option<Average>)| {
         let [paid, busy] = times[index].map(|ticks| Seconds::new(ticks.as_ns() * 1e-9));
-        Some((index, Load { average: average?, n_steps: n_steps[index], busy, paid }))
+        (index, Load { average: average.unwrap_or_default(), n_steps: n_steps[index], busy, paid })
     };
-    average::of_groups(requests, served).into_iter().enumerate().filter_map(of_group).collect()
+    average::of_groups(requests, served).into_iter().enumerate().map(of_group).collect()
 }
 
 impl Load {
@@ -111,6 +111,8 @@ mod tests {
             load.joules(&config, &power) / 10.0
         };
         assert!((watts(0, 0.0) - power.idle_watts()).abs() < 1e-9);
+        let nothing = Load { average: Average::default(), n_steps: 0, busy: Seconds::ZERO, paid: Seconds::new(10.0) };
+        assert!((nothing.joules(&config, &power) / 10.0 - power.idle_watts()).abs() < 1e-9, "nobody came");
         // A thousand iterations in 8 s: memory is busy for 5.1 of them.
         let share = average.busy(&config, Part::Memory).get() * 1000.0 / 8.0;
         let products = average.busy(&config, Part::Products).get() * 1000.0 / 8.0;

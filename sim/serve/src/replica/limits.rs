@@ -100,6 +100,12 @@ impl Limits {
         tokens.div_ceil(self.block_tokens) + self.blocks_per_sequence
     }
 
+    /// Blocks of a sequence that no other replica holds for it: its windows and states, which attention over lent blocks does not read, and the last one of
+    /// its tokens.
+    pub const fn home_blocks(&self) -> u32 {
+        self.blocks_per_sequence + 1
+    }
+
     /// Sequences of full length that the blocks hold.
     pub const fn full_sequences(&self) -> u32 {
         match self.blocks_of(self.context_max) {

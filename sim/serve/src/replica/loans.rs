@@ -5,7 +5,7 @@
 //! iteration is longer by it, and the home replica waits only for what is not hidden behind its own attention. A replica that has lent or
 //! borrowed, or at which somebody waits, runs step by step.
 //! Units: blocks, tokens, ticks. Invariants: blocks of its sequences elsewhere are what its pool has borrowed; the last block of a sequence is
-//! at home; cached prefixes are at home.
+//! at home, and so are its windows and states; cached prefixes are at home.
 
 mod needs;
 
@@ -301,7 +301,8 @@ impl Replica<'_> {
     pub(super) fn take_up(&mut self, request: u32, id: u32) {
         let Some(loans) = &mut self.loans else { return };
         if let Some(parts) = loans.promised.remove(&request) {
-            assert!(sum(&parts) < self.slots[id as usize].blocks, "the last block is at home");
+            let least = self.engine.limits.home_blocks();
+            assert!(sum(&parts) + least <= self.slots[id as usize].blocks, "the last block is at home");
             loans.away.insert(id, parts);
         }
     }
@@ -315,10 +316,10 @@ impl Replica<'_> {
         true
     }
 
-    /// Own blocks of a slot that may be cached for others: not those elsewhere, nor the last one.
+    /// Own blocks of a slot that may be cached for others: not those elsewhere, nor those that stay at home.
     pub(super) fn publishable(&self, id: u32, own: u32) -> u32 {
         let away = self.loans.as_ref().map_or(0, |loans| loans.blocks_away(id));
-        if away == 0 { own } else { own - away - 1 }
+        if away == 0 { own } else { own - away - self.limits().home_blocks() }
     }
 
     /// What has come free elsewhere since the last call.
@@ -384,7 +385,7 @@ impl Replica<'_> {
     pub(crate) fn largest(&self, now: Tick) -> Option<(u32, u32)> {
         let (ids, done) = (0..small(self.slots.len() as u64), self.decodes_done(now));
         let largest = ids.map(|id| (id, self.home_blocks(id, done))).max_by_key(|(_, blocks)| *blocks)?;
-        Some((largest.0, largest.1.saturating_sub(1)))
+        Some((largest.0, largest.1.saturating_sub(self.limits().home_blocks())))
     }
 
     /// Running sequences with blocks on a lender, and how many.
@@ -537,7 +538,8 @@ impl Replica<'_> {
         };
         let done = self.decodes_done(now);
         for id in 0..small(self.slots.len() as u64) {
-            load.own_tokens += self.tokens_of(self.home_blocks(id, done));
+            let home = self.home_blocks(id, done);
+            load.own_tokens += self.tokens_of(home.saturating_sub(self.limits().blocks_per_sequence));
         }
         load.movable_tokens = self.largest(now).map_or(0, |(_, blocks)| self.tokens_of(blocks));
         for parts in self.loans.iter().flat_map(|loans| loans.away.values()) {

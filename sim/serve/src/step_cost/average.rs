@@ -16,7 +16,7 @@ use super::{Chunk, ReplicaConfig};
 use crate::sampler::Drawing;
 
 /// What an iteration of a run holds on average.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Average {
     /// Decoding sequences.
     pub decode: f64,

@@ -76,8 +76,8 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
     varied.slo = asked.limit.map_or(varied.slo, |key| varied.slo.only(key));
-    // The same requests count at every load.
-    varied.warm_up = hw::Seconds::new(varied.warm_up.get() / asked.load);
+    // The same requests count at every load, and the same ones meet an outage.
+    varied.keep_time(&asked.clock(&capacity.question.peak));
     // A plan of it would be refused so; costs of published runs have no plan.
     if matches!(varied.law, CostLaw::Operations) {
         deployments(&varied, &varied.choices[0])?;

@@ -250,6 +250,8 @@ impl Run<'_, '_> {
                 }
             }
         }
+        let up = self.candidates[0].iter().map(|replica| self.replicas[*replica as usize].limits());
+        self.n_servers = up.map(|limits| limits.frontend.processes.get()).sum();
         self.count_lenders();
         self.find_ways();
     }

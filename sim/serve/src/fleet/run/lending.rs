@@ -254,8 +254,9 @@ impl Run<'_, '_> {
         if missing == 0 {
             return Some(room);
         }
-        // The last block is at home.
-        if !self.replicas[at as usize].borrows_for(head) || missing >= head.blocks {
+        // The last block is at home, and so are windows and states.
+        let replica = &self.replicas[at as usize];
+        if !replica.borrows_for(head) || missing + replica.limits().home_blocks() > head.blocks {
             return None;
         }
         let parts = self.borrow(at, missing, now);

@@ -80,6 +80,30 @@ fn eight_replicas_hold_eight_times_the_context_of_one() {
 }
 
 #[test]
+fn windows_and_states_stay_at_home() {
+    let serve = |fixed: u32, kv_blocks: u32, list: Vec<Request>, (n, lent_max): (u32, u32)| {
+        let mut engine = lender("sarathi", kv_blocks, Spans::Closed);
+        engine.limits.blocks_per_sequence = fixed;
+        let fleet = fleet(&engine, n, Some(terms(Borrow::WhenShort, false, lent_max, 1)));
+        (fleet.context_max_tokens(), fleet.serve(&Requests::of(list), by("round-robin").as_mut()))
+    };
+    let long = |prompt| vec![Request::new(Time::ZERO, prompt, 10)];
+    // Eight of a hundred blocks hold 780 of tokens beside 20 that do not leave.
+    let (context, found) = serve(20, 100, long(12_000), (8, 100));
+    assert_eq!((context, n_finished(&found)), (16 * 780, 1));
+    assert!(found.loaned.borrowed_blocks >= 751 - 80, "{:?}", found.loaned);
+    // Attention reads blocks of tokens alone: with as many of these at home nothing else changes.
+    let two = |fixed| serve(fixed, 10 + fixed, vec![Request::new(Time::ZERO, 310, 2)], (2, 10)).1;
+    assert_eq!((moments(&two(5)), two(5).loaned), (moments(&two(0)), two(0).loaned));
+    // A replica without room for them and a block of tokens borrows for nobody.
+    assert_eq!(serve(99, 100, long(5_000), (8, 100)).1.n_refused, 0);
+    assert_eq!(serve(100, 100, long(5_000), (8, 100)).1.n_refused, 1);
+    // Who comes later has most of its blocks elsewhere, and everybody is served.
+    let crowd = (0..40).map(|_| Request::new(Time::ZERO, 100, 200)).collect();
+    assert_eq!(n_finished(&serve(25, 300, crowd, (3, 300)).1), 40);
+}
+
+#[test]
 fn lent_attention_hides_behind_the_own() {
     // One request of 320 tokens on two replicas of 10 blocks: 160 tokens here, 160 there. Its first iteration takes 310 of the prompt's
     // tokens at 10 µs and 10 ms; then one decode per 10 ms + 10 µs, plus 0.3 µs for each token at home, plus what the way of the
@@ -147,6 +171,8 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
     }
     engine.limits.shares_prefixes = seed.is_multiple_of(2);
     engine.limits.watermark_blocks = [0, 1][pick(2)];
+    // Windows and states.
+    engine.limits.blocks_per_sequence = if seed < 168 { 0 } else { 3 };
     if seed % 5 == 4 {
         engine.limits.preemption = Preemption::Swap { host_blocks: 60, ticks_per_block: Tick::new(50_000) };
     }
@@ -214,7 +240,7 @@ fn mixed_requests(seed: u64) -> Requests {
 #[test]
 fn closed_spans_and_single_steps_agree_while_memory_is_lent_beside_every_other_option() {
     let (mut borrowed, mut moved, mut cancelled, mut preempted, mut refused, mut retried) = (0, 0, 0, 0, 0, 0);
-    for seed in 0..168 {
+    for seed in 0..252 {
         let requests = mixed_requests(seed);
         let serve = |spans| mixed(seed, spans).serve(&requests, by("least-memory").as_mut());
         let (closed, mut single) = (serve(Spans::Closed), serve(Spans::Stepwise));
