@@ -150,6 +150,31 @@ fn the_search_is_no_slower_than_what_is_given_and_no_faster_than_its_bound() {
     assert!(seconds(search) >= bound, "{} against {bound}", seconds(search));
 }
 
+/// The best plan that is found has a step that no layer makes shorter by moving to another stage: every move is played.
+#[test]
+fn no_layer_moves_to_another_stage_for_a_shorter_step() {
+    let source = scenario::find("mixed-training/two-zones").expect("shipped").0;
+    let value = toml_span::parse(&source.text).expect("a scenario in TOML");
+    let mut findings = Vec::new();
+    let mut reader = input::reader::Reader::new(value, &mut findings);
+    let read = scenario::mixed_training::read(&mut reader, &source, super::root(), &Overrides::default());
+    let scenario = read.expect("a good scenario");
+    let costs = scenario.costs();
+    let found = planner::train::mixed_gpus::search(&scenario.job, &costs).expect("a plan");
+    let seconds = |plan: &train::mixed_gpus::Pipelines| {
+        let step = scenario.job.step(plan, &costs, engine::play::Case::Expected).expect("linked").0;
+        step.span().to_seconds().get()
+    };
+    let best = seconds(&found.plan);
+    let n_stages = found.plan.stages.len();
+    for (from, to) in (0..n_stages).flat_map(|from| (0..n_stages).map(move |to| (from, to))).filter(|(a, b)| a != b) {
+        let mut plan = found.plan.clone();
+        plan.stages[from].layers -= 1;
+        plan.stages[to].layers += 1;
+        assert!(plan.stages[from].layers == 0 || seconds(&plan) >= best, "{from} to {to}: {} < {best}", seconds(&plan));
+    }
+}
+
 /// Two pipelines over both zones, whose micro-batches do not come out even, are a plan of the search too.
 #[test]
 fn a_batch_that_replicas_do_not_divide_has_no_worse_plan_than_what_is_given() {

@@ -1,5 +1,7 @@
 //! What a search looks for, and where: keys of `[search]`, `maximize` and `minimize`; and slow nodes of a run of days.
 
+use std::collections::BTreeSet;
+
 use reports::{PolicyResult, RunResult};
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
@@ -71,6 +73,25 @@ fn a_front_has_less_memory_for_more_dollars() {
     assert!(usd.is_sorted() && usd[usd.len() - 1] <= 1.5 * usd[0], "{usd:?}");
     assert_eq!(of("peak_memory_bytes")[0], row(&found).metrics["peak_memory_bytes"]);
     assert!(!row(&run(SEARCHED, &["search.front_ratio=1"])).chosen.contains_key("front"));
+    // Each row is told from the others by its fields, and what is ranked is in both.
+    let named = |layout: &serde_json::Value| {
+        let fields = layout.as_object().expect("fields").iter();
+        let measured = ["iteration_time_s", "peak_memory_bytes", "cost_usd_per_step"];
+        fields
+            .filter(|(key, _)| !measured.contains(&key.as_str()))
+            .map(|(key, value)| format!("{key} {value}"))
+            .collect()
+    };
+    let layouts: BTreeSet<Vec<String>> = front.iter().map(named).collect();
+    assert_eq!(layouts.len(), front.len(), "{front:?}");
+    for key in ["products", "sequence_parallel", "expert_tp", "bucket_tokens", "order", "exchange", "replicate"] {
+        assert!(front.iter().all(|layout| layout.get(key).is_some()), "{key}: {front:?}");
+    }
+    let cost = of("cost_usd_per_step");
+    assert!((cost[0] / row(&found).metrics["cost_usd_per_step"] - 1.0).abs() < 1e-9, "{cost:?}");
+    let notes = &row(&found).planner.as_ref().expect("a planner").notes;
+    let first = format!("front: {:.4} USD in ", cost[0]);
+    assert!(notes.iter().any(|note| note.starts_with(&first)), "{notes:?}");
 }
 
 #[test]

@@ -235,7 +235,8 @@ fn of_experts(is_delayed: bool, per_node: u32) -> (u64, BTreeMap<Role, u64>) {
         "training.recompute=\"none\"",
         "training.batch_size=32",
         "workload.tokens=4096",
-        "overlap.expert=0.0",
+        // As good as none, which delayed gradients of weights are refused beside.
+        "overlap.expert=0.000001",
         &delayed,
         &cluster[0],
         &cluster[1],

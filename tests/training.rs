@@ -388,3 +388,72 @@ fn gradients_that_are_reduced_at_the_end_are_whole_until_then() {
     assert_eq!(peak(2, "at_end"), peak(1, "at_end"));
     assert!(peak(2, "each_micro_batch") < 0.9 * peak(2, "at_end"));
 }
+
+#[test]
+fn gradients_that_are_not_there_are_not_reduced_in_pieces() {
+    // The base of adapters is frozen: when its gradients would be reduced changes nothing.
+    let step = |sync: &str| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3.1-8b\"\n[cluster]\nname = \"dgx-h100\"\nnodes = 1\n[parallel]\nzero = 3\n\
+             [optimizer]\ntrains = \"adapters\"\nadapters_beside = \"all\"\n[training]\nframework = \"pytorch\"\nbatch_size = 32\n\
+             gradient_sync = \"{sync}\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        of_text(&text).expect("a good scenario")["iteration_time_s"]
+    };
+    assert_eq!(step("overlapped").to_bits(), step("at_end").to_bits());
+}
+
+#[test]
+fn delayed_gradients_of_weights_need_an_overlap_that_hides_something() {
+    let asked = |overlap: &str| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"mixtral-8x7b\"\n[cluster]\nname = \"dgx-h100\"\nnodes = 8\n[parallel]\nzero = 1\nep = 8\n\
+             [overlap]\ndelayed_weights = true\n{overlap}[training]\nframework = \"megatron-core\"\nbatch_size = 64\nbucket_tokens = 4096\n\
+             [workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        of_text(&text)
+    };
+    for nothing in ["", "expert = 0\n", "expert = 0.0\n"] {
+        let refused = asked(nothing).expect_err("nothing is hidden");
+        assert!(refused.contains("no all-to-all runs behind computation"), "{nothing}: {refused}");
+    }
+    assert!(asked("expert = 0.5\n").is_ok());
+}
+
+/// Rows of a scenario of Llama 3.1 8B on eight H100 under a policy that chooses what a micro-batch holds by itself.
+fn chosen_by_itself(policies: &str, more: [&str; 3]) -> Vec<PolicyResult> {
+    let [parallel, training, workload] = more;
+    let text = format!(
+        "kind = \"training\"\n[model]\nname = \"llama-3.1-8b\"\n[cluster]\nname = \"dgx-h100\"\nnodes = 1\n[parallel]\nzero = 1\n{parallel}\
+         [training]\nrecompute = \"none\"\n{training}[workload]\nlonger = \"truncate\"\n{workload}[policies]\n{policies}"
+    );
+    let source = Source { text, ..scenario::find("quickstart").expect("shipped").0 };
+    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    pipeline::run(&super::training(checked), &|_| {}).result.results
+}
+
+#[test]
+fn chunks_that_a_policy_chooses_itself_fit_memory() {
+    let training = "framework = \"megatron-core\"\nbatch_size = 128\n";
+    let rows = chosen_by_itself(
+        "run = [\"chunkflow\", \"by-hand\"]\n[[policies.variant]]\nname = \"by-hand\"\npolicy = \"chunkflow\"\nchunk_tokens = 2048\nkeep = 1\n",
+        ["", training, "lengths = \"chatqa2-long-sft\"\nmax_tokens = 32768\n"],
+    );
+    let [own, by_hand] = &rows[..] else { panic!("two rows") };
+    assert!(by_hand.status.is_ok(), "{}", by_hand.why);
+    assert!(own.status.is_ok(), "{}", own.why);
+    let [own, by_hand] = [own, by_hand].map(|row| row.metrics["iteration_time_s"]);
+    assert!(own <= by_hand, "{own} {by_hand}");
+}
+
+#[test]
+fn pipelines_that_a_policy_shapes_itself_fit_memory() {
+    let training = "framework = \"pytorch\"\nbatch_size = 64\n";
+    let rows = chosen_by_itself(
+        "run = [\"hydraulis\", \"megatron\"]\n",
+        ["tp = 4\n", training, "lengths = \"github-like\"\nmax_tokens = 8192\n"],
+    );
+    for row in rows {
+        assert!(row.status.is_ok(), "{}: {}", row.policy, row.why);
+    }
+}

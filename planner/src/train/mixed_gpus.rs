@@ -2,13 +2,14 @@
 //!
 //! Two families are listed (Sailor, SOSP 2025, searches a superset). Either every stage lies on one group, in each order of the groups, and
 //! layers follow the speed of the cards; or every replica lies on one group, and micro-batches follow it. Tensor degrees are powers of two
-//! inside a node. What does not fit into memory or has no link is left out. Units: seconds.
+//! inside a node. What does not fit into memory or has no link is left out. Links and the filling of a pipeline pace it as well as its cards do, so layers of
+//! the best plans then move from stage to stage while the played step becomes shorter. Units: seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use engine::CostModel;
 use engine::play::Case;
 use engine::verdict::Refused;
+use engine::{CostModel, stop};
 use hw::real;
 use train::mixed_gpus::{Fullest, MixedJob, MixedStage, MixedStep, Pipelines, Slot};
 use train::timed::{Replica, StageTimes, TimedStep};
@@ -19,6 +20,10 @@ use crate::proof::{Aim, Bound, Decision, Status, ranked};
 const PLAYED_MAX: usize = 24;
 /// Plans of every choice of groups that are played besides: an estimate that favours one choice must not hide the others.
 const PLAYED_OF_CHOICE: usize = 3;
+/// Played plans whose layers are moved, the best ones.
+const MOVED: usize = 3;
+/// Moves of a layer that are played for each of these, at most.
+const MOVES_MAX: usize = 500;
 /// Groups of which every order is listed.
 pub const GROUPS_MAX: usize = 4;
 /// Pipeline stages of a plan, at most.
@@ -57,7 +62,7 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
     let mut plans = search.by_stage();
     plans.extend(search.by_replica());
     let n_listed = plans.len();
-    plans.retain(|plan| job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes));
+    plans.retain(|plan| fits(job, plan));
     let n_fitting = plans.len();
     let mut judged = Vec::new();
     for plan in plans {
@@ -67,8 +72,15 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
     }
     judged.sort_by(|a, b| a.0.total_cmp(&b.0));
     let judged = promising(judged);
-    let n_played = judged.len();
-    let found = judged.into_iter().map(|(_, plan, step)| (step.span().to_seconds().get(), plan)).collect();
+    let mut found: Vec<(f64, Pipelines)> =
+        judged.into_iter().map(|(_, plan, step)| (step.span().to_seconds().get(), plan)).collect();
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut n_played = found.len();
+    for start in found.iter().take(MOVED).cloned().collect::<Vec<_>>() {
+        let (moved, n_moves) = search.moved(start);
+        n_played += n_moves;
+        found.push(moved);
+    }
     let best = ranked(Aim::Seconds, found, |_| (), |a, b| a != b).ok_or_else(|| {
         let why = if n_fitting == 0 { "none fits into memory" } else { "none has links between all of its zones" };
         Refused::infeasible(format!("of {n_listed} plans {why}"))
@@ -78,6 +90,11 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
     let mut best = best.bounded(Some(search.bound()), Status::Heuristic);
     best.notes.push(words);
     Ok(best)
+}
+
+/// Whether every rank of a plan has room.
+fn fits(job: &MixedJob, plan: &Pipelines) -> bool {
+    job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes)
 }
 
 /// The plan that a scenario gives, with micro-batches by the speed of its replicas where it leaves them out.
@@ -273,6 +290,39 @@ impl Search<'_> {
             replicas.iter().map(|(group, speed)| Slot { group: *group, n_gpus: speed.n_gpus, times: None }).collect();
         let stage = |layers: &u32| MixedStage { layers: *layers, slots: slots.clone(), sizes: None };
         Some(Pipelines { stages: layers.iter().map(stage).collect(), micro_batches })
+    }
+
+    /// From a plan with its step, a plan whose step becomes no shorter where one layer moves from a stage to another; and how many moves were played.
+    fn moved(&self, start: (f64, Pipelines)) -> ((f64, Pipelines), usize) {
+        let n_stages = start.1.stages.len();
+        let (mut best, mut n_played, mut since_better) = (start, 0, 0);
+        let pairs: Vec<(usize, usize)> = (0..n_stages)
+            .flat_map(|from| (0..n_stages).map(move |to| (from, to)))
+            .filter(|(from, to)| from != to)
+            .collect();
+        // The first move that helps is taken, and the round goes on behind it: it ends when no move of a whole round has helped.
+        for &(from, to) in pairs.iter().cycle() {
+            if since_better == pairs.len() || n_played == MOVES_MAX || stop::is_asked() {
+                break;
+            }
+            since_better += 1;
+            let mut plan = best.1.clone();
+            if plan.stages[from].layers < 2 {
+                continue;
+            }
+            plan.stages[from].layers -= 1;
+            plan.stages[to].layers += 1;
+            if !fits(self.job, &plan) {
+                continue;
+            }
+            n_played += 1;
+            let Ok((step, _)) = self.job.step(&plan, self.costs, Case::Expected) else { continue };
+            let step_s = step.span().to_seconds().get();
+            if step_s < best.0 {
+                (best, since_better) = ((step_s, plan), 0);
+            }
+        }
+        (best, n_played)
     }
 
     /// Layers of stages of these speeds, so that the slowest is as fast as can be.

@@ -43,6 +43,8 @@ pub struct Simulated {
     pub bound_s: f64,
     /// Memory of the fullest rank, bytes.
     pub peak_bytes: u64,
+    /// What is ranked: seconds of a step, or its dollars.
+    pub value: f64,
     /// What dominates its step, in words; of the best and the runner-up.
     pub why: String,
 }
@@ -54,6 +56,8 @@ pub struct Found {
     pub best: Decision<Simulated>,
     /// What the scenario has where nothing is searched.
     pub own: Candidate,
+    /// Whether dollars of a step are ranked, in the place of its seconds.
+    pub is_by_cost: bool,
     /// Layouts that no other one beats in both objective and memory, the best one first; empty where nobody asked.
     pub front: Vec<Simulated>,
     /// Context degrees that were looked at.
@@ -90,6 +94,8 @@ pub type Each<'a> = &'a (dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync);
 enum Tried {
     /// Its closer bound is enough.
     Outdone,
+    /// Everything was to end before it was known.
+    Ended,
     /// The policy has no plan for it.
     Refused(PlanError),
     /// It was simulated.
@@ -221,23 +227,31 @@ pub fn search(
 ) -> Result<Found, PlanError> {
     let (seen, dropouts) = (Vec::new(), Dropouts::default());
     let mut search = Search { problem, policy, context, space, topology, each, seen, n_simulated: 0, dropouts };
-    let (mut bounded, n_judged) = search.bounded();
+    let (mut bounded, n_judged, n_left) = search.bounded();
     search.look_for_best(&mut bounded, effort);
+    if search.seen.is_empty() && (n_left > 0 || stop::is_over()) {
+        // None of those that were looked at fits, which says nothing of the others.
+        let why =
+            "the search was stopped before it had played a layout that fits: give it more time, or list fewer layouts";
+        return Err(PlanError::Budget(why.to_owned()));
+    }
+    // From here on there is an answer.
+    stop::finish();
     if space.front_ratio > 1.0 {
         search.look_for_less_memory(&mut bounded);
     }
     let mut ranking = search.seen.clone();
-    let limit = |of: &Simulated| Limit::of(search.value(of), &of.candidate);
+    let limit = |of: &Simulated| Limit::of(of.value, &of.candidate);
     ranking.sort_by(|a, b| limit(a).order(&limit(b)));
     ranking.truncate(2);
-    for simulated in &mut ranking {
+    for simulated in ranking.iter_mut().filter(|_| !stop::is_over()) {
         simulated.why = search.why(&simulated.candidate);
     }
     let aim = match space.objective {
         Objective::Seconds => Aim::Seconds,
         Objective::Usd => Aim::Usd,
     };
-    let ranking = ranking.into_iter().map(|simulated| (search.value(&simulated), simulated)).collect();
+    let ranking = ranking.into_iter().map(|simulated| (simulated.value, simulated)).collect();
     let best = proof::ranked(aim, ranking, |_| (), |_, _| true)
         .ok_or_else(|| PlanError::Infeasible(search.dropouts.words(n_judged)))?;
     let bound = Bound::plain(search.objective(&best.plan.candidate, best.plan.bound_s));
@@ -245,10 +259,11 @@ pub fn search(
     let (n_simulated, n_too_large) = (search.n_simulated, search.dropouts.n_too_large);
     let n_refused = search.dropouts.n_refused();
     let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
-    let n_open = if stop::is_asked() { bounded.iter().filter(is_open).count() } else { 0 };
+    let n_open = if stop::is_asked() { n_left + bounded.iter().filter(is_open).count() } else { 0 };
     let best = best.bounded(Some(bound), Status::Heuristic);
     let (own, context_degrees) = (Candidate::own(problem), space.cp.clone());
-    Ok(Found { best, own, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
+    let is_by_cost = space.objective == Objective::Usd;
+    Ok(Found { best, own, is_by_cost, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
 }
 
 impl Search<'_> {
@@ -261,12 +276,8 @@ impl Search<'_> {
         self.space.objective.of(&cluster, step_s)
     }
 
-    fn value(&self, simulated: &Simulated) -> f64 {
-        self.objective(&simulated.candidate, simulated.step_s)
-    }
-
-    /// Every candidate that may fit, the least bound first; and how many were judged.
-    fn bounded(&mut self) -> (Vec<Bounded>, usize) {
+    /// Every candidate that may fit, the least bound first; how many there are, and how many of them a search that was stopped did not judge.
+    fn bounded(&mut self) -> (Vec<Bounded>, usize, usize) {
         let candidates = self.space.candidates(self.problem);
         // What candidates share, they share with others of as many pipeline ranks.
         let mut by_pipeline: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
@@ -278,6 +289,7 @@ impl Search<'_> {
             let search: &Self = self;
             results(search.each, parts.len(), &|part| search.bounded_alike(&candidates, &parts[part]))
         };
+        let n_left = candidates.len() - judged.iter().map(Vec::len).sum::<usize>();
         let mut indexed: Vec<(usize, Bounded)> = Vec::new();
         for (index, bounded) in judged.into_iter().flatten() {
             match bounded {
@@ -290,18 +302,27 @@ impl Search<'_> {
         let simpler = |a: &Bounded, b: &Bounded| a.candidate.effort().cmp(&b.candidate.effort());
         indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then_with(|| simpler(a, b)).then(i.cmp(j)));
         let bounded = indexed.into_iter().map(|(_, bounded)| bounded).collect();
-        (bounded, candidates.len())
+        (bounded, candidates.len(), n_left)
     }
 
-    /// Some candidates with their bounds, or why they are dropped, and with their indices.
+    /// Some candidates with their bounds, or why they are dropped, and with their indices; fewer where a search is to stop.
     fn bounded_alike(&self, candidates: &[Candidate], indices: &[usize]) -> Vec<(usize, Result<Bounded, Dropped>)> {
         let mut judge = Judge::new(self.problem, self.policy, self.context);
+        let mut n_fitting = 0;
         let mut bounded = |candidate: Candidate| {
             let least = judge.least(&candidate)?;
             let value = self.objective(&candidate, least.step_s);
             Ok(Bounded { value, least, candidate, is_tried: false })
         };
-        indices.iter().map(|&index| (index, bounded(candidates[index]))).collect()
+        let judged = indices.iter().map_while(|&index| {
+            if stop::is_asked() && n_fitting >= BATCH {
+                return None;
+            }
+            let bounded = stop::unless_over(|| bounded(candidates[index]))?;
+            n_fitting += usize::from(bounded.is_ok());
+            Some((index, bounded))
+        });
+        judged.collect()
     }
 
     /// Simulates what may be best, until no bound is below the best.
@@ -311,24 +332,24 @@ impl Search<'_> {
             let limit = if effort == Effort::UntilProved { best } else { Limit::NONE };
             let may_win = |of: &&mut Bounded| limit.allows(of.value, &of.candidate);
             let mut promising: Vec<&mut Bounded> = batch.iter_mut().filter(may_win).collect();
-            if promising.is_empty() || (stop::is_asked() && !self.seen.is_empty()) {
+            // A search that is to stop and has nothing yet goes on until everything ends.
+            let is_stopped = stop::is_over() || stop::is_asked() && !self.seen.is_empty();
+            if promising.is_empty() || is_stopped {
                 break;
             }
             self.try_all(&mut promising, limit);
-            let seen = self.seen.iter().map(|simulated| Limit::of(self.value(simulated), &simulated.candidate));
+            let seen = self.seen.iter().map(|simulated| Limit::of(simulated.value, &simulated.candidate));
             best = seen.min_by(Limit::order).unwrap_or(Limit::NONE);
         }
     }
 
     /// Simulates what may need less memory than everything seen that is as good, up to the space's ratio of the best.
     fn look_for_less_memory(&mut self, bounded: &mut [Bounded]) {
-        let best = self.seen.iter().map(|simulated| self.value(simulated)).fold(f64::INFINITY, f64::min);
+        let best = self.seen.iter().map(|simulated| simulated.value).fold(f64::INFINITY, f64::min);
         let limit = best * self.space.front_ratio;
         let mut open: Vec<&mut Bounded> = bounded.iter_mut().filter(|of| !of.is_tried && of.value < limit).collect();
         while !open.is_empty() && !stop::is_asked() {
-            open.retain(|of| {
-                !self.seen.iter().any(|seen| self.value(seen) <= of.value && seen.peak_bytes <= of.least.bytes)
-            });
+            open.retain(|of| !self.seen.iter().any(|seen| seen.value <= of.value && seen.peak_bytes <= of.least.bytes));
             let rest = open.split_off(open.len().min(BATCH));
             self.try_all(&mut open, Limit::below(limit));
             open = rest;
@@ -339,18 +360,21 @@ impl Search<'_> {
     fn try_all(&mut self, all: &mut [&mut Bounded], limit: Limit) {
         let tried = {
             let all: &[&mut Bounded] = all;
-            results(self.each, all.len(), &|index| self.tried(all[index], limit))
+            results(self.each, all.len(), &|index| {
+                stop::unless_over(|| self.tried(all[index], limit)).unwrap_or(Tried::Ended)
+            })
         };
         for (of, tried) in all.iter_mut().zip(tried) {
-            of.is_tried |= !matches!(tried, Tried::Outdone);
+            of.is_tried |= !matches!(tried, Tried::Outdone | Tried::Ended);
             self.n_simulated += usize::from(matches!(tried, Tried::Played { .. }));
             let candidate = of.candidate;
             match tried {
-                Tried::Outdone => {}
+                Tried::Outdone | Tried::Ended => {}
                 Tried::Refused(why) => self.dropouts.refuse(self.policy, why),
                 Tried::Played { fits: None, .. } => self.dropouts.n_ran_out += 1,
                 Tried::Played { bound_s, fits: Some((step_s, peak_bytes)) } => {
-                    self.seen.push(Simulated { candidate, step_s, bound_s, peak_bytes, why: String::new() });
+                    let (value, why) = (self.objective(&candidate, step_s), String::new());
+                    self.seen.push(Simulated { candidate, step_s, bound_s, peak_bytes, value, why });
                 }
             }
         }
@@ -389,10 +413,10 @@ impl Search<'_> {
     /// What was simulated and nothing else beats, up to the space's ratio of the best: the best first, with less and less memory.
     fn front(&self) -> Vec<Simulated> {
         let mut all: Vec<&Simulated> = self.seen.iter().collect();
-        all.sort_by(|a, b| self.value(a).total_cmp(&self.value(b)).then(a.peak_bytes.cmp(&b.peak_bytes)));
-        let most = all.first().map_or(0.0, |best| self.value(best) * self.space.front_ratio);
+        all.sort_by(|a, b| a.value.total_cmp(&b.value).then(a.peak_bytes.cmp(&b.peak_bytes)));
+        let most = all.first().map_or(0.0, |best| best.value * self.space.front_ratio);
         let mut front: Vec<Simulated> = Vec::new();
-        for simulated in all.into_iter().filter(|simulated| self.value(simulated) <= most) {
+        for simulated in all.into_iter().filter(|simulated| simulated.value <= most) {
             if front.last().is_none_or(|last| simulated.peak_bytes < last.peak_bytes) {
                 front.push(simulated.clone());
             }

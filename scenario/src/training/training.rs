@@ -171,11 +171,11 @@ fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
 
 /// Reads `[overlap]`.
 pub fn overlap(mut section: Section<'_>) -> Overlap {
-    let delayed_weights = delayed_weights(&mut section);
+    let expert = section.number("expert", 0.0, 0.0..=1.0);
     let overlap = Overlap {
         tensor: section.number("tensor", 0.0, 0.0..=1.0),
-        expert: section.number("expert", 0.0, 0.0..=1.0),
-        delayed_weights,
+        expert,
+        delayed_weights: delayed_weights(&mut section, expert),
         slowdown: section.number("slowdown", 1.0, 1.0..=10.0),
         stage: section.flag("stage", true),
         parameter_gather: section.flag("parameter_gather", false),
@@ -187,13 +187,14 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
 }
 
 /// Whether gradients of weights come behind those of inputs, beside the all-to-all; without an overlap of it Megatron-LM refuses that.
-fn delayed_weights(section: &mut Section<'_>) -> bool {
+fn delayed_weights(section: &mut Section<'_>, expert: f64) -> bool {
     const KEY: &str = "delayed_weights";
     let at = section.place(KEY).unwrap_or_else(|| section.at());
     let is_delayed = section.flag(KEY, false);
-    if is_delayed && !section.has("expert") {
+    if is_delayed && expert == 0.0 {
         let what = "gradients of weights are delayed, and no all-to-all runs behind computation";
-        let help = "give `overlap.expert`, which Megatron-LM asks for too (`--overlap-moe-expert-parallel-comm`)";
+        let help =
+            "give `overlap.expert` above 0, which Megatron-LM asks for too (`--overlap-moe-expert-parallel-comm`)";
         section.refuse(Code::MissingKey, at, what, help);
     }
     is_delayed

@@ -45,6 +45,18 @@ pub struct LatentAttention {
     pub value_dim: u64,
 }
 
+impl LatentAttention {
+    /// Width of a head of queries and of keys.
+    pub const fn key_dim(&self) -> u64 {
+        self.nope_dim + self.rope_dim
+    }
+
+    /// Width of a head that has as many products as scores over such keys and sums over such values.
+    pub const fn mean_dim(&self) -> u64 {
+        u64::midpoint(self.key_dim(), self.value_dim)
+    }
+}
+
 /// Mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Experts {

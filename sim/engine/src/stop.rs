@@ -1,8 +1,10 @@
 //! The wish to stop, in two steps: first searches end with the best they have found, then what is still being played ends without a result.
 //!
 //! One flag serves the process, as Ctrl-C does. Long loops ask `pause`. It unwinds to the nearest `unless_over`, as a cancelled query of a
-//! compiler does, so nothing between them returns half a result. No clock here: who asks, and when, is the shell's.
+//! compiler does, so nothing between them returns half a result. A search that was stopped and has an answer says `finish`: what follows from the answer is
+//! still played. No clock here: who asks, and when, is the shell's.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub static ASKED: AtomicBool = AtomicBool::new(false);
 /// Whether everything is to end.
 static OVER: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether the work of the nearest `unless_over` has its answer, and goes on to its end.
+    static FINISHES: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What unwinds when everything is to end.
 struct Over;
@@ -44,14 +51,22 @@ pub fn is_over() -> bool {
 /// A place where long work may end: it does not come back when everything is to end.
 #[inline]
 pub fn pause() {
-    if is_over() {
+    if is_over() && !FINISHES.get() {
         resume_unwind(Box::new(Over));
     }
 }
 
+/// The work of the nearest `unless_over` has its answer: what is left of it on this thread goes on to its end.
+pub fn finish() {
+    FINISHES.set(true);
+}
+
 /// Does a piece of work; `None` where it was ended before.
 pub fn unless_over<T>(work: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    let outer = FINISHES.replace(false);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    FINISHES.set(outer);
+    match done {
         Ok(done) => Some(done),
         Err(other) if other.is::<Over>() => None,
         Err(other) => resume_unwind(other),

@@ -9,9 +9,9 @@ use engine::cost::roofline::Roofline;
 use engine::play::{Case, Machine};
 use hw::topology::Topology;
 
-use crate::lower::training;
+use crate::lower::training::{self, mixed};
 use crate::memory;
-use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
+use crate::plan::{MicroBatch, PipelineShape, Place, Placement, Plan, Step};
 use crate::problem::Problem;
 
 /// Micro-batches for each rank of a pipeline after which every schedule has reached its peak (`memory::needs`).
@@ -27,34 +27,62 @@ pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
     if problem.execution.unit_times.is_some() || !problem.execution.places.is_empty() || holds(problem, wished) {
         return wished;
     }
-    let (mut fits, mut too_many) = (0, wished);
-    while too_many - fits > (fits / PRECISION).max(1) {
-        let between = u64::midpoint(fits, too_many);
-        if holds(problem, between) {
-            fits = between;
+    let fits = most(wished, |tokens| holds(problem, tokens));
+    // What leaves room for nothing is said where the step is played.
+    if fits == 0 { wished } else { memory::bucket_within(problem, pads, fits) }
+}
+
+/// Tokens of a micro-batch that pipelines of one shape hold, where all ranks are cut into such pipelines: at most so many.
+pub fn most_in(problem: &Problem, shape: PipelineShape, wished: u64) -> u64 {
+    let n = problem.layout.n_ranks() / (shape.tp * shape.pp);
+    let own = mixed::shaped(problem, shape, n);
+    let fits = |tokens| {
+        let full = full(problem, tokens);
+        let groups = vec![vec![micro_batch(&full); n_micro_batches(&own, tokens)]; n as usize];
+        let step = Step { pipelines: vec![shape; n as usize], ..Step::of_groups(groups) };
+        ends(&full, Plan::new("", &full, vec![step]), shape.pp)
+    };
+    if problem.execution.unit_times.is_some() || fits(wished) { wished } else { most(wished, fits) }
+}
+
+/// The most that fits, below what does not.
+fn most(too_many: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut least, mut too_many) = (0, too_many);
+    while too_many - least > (least / PRECISION).max(1) {
+        let between = u64::midpoint(least, too_many);
+        if fits(between) {
+            least = between;
         } else {
             too_many = between;
         }
     }
-    // What leaves room for nothing is said where the step is played.
-    if fits == 0 { wished } else { memory::bucket_within(problem, pads, fits) }
+    least
+}
+
+/// All sequences of a problem in one micro-batch.
+fn micro_batch(full: &Problem) -> MicroBatch {
+    let sequences = (0_u32..).zip(&full.workload.lengths);
+    let place = |(sequence, &tokens)| Placement { sequence, from: 0, tokens, place: Place::Sharded };
+    MicroBatch { sequences: sequences.map(place).collect(), ..MicroBatch::default() }
 }
 
 /// Whether a step of full micro-batches of so many tokens fits.
 fn holds(problem: &Problem, tokens: u64) -> bool {
     let full = full(problem, tokens);
+    let group = vec![micro_batch(&full); n_micro_batches(problem, tokens)];
+    let plan = Plan::new("", &full, vec![Step::of_groups(vec![group; full.layout.dp as usize])]);
+    ends(&full, plan, full.layout.pp)
+}
+
+/// Whether a plan of one step does not run out of memory, on pipelines of so many ranks.
+fn ends(full: &Problem, mut plan: Plan, n_stages: u32) -> bool {
     let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
-    let sequences = (0_u32..).zip(&full.workload.lengths);
-    let place = |(sequence, &tokens)| Placement { sequence, from: 0, tokens, place: Place::Sharded };
-    let micro_batch = MicroBatch { sequences: sequences.map(place).collect(), ..MicroBatch::default() };
-    let group = vec![micro_batch; n_micro_batches(problem, tokens)];
-    let mut plan = Plan::new("", &full, vec![Step::of_groups(vec![group; full.layout.dp as usize])]);
-    if full.layout.pp > 1 {
-        let (found, of_group) = training::pipelines(&full, &plan, 0, &cost);
+    if n_stages > 1 {
+        let (found, of_group) = training::pipelines(full, &plan, 0, &cost);
         plan.steps[0].orders = found.iter().map(|pipeline| (full.schedule.order)(pipeline)).collect();
         plan.steps[0].order_of = of_group;
     }
-    let graph = training::lower(&full, &plan, 0);
+    let graph = training::lower(full, &plan, 0);
     let memory_bytes = full.cluster.gpu.memory.0;
     let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
     !matches!(engine::simulate(&graph, &machine), Outcome::OutOfMemory { .. })

@@ -7,21 +7,17 @@ use std::collections::BTreeMap;
 pub mod causes;
 mod copies;
 mod energy;
+mod flops;
 mod peak;
 mod shares;
 pub mod unexplained;
 
 use crate::experts::{self, ExpertLoad};
-use crate::layout::{ContextExchange, Layout, Zero};
-use crate::problem::{AttentionKernel, Problem, Recompute};
-use crate::schedule::PassKind;
-use crate::stage::{Stage, stages};
+use crate::problem::Problem;
 use energy::Energy;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Source};
-use engine::layer;
-use engine::task::Ops;
-use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
+use engine::task::{Op, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
 use hw::power;
 use shares::{EXPOSABLE, Shares};
@@ -69,7 +65,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
     let tokens = problem.workload.lengths.iter().map(|&length| hw::real(length)).sum::<f64>() / n_steps;
-    let [model_flops, recomputed] = flops(problem).map(|flops| flops / n_steps);
+    let [model_flops, recomputed] = flops::of(problem).map(|flops| flops / n_steps);
     let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
     let peaks = peak::of_steps(steps);
     let work = Work::of(steps, cost);
@@ -132,44 +128,6 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
 
 fn f64_of(n: usize) -> f64 {
     hw::real(n as u64)
-}
-
-/// Operations over the whole workload: of the model, and of what backward computes again. Causal attention counts the pairs
-/// that are computed, so a long document is not credited with the masked half. Nor are frozen weights with gradients (NVIDIA-NeMo/Megatron-Bridge,
-/// `training/utils/flop_utils.py`).
-fn flops(problem: &Problem) -> [f64; 2] {
-    // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
-    // every token: without expert ranks nothing is merged.
-    let unfused = problem.execution.attention == AttentionKernel::Unfused;
-    let of_stages = stages(problem);
-    let mut whole = problem.clone();
-    whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
-    whole.execution.attention = AttentionKernel::Flash;
-    let problem = &whole;
-    let tokens: u64 = problem.workload.lengths.iter().sum();
-    let count = |ops: &Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
-    let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
-    let attention = count(&layer::attention(&problem.shard(), &documents, 1, Pass::Forward));
-    let after = |load| count(&layer::after_attention(&problem.shard(), tokens, PassKind::Forward, load));
-    let around = attention + count(&layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
-    let layers = |stage: &Stage| {
-        let (dense, expert) = (f64::from(stage.n_dense), f64::from(stage.n_expert));
-        (dense + expert) * around + dense * after(None) + expert * after(Some(&ExpertLoad::EVEN))
-    };
-    let part = |load| count(&layer::recomputed_part(&problem.shard(), tokens, &documents, load));
-    let again = |stage: &Stage| match problem.execution.recompute {
-        Recompute::Off => 0.0,
-        Recompute::Full => layers(&stage.again()),
-        Recompute::Selective if unfused => f64::from(stage.again().n_layers()) * attention,
-        Recompute::Selective | Recompute::Modules(_) => {
-            f64::from(stage.again_dense) * part(None) + f64::from(stage.again_expert) * part(Some(&ExpertLoad::EVEN))
-        }
-    };
-    let forward =
-        of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));
-    let products = forward - of_stages.iter().map(|stage| f64::from(stage.n_layers())).sum::<f64>() * attention;
-    let frozen = if problem.execution.trains_weights() { 0.0 } else { products };
-    [3.0 * forward - frozen, of_stages.iter().map(again).sum()]
 }
 
 /// Estimated compute work by class, and where the estimates come from.
@@ -299,6 +257,7 @@ pub fn follow_from(step_s: f64, [low, high]: [f64; 2], metrics: &BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{ContextExchange, Layout, Zero};
     use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
     use crate::problem::{Execution, ExpertTraffic};
     use engine::play::{Case, Machine};

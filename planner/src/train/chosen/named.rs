@@ -8,45 +8,49 @@ use train::problem::Problem;
 use crate::train::search::space::Candidate;
 use crate::train::search::{Found, Simulated};
 
-/// Layouts of the front, a line each: step, memory, and the layout.
+/// Layouts of the front, a line each: what is ranked, memory, and the layout.
 pub(super) fn front_words(found: &Found) -> Vec<String> {
     let of = |simulated: &Simulated| {
-        let (step_s, gib) = (simulated.step_s, hw::real(simulated.peak_bytes) / hw::GIB);
+        let gib = hw::real(simulated.peak_bytes) / hw::GIB;
+        let ranked = if found.is_by_cost {
+            format!("{:.4} USD in {:.4} s", simulated.value, simulated.step_s)
+        } else {
+            format!("{:.4} s", simulated.step_s)
+        };
         let candidate = &simulated.candidate;
         let more = if candidate == &found.best.plan.candidate {
             String::new()
         } else {
             differences(candidate, &found.best.plan.candidate)
         };
-        format!("front: {step_s:.4} s with {gib:.1} GiB, {}{more}", name(candidate))
+        format!("front: {ranked} with {gib:.1} GiB, {}{more}", name(candidate))
     };
     found.front.iter().map(of).collect()
 }
 
-/// The front as fields.
+/// The front as fields: all that tells two of its layouts apart.
 fn front(found: &Found) -> Value {
     let of = |simulated: &Simulated| {
-        let Candidate { layout, schedule, recompute, offload, nodes, micro_batch, ends, .. } = &simulated.candidate;
-        json!({
-            "iteration_time_s": simulated.step_s,
-            "peak_memory_bytes": simulated.peak_bytes,
-            "nodes": nodes,
-            "tp": layout.tp,
-            "pp": layout.pp,
-            "dp": layout.dp,
-            "cp": layout.cp,
-            "ep": layout.ep,
-            "zero": layout.zero as u8,
-            "schedule": schedule.name,
-            "chunks": layout.chunks,
-            "micro_batch": micro_batch,
-            "recompute": recompute.name(),
-            "offload_ratio": offload,
-            "embedding_layers": ends[0],
-            "head_layers": ends[1],
-        })
+        let Candidate { layout, schedule, micro_batch, .. } = &simulated.candidate;
+        let mut fields = vec![
+            ("iteration_time_s", json!(simulated.step_s)),
+            ("peak_memory_bytes", json!(simulated.peak_bytes)),
+            ("tp", json!(layout.tp)),
+            ("pp", json!(layout.pp)),
+            ("dp", json!(layout.dp)),
+            ("cp", json!(layout.cp)),
+            ("ep", json!(layout.ep)),
+            ("schedule", json!(schedule.name)),
+            ("chunks", json!(layout.chunks)),
+            ("micro_batch", json!(micro_batch)),
+        ];
+        if found.is_by_cost {
+            fields.push(("cost_usd_per_step", json!(simulated.value)));
+        }
+        fields.extend(settings(&simulated.candidate));
+        fields.into_iter().collect::<BTreeMap<&str, Value>>()
     };
-    found.front.iter().map(of).collect()
+    json!(found.front.iter().map(of).collect::<Vec<_>>())
 }
 
 /// Degrees and schedule: `tp 4 pp 2, 1f1b × 1 chunks`.
@@ -59,23 +63,32 @@ fn name(candidate: &Candidate) -> String {
 }
 
 /// What the name leaves out: keys of a scenario and their values.
-fn settings(candidate: &Candidate) -> [(&'static str, String); 13] {
+fn settings(candidate: &Candidate) -> [(&'static str, Value); 13] {
     let layout = &candidate.layout;
     [
-        ("zero", (layout.zero as u8).to_string()),
-        ("bucket_tokens", candidate.bucket_tokens.to_string()),
-        ("replicate", layout.replicate.to_string()),
-        ("recompute", candidate.recompute.name()),
-        ("offload_ratio", candidate.offload.to_string()),
-        ("nodes", candidate.nodes.to_string()),
-        ("products", candidate.products.map_or("bf16", |formats| formats.dense.word()).to_owned()),
-        ("embedding_layers", candidate.ends[0].to_string()),
-        ("head_layers", candidate.ends[1].to_string()),
-        ("order", format!("{:?}", layout.order).to_lowercase()),
-        ("expert_tp", layout.expert_tp.to_string()),
-        ("sequence_parallel", layout.sequence_parallel.to_string()),
-        ("exchange", format!("{:?}", layout.exchange).to_lowercase()),
+        ("zero", json!(layout.zero as u8)),
+        ("bucket_tokens", json!(candidate.bucket_tokens)),
+        ("replicate", json!(layout.replicate)),
+        ("recompute", json!(candidate.recompute.name())),
+        ("offload_ratio", json!(candidate.offload)),
+        ("nodes", json!(candidate.nodes)),
+        ("products", json!(candidate.products.map_or("bf16", |formats| formats.dense.word()))),
+        ("embedding_layers", json!(candidate.ends[0])),
+        ("head_layers", json!(candidate.ends[1])),
+        ("order", json!(format!("{:?}", layout.order).to_lowercase())),
+        ("expert_tp", json!(layout.expert_tp)),
+        ("sequence_parallel", json!(layout.sequence_parallel)),
+        ("exchange", json!(format!("{:?}", layout.exchange).to_lowercase())),
     ]
+}
+
+/// A value as a scenario's text has it, without quotes.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(word) => word.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or(0.0).to_string(),
+        other => other.to_string(),
+    }
 }
 
 /// Keys in which two layouts differ.
@@ -87,7 +100,7 @@ fn differing(candidate: &Candidate, other: &Candidate) -> Vec<&'static str> {
 /// Some settings of a layout in words.
 fn said(candidate: &Candidate, keys: &[&str]) -> String {
     let said = settings(candidate).into_iter().filter(|(key, _)| keys.contains(key));
-    said.map(|(key, value)| format!(", {key} {value}")).collect()
+    said.map(|(key, value)| format!(", {key} {}", text(&value))).collect()
 }
 
 /// What the name leaves out, as far as it is not the same in another layout.
@@ -115,7 +128,7 @@ pub fn layout_words(problem: &Problem, found: &Found) -> String {
     let best = &found.best.plan.candidate;
     let mut keys = by_hand(found);
     let own = found.best.objective().unwrap_or(found.best.plan.step_s);
-    let better = if own == found.best.plan.step_s { "faster" } else { "cheaper" };
+    let better = if found.is_by_cost { "cheaper" } else { "faster" };
     let other = found.best.runner_up().map_or_else(String::new, |other| {
         let other = &other.plan;
         let more = (found.best.runner_up().map_or(0.0, |other| other.objective) / own - 1.0) * 100.0;

@@ -5,13 +5,16 @@
 //! only, and once more after the backward of the chunk behind them, in descending order (algorithm 2). The order on every
 //! pipeline rank is 1F1B with these constraints (`sim/train/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
 //! warm-up. ChunkSize and K that are not given are found by grid: those under which the orders of all steps are the shortest together, of what memory
-//! allows. A pair is left as soon as its steps so far take longer than all of the best one's.
+//! allows. A pair is left as soon as its steps so far take longer than all of the best one's. The best one is played: the player charges buffers of exchanges,
+//! a layer that is made again, and whole parameters besides. Where it runs out of memory, so does every pair with chunks as large and as many kept, and the
+//! best of the others is next.
 //! A chunk that comes again waits until the backward of the chunk behind it has gone through the whole pipeline. What stands alone can
 //! fill that time, and the paper does not say where it comes: on a pipeline every place is played, and the shortest order stays.
 //! Forwards of a sequence: N + max(0, N − K).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hw::topology::Topology;
 use train::layout::Zero;
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, Place, Placement, Step};
@@ -22,6 +25,7 @@ use super::{deal_longest, heuristic};
 use crate::proof::Decision;
 use crate::train::pack;
 use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
+use crate::train::{orders, search};
 
 pub(super) const CARD: Card = Card {
     name: "chunkflow",
@@ -77,7 +81,7 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         return Err(PlanError::Unsupported(what.to_owned()));
     }
     let shapes = shapes(problem, context)?;
-    let (seconds, shape, steps) = best_of(problem, context, &shapes);
+    let (seconds, shape, steps) = best_that_fits(problem, context, &shapes);
     let Shape { chunk_tokens, keep } = shape;
     let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
     let holds = if seconds.is_finite() {
@@ -93,6 +97,30 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         figures.insert("predicted_pipeline_s".to_owned(), seconds);
     }
     Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
+}
+
+/// Of some pairs the best whose steps run to their end; the best of all where none does, so that the player says what is short.
+fn best_that_fits(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]) -> (f64, Shape, Vec<Step>) {
+    let first = best_of(problem, context, shapes);
+    if shapes.len() == 1 || problem.execution.unit_times.is_some() {
+        return first;
+    }
+    let topology = Topology::of(&problem.cluster);
+    let (mut left, mut best) = (shapes.to_vec(), first.clone());
+    while best.0.is_finite() {
+        let mut plan = heuristic(CARD.name, problem, best.2.clone()).plan;
+        _ = orders::complete(problem, &mut plan, context.cost);
+        if search::simulate(problem, &plan, context, &topology).is_some() {
+            return best;
+        }
+        let Shape { chunk_tokens, keep } = best.1;
+        left.retain(|other| other.chunk_tokens < chunk_tokens || other.keep < keep);
+        if left.is_empty() {
+            break;
+        }
+        best = best_of(problem, context, &left);
+    }
+    first
 }
 
 /// Of some pairs the one whose steps take least: what its pipelines take of a step on the mean, seconds, and its steps. The time is infinite where none

@@ -4,7 +4,7 @@
 //! as (largest + c) · (pp − 1 + v); with the scenario's own coefficients unequal ones count for what they are, Σ + (pp − 1) · largest,
 //! which is the same for equal ones. The coefficients are the authors' (`profiles/published/hydraulis.toml`), or fitted to the scenario's
 //! cost model: the slowest stage at a few lengths, least squares of the relative error. Published token limits follow the authors'
-//! memory formula: (memory − safe − states − gap) / (L · H / tp · A), in whole multiples of 128.
+//! memory formula: (memory − safe − states − gap) / (L · H / tp · A), in whole multiples of 128. Those of the scenario's own costs are held against the player.
 
 use std::sync::OnceLock;
 
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
-use train::{Plan, Problem, memory};
+use train::{Plan, Problem, fitting, memory};
 
 /// Token limits are whole multiples of this.
 const TOKENS_STEP: u64 = 128;
@@ -155,7 +155,9 @@ fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Opti
         let states = own_states(problem, need.states).total().0 + cut.total().0;
         part.cluster.gpu.memory.0.saturating_sub(part.reserved_memory.0 + states) / need.bytes_per_token.max(1)
     };
-    let max_tokens = memory::needs(&part).iter().map(room).min()? / TOKENS_STEP * TOKENS_STEP;
+    let free = memory::needs(&part).iter().map(room).min()?;
+    // The player charges more than states and activations: buffers of exchanges, logits, a layer that is made again.
+    let max_tokens = fitting::most_in(problem, shape, free) / TOKENS_STEP * TOKENS_STEP;
     if max_tokens == 0 {
         return None;
     }

@@ -202,13 +202,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     if kind != PassKind::Forward && !is_weight {
         match problem.execution.recompute {
             Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
-            _ => {
-                let again = |n, load| {
-                    layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, load), n)
-                };
-                ops.extend(again(stage.again_dense, None));
-                ops.extend(again(stage.again_expert, Some(&load)));
-            }
+            _ => ops.extend(hybrid::recomputed(problem, load, stage, share.tokens, &documents)),
         }
     }
     if stage.first && kind == PassKind::Forward {

@@ -85,6 +85,46 @@ pub(crate) fn beside_attention(
     Some(ops)
 }
 
+/// Operations of a stage of a hybrid model in a forward: around mixers, in them, and what the gradients of mixing take; none for another model. That a delta
+/// rule makes its states again is left out.
+pub(crate) fn apart(problem: &Problem, stage: &Stage, documents: &[Document]) -> Option<[Ops; 3]> {
+    if !problem.model.is_hybrid() {
+        return None;
+    }
+    let (shard, counts) = (problem.shard(), counts(&problem.model, stage, problem.execution.wide_layers));
+    let of = |kind| mixing(&shard, &counts, documents, kind);
+    let forward = of(PassKind::Forward);
+    let gradients =
+        if problem.model.compressed.is_some() { of(PassKind::Backward) } else { layer::repeated(&forward, 2) };
+    let around = products(&shard, ExpertLoad::EVEN, &counts, n_tokens(documents), PassKind::Forward);
+    Some([around, forward, gradients])
+}
+
+/// What backward computes again of the parts of a stage's layers. Layers of a hybrid model that do not attend have no attention to compute again.
+pub(crate) fn recomputed(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, all: &[Document]) -> Ops {
+    let shard = problem.shard();
+    let part = |n, load| layer::repeated(&layer::recomputed_part(&shard, tokens, all, load), n);
+    let mut ops = part(stage.again_dense, None);
+    ops.extend(part(stage.again_expert, Some(&load)));
+    if problem.model.is_hybrid() {
+        let of_all = layer::attention(&shard, all, 1, Pass::Forward);
+        let n_before = ops.len();
+        ops.retain(|(op, _)| !of_all.iter().any(|(other, _)| other == op));
+        if ops.len() < n_before {
+            let counts = counts(&problem.model, &stage.again(), problem.execution.wide_layers);
+            let attending: Vec<Count> = counts.into_iter().filter(|count| count.layer.mixer.attends()).collect();
+            ops.extend(mixing(&shard, &attending, all, PassKind::Forward));
+        }
+    }
+    ops
+}
+
+/// What mixes the tokens of such layers.
+fn mixing(shard: &Shard<'_>, counts: &[Count], documents: &[Document], kind: PassKind) -> Ops {
+    let of = |count: &Count| layer::repeated(&mixed(shard, count.layer.mixer, documents, kind), count.n);
+    counts.iter().flat_map(of).collect()
+}
+
 /// Layers of a kind in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Count {

@@ -4,7 +4,7 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
 use crate::activation::Activation;
 use crate::experts::ExpertLoad;
 use crate::pipeline_states;
@@ -347,7 +347,9 @@ impl Builder<'_> {
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
         let in_pieces = (early || is_last && makes_gradients) && problem.gradient_sync() != GradientSync::AtEnd;
-        let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
+        // Frozen weights have no gradients that would be reduced.
+        let reduces = self.has_peers && problem.execution.trains_weights();
+        let buckets = if in_pieces && reduces { GRADIENT_BUCKETS } else { 1 };
         self.fetch(frame, column, kind);
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         // What streams back starts with the backward, not before the slots ahead of it have ended.
@@ -510,11 +512,7 @@ impl Builder<'_> {
 
     fn recomputed(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
-        let of = |n: u32, load| {
-            layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, load), n)
-        };
-        let mut ops = of(piece.again_dense, None);
-        ops.extend(of(piece.again_expert, Some(&self.load)));
+        let ops = hybrid::recomputed(problem, self.load, piece, share.tokens, &documents);
         self.launched_again(problem, ops, piece)
     }
 
