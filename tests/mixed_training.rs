@@ -122,7 +122,7 @@ fn replicas_that_share_nodes_share_their_ports() {
         let alone = format!(
             "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n\
              [parallel]\ndp = {dp}\ntp = {tp}\npp = {pp}\nzero = 1\n{parallel}[training]\nbatch_size = 64\nbucket_tokens = 4096\n\
-             framework = \"megatron-core\"\nrecompute = \"selective\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+             framework = \"megatron-core\"\ngradient_sync = \"at_end\"\nrecompute = \"selective\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
         );
         let [mixed, alone] = [run_text(mixed, &[]), run_text(alone, &[])];
         let [mixed, alone] = [row(&mixed, "given"), row(&alone, "megatron")].map(|row| row.metrics["iteration_time_s"]);
@@ -190,4 +190,115 @@ fn what_crosses_zones_is_paid_by_the_gigabyte() {
     let paid = row(&result, "given").metrics["link_usd_per_step"];
     let counted = 2.0 * 128.0 * 2.0 * 8192.0 * 4096.0 * 2.0 / 1e9 * 0.02;
     assert!((paid - counted).abs() < 1e-9, "{paid} against {counted}");
+}
+
+/// Keys of kind `training` that passes, states and gradients follow from act alike on mixed cards: steps of one type take as long, and hold as much.
+#[test]
+fn keys_of_training_act_as_they_do_on_cards_of_one_type() {
+    let slots = "{ group = \"g\", gpus = 4 }, ".repeat(2);
+    let stages = format!("[[stage]]\nlayers = 16\nreplicas = [{slots}]\n").repeat(2);
+    let mixed = format!(
+        "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\ntokens = 4096\n\
+         [[group]]\nname = \"g\"\ngpu = \"h100-sxm\"\nnodes = 2\n[policies]\nrun = [\"given\"]\n{stages}"
+    );
+    let alone = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n\
+         [parallel]\ndp = 2\ntp = 4\npp = 2\nzero = 1\nsequence_parallel = true\n[training]\nbatch_size = 64\nbucket_tokens = 4096\n\
+         gradient_sync = \"at_end\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n";
+    let megatron = "training.framework=megatron-core";
+    let pytorch = "training.framework=pytorch";
+    let settings: [&[&str]; 9] = [
+        &[megatron],
+        &[megatron, "training.recompute=full"],
+        &[megatron, "training.products=fp8"],
+        &[megatron, "training.products=fp8", "training.narrow_gather=true"],
+        &[megatron, "training.gradient_dtype=bf16", "optimizer.first_moment=bf16", "optimizer.second_moment=bf16"],
+        &[megatron, "optimizer.rule=muon"],
+        &[megatron, "optimizer.offload_ratio=1.0", "optimizer.host_memory_gb_per_s=50"],
+        &[megatron, "overlap.tensor=0.8"],
+        &[pytorch, "training.recompute=none"],
+    ];
+    for set in settings {
+        let [mixed, alone] = [mixed.clone(), alone.to_owned()].map(|text| run_text(text, set));
+        let [mixed, alone] = [row(&mixed, "given"), row(&alone, "megatron")];
+        for (key, within) in [("iteration_time_s", 0.05), ("peak_memory_bytes", 0.1)] {
+            let [mixed, alone] = [mixed, alone].map(|row| row.metrics[key]);
+            assert!((mixed / alone - 1.0).abs() < within, "{set:?} {key}: {mixed} against {alone}");
+        }
+    }
+}
+
+/// What of a setting is not there changes nothing, and is said; what is left out is Megatron-Core with its usual words.
+#[test]
+fn the_framework_that_is_left_out_is_megatron_core() {
+    let stage = "[[stage]]\nlayers = 32\nreplicas = [{ group = \"h100\", gpus = 8 }]\n";
+    let text = format!("{MIXED_ALONE}{stage}");
+    let figures = |set: &[&str]| row(&run_text(text.clone(), set), "given").metrics.clone();
+    assert_eq!(figures(&[]), figures(&["training.framework=megatron-core"]));
+    assert_ne!(figures(&[]), figures(&["training.framework=deepspeed"]));
+}
+
+/// Sequences of 2,000 and 6,000 tokens, each its own micro-batch, through one stage of one replica: a step of both is half a step of each alone, as the optimizer
+/// is in all of them.
+#[test]
+fn drawn_lengths_take_what_each_of_them_takes() {
+    let stage = "[[stage]]\nlayers = 32\nreplicas = [{ group = \"h100\", gpus = 8 }]\n";
+    let text =
+        format!("{MIXED_ALONE}{stage}").replace("tokens = 4096\n", "").replace("batch_size = 64", "batch_size = 2");
+    let seconds = |list: &str| {
+        let result = run_text(text.clone(), &[&format!("workload.list={list}")]);
+        let metrics = &row(&result, "given").metrics;
+        (metrics["iteration_time_s"], metrics["tokens_per_s"])
+    };
+    let ([short, long], both) = ([seconds("[2000]"), seconds("[6000]")], seconds("[2000, 6000]"));
+    assert!((both.0 - (short.0 + long.0) / 2.0).abs() < 3e-9, "{both:?} of {short:?} and {long:?}");
+    assert!((both.1 * both.0 - 8000.0).abs() < 1e-6, "{both:?}");
+    // Attention is quadratic: two of the mean length are faster.
+    assert!(seconds("[1000, 31000]").0 > seconds("[16000]").0);
+    // All alike, lengths are those of `tokens`.
+    let plain = run_text(format!("{MIXED_ALONE}{stage}"), &["training.batch_size=2"]);
+    let alike = run_text(text, &["workload.tokens=4096"]);
+    assert_eq!(row(&plain, "given").metrics, row(&alike, "given").metrics);
+}
+
+/// In flight are micro-batches that follow one another: long ones side by side need more room than the same ones apart.
+#[test]
+fn memory_is_of_the_micro_batches_in_flight() {
+    let stages = "[[stage]]\nlayers = 16\nreplicas = [{ group = \"h100\", gpus = 4 }]\n".repeat(2);
+    let text =
+        format!("{MIXED_ALONE}{stages}").replace("tokens = 4096\n", "").replace("batch_size = 64", "batch_size = 8");
+    let peak = |list: &str| {
+        let result = run_text(text.clone(), &[&format!("workload.list={list}")]);
+        row(&result, "given").metrics["peak_memory_bytes"]
+    };
+    let beside = peak("[8000, 8000, 1000, 1000, 1000, 1000, 1000, 1000]");
+    let apart = peak("[8000, 1000, 1000, 1000, 8000, 1000, 1000, 1000]");
+    let (all, none) = (peak("[8000]"), peak("[1000]"));
+    assert!((beside - all).abs() < 1.0 && apart < all && apart > none, "{beside} {apart} {all} {none}");
+}
+
+/// A search for dollars is no dearer than one for seconds, than what is given, and no cheaper than its bound.
+#[test]
+fn a_search_for_dollars_finds_the_cheapest_of_its_plans() {
+    let by = |key: &str| run("mixed-training/two-zones", &[&format!("policies.minimize={key}")]);
+    let (fast, cheap) = (by("iteration_time_s"), by("cost_usd_per_step"));
+    let usd = |result: &RunResult, policy: &str| row(result, policy).metrics["cost_usd_per_step"];
+    let found = usd(&cheap, "search");
+    assert!(found <= usd(&fast, "search") && found <= usd(&cheap, "given"), "{found}");
+    let facts = row(&cheap, "search").planner.as_ref().expect("it was searched");
+    assert_eq!(facts.objective.expect("an objective"), found);
+    assert!(facts.bound.expect("a bound") <= found);
+    // Tokens for a dollar are what rows are compared by.
+    let ratio = usd(&cheap, "given") / found;
+    assert!((cheap.speedup_ratio["search"] - ratio).abs() < 1e-9, "{ratio} {:?}", cheap.speedup_ratio);
+}
+
+/// Products in 8 bits need cards that multiply them: all of them.
+#[test]
+fn products_that_one_of_the_cards_lacks_are_refused() {
+    let text = scenario::find("mixed-training/two-zones").expect("shipped").0.text;
+    let source = Source { path: "mixed.toml".to_owned(), text };
+    let set = vec!["training.products=fp8".to_owned()];
+    let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+    let found: Vec<&str> = checked.findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(found, ["`a100-sxm-80g` multiplies no fp8"]);
 }

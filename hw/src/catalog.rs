@@ -69,6 +69,7 @@ struct ClusterEntry {
     gpu: String,
     gpus_per_node: Option<u32>,
     port: Option<PortEntry>,
+    host_memory_gib: Option<f64>,
     source: String,
     date: String,
 }
@@ -188,6 +189,7 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
         gpus_per_node,
         nvlink_island: nvlink_island(&gpu.name, n_nodes, gpus_per_node),
         gpus_per_switch: 1,
+        host_memory: None,
         nic_bandwidth: BytesPerSecond::new(nic_gb_per_s * 1e9),
         intra_node_latency,
         inter_node_latency,
@@ -213,6 +215,7 @@ pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
     let per_node = entry.gpus_per_node.or(nvlink_domain(&entry.gpu)).unwrap_or_else(usual_node);
     let mut found = cluster(&gpu(&entry.gpu)?, n_nodes, per_node);
     name.clone_into(&mut found.name);
+    found.host_memory = entry.host_memory_gib.map(Bytes::from_gib);
     if let Some(port) = &entry.port {
         found.nic_bandwidth = BytesPerSecond::new(port.nic_gb_per_s * 1e9);
     }

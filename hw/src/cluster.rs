@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::Gpu;
-use crate::units::{BytesPerSecond, Seconds};
+use crate::units::{Bytes, BytesPerSecond, Seconds};
 
 /// Position of a device in the job, dense from 0, consecutive within a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,6 +35,8 @@ pub struct Cluster {
     pub nvlink_island: u32,
     /// Consecutive GPUs of a node that share one PCIe link to the host; 1 where each has its own.
     pub gpus_per_switch: u32,
+    /// Memory of the host of a node, where it is known.
+    pub host_memory: Option<Bytes>,
     /// Network bandwidth per GPU and direction between nodes.
     pub nic_bandwidth: BytesPerSecond,
     /// Start-up time of a message inside a node.

@@ -150,8 +150,11 @@ pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
 }
 
 /// The machine of a step of training. What a step costs is said of training by itself, and not where its sequences are given.
-pub fn of_steps(section: Section<'_>, is_given: bool) -> Option<(Cluster, Bytes)> {
-    if is_given { cluster(section) } else { priced(section) }
+pub fn of_steps(mut section: Section<'_>, is_given: bool) -> Option<(Cluster, Bytes)> {
+    let host_gib = section.some_number("host_memory_gib", 0.001..=1e6);
+    let (mut cluster, reserved) = if is_given { cluster(section) } else { priced(section) }?;
+    cluster.host_memory = host_gib.map(Bytes::from_gib).or(cluster.host_memory);
+    Some((cluster, reserved))
 }
 
 /// The same with dollars of a GPU and hour, where the section has them: they stand in the place of quoted prices.

@@ -9,14 +9,12 @@ use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use planner::train::rematerialisation::batches::{Compiler, Steps};
 use planner::train::rematerialisation::{Manager, Rules};
-use score::training::constants::Graphs;
-use train::problem::{AttentionKernel, Execution};
+use train::problem::AttentionKernel;
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::play::Eviction;
 use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
-use crate::training::training::Training;
 use crate::training::workload;
 use crate::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
@@ -130,20 +128,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let graph = step_graph(reader, given, model.as_ref(), &compiler, &step);
     let cluster = cluster::cluster(reader.section("cluster"));
     let largest = step.batch_sizes.iter().max().copied().unwrap_or(1);
-    let as_training = Training {
-        graphs: Graphs::Off,
-        batch_size: u64::from(largest),
-        steps: step.n_batches,
-        bucket_tokens: 0,
-        host_us: 0.0,
-        predicting_layers: None,
-        products_at: None,
-        steps_at: None,
-        attention_at: None,
-        dtype: hw::Dtype::Bf16,
-        execution: Execution::default(),
-    };
-    let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);
+    let workload =
+        workload::workload(reader.section("workload"), folder, (u64::from(largest), step.n_batches), head.seed);
     let run = policies(reader.section("policies"), compiler.bucket_tokens);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);

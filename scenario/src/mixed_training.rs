@@ -4,27 +4,35 @@
 
 mod machines;
 mod stages;
+mod unread;
 
 use std::path::Path;
 
 use engine::CostModel;
-use hw::{Bytes, Dtype};
+use hw::{Bytes, Gpu, Seconds};
+use planner::train::search::space::Objective;
 use score::training::constants::{self, Constants};
 use train::layout::{ContextExchange, Zero};
-use train::mixed_gpus::{MixedJob, Pipelines};
-use train::problem::{AttentionKernel, Execution, Framework, Recompute};
+use train::mixed_gpus::{Batch, Group, MixedJob, Pipelines};
+use train::problem::{AttentionKernel, Execution, Framework, Launches};
 use train::timed::Messages;
 use train::{Layout, Problem, Workload};
 
 use crate::effort::is_within_reason;
-use crate::{Head, Overrides, expect, model, recompute};
+use crate::training::usual::Usual;
+use crate::training::{framework, no_effect, optimizer, policies as of_steps, training as executed, workload};
+use crate::{Head, Overrides, expect};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
 use planner::effort;
 use planner::train::mixed_gpus::GROUPS_MAX;
 
-const SECTIONS: [&str; 4] = ["model", "training", "policies", "expect"];
+const SECTIONS: [&str; 7] = ["model", "training", "optimizer", "overlap", "workload", "policies", "expect"];
+/// Sections whose keys may have no effect beside others.
+const OF_EXECUTION: [&str; 3] = ["training", "optimizer", "overlap"];
+/// What passes follow from where no times were measured.
+const A_MODEL: &str = "a `[model]`: measured times hold it already";
 
 /// How a plan comes to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +60,8 @@ pub struct MixedTraining {
     pub given: Option<Pipelines>,
     /// Ways, in order.
     pub choices: Vec<(String, Way)>,
+    /// By what plans are searched for and compared.
+    pub objective: Objective,
     /// What was fitted of the cards and not measured, as sentences.
     pub free_parameters: Vec<String>,
 }
@@ -59,56 +69,60 @@ pub struct MixedTraining {
 impl MixedTraining {
     /// Costs of every group, as measured steps are predicted.
     pub fn costs(&self) -> Vec<Box<dyn CostModel>> {
-        let of = |group: &train::mixed_gpus::Group| {
-            constants::costs(
-                &group.cluster,
-                &calibrate::profiles::training(&group.cluster.gpu, Framework::MegatronCore, AttentionKernel::Flash),
-            )
+        let framework = self.job.problem.as_ref().map_or(Framework::MegatronCore, |of| of.execution.framework);
+        let of = |group: &Group| {
+            let profile = calibrate::profiles::training(&group.cluster.gpu, framework, group.attention);
+            constants::costs(&group.cluster, &profile)
         };
         self.job.groups.iter().map(of).collect()
     }
+
+    /// The metric by which rows are compared.
+    pub const fn compared_by(&self) -> &'static str {
+        match self.objective {
+            Objective::Seconds => "tokens_per_s",
+            Objective::Usd => "tokens_per_usd",
+        }
+    }
 }
 
-/// `[training]`.
+/// `[training]`, with the sections beside it.
 struct Training {
-    n_micro_batches: u32,
-    micro_batch: u32,
-    tokens: u64,
+    batch: Batch,
     /// By replica; empty where they follow the speed.
     shares: Vec<u32>,
     messages: Messages,
     zero: Zero,
-    recompute: Recompute,
+    /// How passes are computed.
+    executed: executed::Training,
+    overlap: train::problem::Overlap,
+    /// Whether the host's time of a layer is given.
+    has_host: bool,
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MixedTraining> {
+    let (written, usual) = (no_effect::Given::of(reader), Usual::or(reader, Usual::Megatron));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
-    let (groups, networks, reserved) = machines::groups(&mut top);
+    let (mut groups, networks, reserved) = machines::groups(&mut top);
     let links = machines::links(&mut top, &groups);
     let stages = stages::stages(&mut top, &groups);
+    unread::sections(&mut top);
     top.finish();
     let has_model = reader.has("model");
-    let model = if has_model { Some(model::model(reader.section("model"), folder)?) } else { None };
+    let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
     let n_stages = stages.as_ref().map_or(1, |(stages, _)| stages.len()) as u64;
-    let training = training(reader.section("training"), n_stages, has_model);
-    let run = policies(reader.section("policies"));
+    let training = training(reader, folder, (n_stages, head.seed), has_model.then_some(usual));
+    let (run, objective) = policies(reader.section("policies"), &groups);
     let expectations = expect::read(reader.section("expect"));
     let runs = |way: Way| run.choices.iter().any(|choice| choice.1 == way);
-    if groups.is_empty() {
-        return None;
+    let mut training = training.filter(|_| !groups.is_empty())?;
+    if has_model {
+        of_cards(reader, &mut training, &mut groups);
     }
-    let problem = model.map(|model| problem(model, &groups[0], reserved, &training));
-    let job = MixedJob {
-        links,
-        problem,
-        micro_batch: training.micro_batch,
-        n_micro_batches: training.n_micro_batches,
-        tokens: training.tokens,
-        messages: training.messages,
-        groups,
-    };
+    let problem = model.map(|model| problem(model, &groups[0], (reserved, head.seed), &training));
+    let job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups };
     let (stages, places) = stages.unzip();
     let given = stages.map(|stages| Pipelines { stages, micro_batches: training.shares.clone() });
     let placed = given.as_ref().zip(places.as_deref());
@@ -122,40 +136,138 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = "`[[stage]]` says where stages lie, and `given` does not run";
         reader.warn(Code::NoEffect, None, what, "add `given` to `policies.run`, or leave the stages out");
     }
-    machines::heed_networks(reader, &networks, &job, given.as_ref().filter(|_| !runs(Way::Search)));
-    let mut free_parameters: Vec<String> = Vec::new();
+    let alone = given.as_ref().filter(|_| !runs(Way::Search));
+    machines::heed_networks(reader, &networks, &job, alone);
+    if let Some(problem) = job.problem.as_ref().filter(|_| reader.n_errors() == 0) {
+        let problems = alone.map_or_else(|| vec![problem.clone()], |plan| job.problems(plan));
+        no_effect::of_problems(reader, &written, &OF_EXECUTION, (problems.as_slice(), alone.is_none()));
+    }
+    let free_parameters = free_parameters(&job, &training.executed);
+    let head = Head { baseline: run.baseline, expectations, ..head };
+    Some(MixedTraining { head, job, given, choices: run.choices, objective, free_parameters })
+}
+
+/// What was fitted or assumed and not measured, as sentences.
+fn free_parameters(job: &MixedJob, executed: &executed::Training) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
     for group in job.groups.iter().filter(|_| job.problem.is_some()) {
         let gpu = &group.cluster.gpu.name;
         let words = format!("{gpu}: {}", Constants::of(gpu));
-        if !free_parameters.contains(&words) {
-            free_parameters.push(words);
+        if !all.contains(&words) {
+            all.push(words);
         }
     }
-    let head = Head { baseline: run.baseline, expectations, ..head };
-    Some(MixedTraining { head, job, given, choices: run.choices, free_parameters })
+    if executed.host_us > 0.0 {
+        let us = executed.host_us;
+        all.push(format!("`training.host_overhead_per_layer_us` = {us}: fitted or assumed, not measured"));
+    }
+    all
 }
 
-fn training(mut section: Section<'_>, n_stages: u64, has_model: bool) -> Training {
+/// Reads `[training]` and what stands beside it, with the usual words of a framework; without them stages were measured.
+fn training(
+    reader: &mut Reader<'_>,
+    folder: &Path,
+    (n_stages, seed): (u64, u64),
+    usual: Option<Usual>,
+) -> Option<Training> {
+    let (is_drawn, has_model) = (reader.has("workload"), usual.is_some());
+    let mut section = reader.section("training");
     let (batch_size, at) = section.count("batch_size", None, 1..=1_000_000);
     let micro_batch = section.small("micro_batch", Some(1), 1..=10_000);
-    let tokens = section.count("tokens", None, 1..=10_000_000).0;
+    let tokens = tokens(&mut section, is_drawn, has_model);
     let shares = shares(&mut section);
     let messages = section.one_of("messages", Messages::Behind, &Messages::WORDS);
-    if !has_model {
-        section.idle(&["zero", "recompute"], "a `[model]`: measured times hold both already");
-    }
+    unread::keys(&mut section, "training");
+    let execution = section.left();
     let zero = [Zero::Off, Zero::OptimizerStates][section.size("zero", 1, 0..=1)];
-    let recompute = recompute::read(&mut section, Recompute::Selective);
-    if !batch_size.is_multiple_of(u64::from(micro_batch)) {
+    let has_host = section.has("host_overhead_per_layer_us");
+    let framework_at = section.place("framework");
+    let mut executed = executed::executed(&mut section, usual.unwrap_or(Usual::Megatron));
+    if executed.execution.framework == Framework::Formulas {
+        let what = "`training.framework = \"formulas\"` is of one card: several are told apart by their own kernels";
+        let help = "allowed beside `[[group]]` are megatron-core, pytorch and deepspeed";
+        section.refuse(Code::WrongOperation, framework_at.flatten(), what, help);
+    }
+    if !has_model {
+        let later = section.left();
+        let taken = execution.iter().filter(|(key, _)| !later.iter().any(|(other, _)| other == key));
+        taken.for_each(|(key, at)| idle(&mut section, key, at.clone()));
+    }
+    let is_whole = batch_size.is_multiple_of(u64::from(micro_batch));
+    if !is_whole {
         let what = format!("micro-batches of {micro_batch} sequences do not divide the batch of {batch_size}");
         section.refuse(Code::OutOfRange, at.clone(), what, "a step has whole micro-batches");
     }
     let effort = effort::stepped(1, batch_size, n_stages);
     let what = format!("a step of {batch_size} sequences on pipelines of {n_stages} stages");
-    is_within_reason(&mut section, effort, (at, &what, "lower `training.batch_size`"));
+    let is_begun = is_within_reason(&mut section, effort, (at, &what, "lower `training.batch_size`"));
     section.finish();
-    let n_micro_batches = u32::try_from(batch_size.div_ceil(u64::from(micro_batch))).expect("the range is below 2^32");
-    Training { n_micro_batches, micro_batch, tokens, shares, messages, zero, recompute }
+    let batch_size = if is_whole && is_begun { batch_size } else { u64::from(micro_batch) };
+    let mut section = reader.section("overlap");
+    unread::keys(&mut section, "overlap");
+    beside(&mut section, has_model);
+    let overlap = executed::overlap(section);
+    let mut section = reader.section("optimizer");
+    beside(&mut section, has_model);
+    optimizer::optimizer(section, &mut executed);
+    let drawn = is_drawn.then(|| workload::workload(reader.section("workload"), folder, (batch_size, 1), seed));
+    let lengths = match drawn {
+        Some(drawn) => drawn?.lengths,
+        None => vec![tokens; usize::try_from(batch_size).expect("the range is below 2^32")],
+    };
+    Some(Training { batch: Batch::new(lengths, micro_batch), shares, messages, zero, executed, overlap, has_host })
+}
+
+/// Tokens of a sequence, where `[workload]` does not say how long each is.
+fn tokens(section: &mut Section<'_>, is_drawn: bool, has_model: bool) -> u64 {
+    let at = section.place("tokens");
+    if let Some(at) = at.filter(|_| is_drawn) {
+        let what = "`training.tokens` and `[workload]` both say how long sequences are";
+        section.refuse(Code::ExclusiveKeys, at, what, "keep the one that is meant");
+    } else if is_drawn && !has_model {
+        let what = "`[workload]` has lengths of sequences, and passes of one length were measured";
+        section.refuse(Code::ExclusiveKeys, None, what, "write `training.tokens`, or name a `[model]`");
+    }
+    section.count("tokens", is_drawn.then_some(1), 1..=10_000_000).0
+}
+
+/// Warns of a key without effect beside measured times.
+fn idle(section: &mut Section<'_>, key: &str, at: input::reader::Place) {
+    let what = format!("`{}` changes nothing", section.full(key));
+    section.warn(Code::NoEffect, at, what, format!("it needs {A_MODEL}"));
+}
+
+/// The same of all keys of a section.
+fn beside(section: &mut Section<'_>, has_model: bool) {
+    for (key, at) in section.left().into_iter().filter(|_| !has_model) {
+        idle(section, &key, at);
+    }
+}
+
+/// What every card runs of it: its kernels, and the time of its host.
+fn of_cards(reader: &mut Reader<'_>, training: &mut Training, groups: &mut [Group]) {
+    let executed = &mut training.executed;
+    let (asked, graphs) = (executed.execution.attention, executed.graphs);
+    let given = training.has_host.then_some(executed.execution.host_overhead_per_layer);
+    let gpus: Vec<Gpu> = groups.iter().filter(|group| group.has_card).map(|group| group.cluster.gpu.clone()).collect();
+    framework::idle_flash(reader, executed, &gpus.iter().collect::<Vec<_>>());
+    let mut known: Vec<(String, AttentionKernel)> = Vec::new();
+    for group in groups.iter_mut().filter(|group| group.has_card) {
+        let gpu = &group.cluster.gpu;
+        let (usual, launches) = Constants::of(&gpu.name).host(graphs);
+        group.host_per_layer = given.unwrap_or(usual);
+        // Of the host's lane what graphs hold alone is heeded.
+        executed.execution.launches = Launches { each: Seconds::ZERO, ..launches };
+        if !known.iter().any(|(name, _)| *name == gpu.name) {
+            executed.execution.attention = asked;
+            framework::kernels_of_one(reader, executed, gpu);
+            known.push((gpu.name.clone(), executed.execution.attention));
+        }
+        let kernel = known.iter().find(|(name, _)| *name == gpu.name);
+        group.attention = kernel.map_or(asked, |(_, kernel)| *kernel);
+    }
+    executed.execution.attention = asked;
 }
 
 /// `micro_batches`: one number for each replica; empty where they follow the speed.
@@ -168,33 +280,32 @@ fn shares(section: &mut Section<'_>) -> Vec<u32> {
     })
 }
 
-fn policies(mut section: Section<'_>) -> RunList<Way> {
+fn policies(mut section: Section<'_>, groups: &[Group]) -> (RunList<Way>, Objective) {
+    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0).map(|group| group.name.as_str());
+    let objective = of_steps::objective_at(&mut section, unpriced, "write `usd_per_gpu_hour` in every `[[group]]`");
     let plain = POLICIES.map(|(name, way, _)| (name, way));
     let run = run_list(&mut section, plain.to_vec(), Vec::new());
     section.finish();
-    run
+    (run, objective)
 }
 
 /// The model as every stage asks of it; cluster and degrees are those of the stage.
-fn problem(
-    model: engine::Model,
-    first: &train::mixed_gpus::Group,
-    reserved_memory: Bytes,
-    training: &Training,
-) -> Problem {
+fn problem(model: engine::Model, first: &Group, (reserved_memory, seed): (Bytes, u64), training: &Training) -> Problem {
+    let (executed, overlap) = (&training.executed, training.overlap);
+    let framework = executed.execution.framework;
     let execution =
-        Execution { framework: Framework::MegatronCore, recompute: training.recompute, ..Execution::default() };
+        Execution { framework: framework::in_pieces(framework, &overlap), overlap, ..executed.execution.clone() };
     Problem {
-        model,
+        model: framework::trained(model, framework, executed.predicting_layers),
         cluster: first.cluster.clone(),
         layout: Layout::data_and_context(1, 1, training.zero, ContextExchange::Gather),
         schedule: train::schedule::named("1f1b").expect("listed"),
-        workload: Workload { lengths: vec![training.tokens], batch_size: 1, source: "equal".to_owned() },
-        dtype: Dtype::Bf16,
+        workload: Workload { lengths: training.batch.lengths().to_vec(), batch_size: 1, source: "given".to_owned() },
+        dtype: executed.dtype,
         execution,
         bucket_tokens: 0,
         reserved_memory,
-        seed: 0,
+        seed,
     }
 }
 

@@ -4,13 +4,13 @@ mod batches;
 mod checks;
 mod collectives;
 mod compression;
-mod framework;
+pub mod framework;
 mod lengths;
 mod long_run;
-mod no_effect;
-mod optimizer;
+pub mod no_effect;
+pub mod optimizer;
 mod parallel;
-mod policies;
+pub mod policies;
 mod rails;
 mod search;
 mod searched;
@@ -18,7 +18,7 @@ pub mod stragglers;
 #[expect(clippy::module_inception, reason = "the kind `training` has a section of that name")]
 pub mod training;
 mod unfused;
-mod usual;
+pub mod usual;
 pub mod workload;
 
 use std::path::Path;

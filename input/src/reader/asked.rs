@@ -6,7 +6,7 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use super::seen::{self, Seen};
-use super::{Place, Section, small, unknown};
+use super::{Place, Section, place_of, small, unknown};
 use crate::diagnostic::{Code, Finding};
 
 impl Section<'_> {
@@ -45,6 +45,16 @@ impl Section<'_> {
     pub fn some_count(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<u32> {
         let n = self.count(key, Some(u64::MAX), range).0;
         (n < u64::MAX).then(|| small(n))
+    }
+
+    /// Keys that are there and were not taken yet, with their places.
+    pub fn left(&self) -> Vec<(String, Place)> {
+        self.table.iter().map(|(key, value)| (key.name.to_string(), place_of(value))).collect()
+    }
+
+    /// Takes a key away that its caller refuses, and says where it stood. It is none of the keys that may stand here.
+    pub fn away(&mut self, key: &str) -> Option<Place> {
+        self.table.remove(key).map(|value| place_of(&value))
     }
 
     /// A whole number below 2^32 within a range.

@@ -10,6 +10,7 @@ use engine::play::{Case, Machine};
 use engine::verdict::Refused;
 use engine::{CostModel, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
+use train::host_memory;
 use train::layout::ContextExchange;
 use train::metrics::Played;
 use train::plan::Searched;
@@ -202,7 +203,7 @@ pub type Simulated = (Vec<Played>, [f64; 2]);
 /// Plays every step as expected and at both ends of the interval.
 ///
 /// # Errors
-/// When a step does not fit memory, or the span of what is simulated.
+/// When a step does not fit the memory of devices or hosts, or the span of what is simulated.
 ///
 /// # Panics
 /// When lowering made a graph that cannot finish.
@@ -229,6 +230,7 @@ pub fn simulate(
         let timeline = timelines.swap_remove(0);
         steps.push(Played { graph, timeline });
     }
+    host_memory::of_steps(problem, steps.iter().map(|step| (&step.graph, &step.timeline))).fits(problem)?;
     Ok((steps, ends))
 }
 

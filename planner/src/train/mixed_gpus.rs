@@ -14,6 +14,7 @@ use hw::real;
 use train::mixed_gpus::{Fullest, MixedJob, MixedStage, MixedStep, Pipelines, Slot};
 use train::timed::{Replica, StageTimes, TimedStep};
 
+use super::search::space::Objective;
 use crate::proof::{Aim, Bound, Decision, Status, ranked};
 
 /// Plans that are played, the best by their estimate.
@@ -24,6 +25,8 @@ const PLAYED_OF_CHOICE: usize = 3;
 const MOVED: usize = 3;
 /// Moves of a layer that are played for each of these, at most.
 const MOVES_MAX: usize = 500;
+/// Different micro-batches on which plans are estimated, at most. Plans that are played have all of them.
+const ESTIMATED_KINDS: u32 = 8;
 /// Groups of which every order is listed.
 pub const GROUPS_MAX: usize = 4;
 /// Pipeline stages of a plan, at most.
@@ -39,41 +42,39 @@ struct Speed {
     ends_s: [f64; 2],
 }
 
-/// A plan with its estimate and its step, not played yet.
-type Judged = (f64, Pipelines, TimedStep);
+/// A plan with its estimate, or with what it is when it is played.
+type Judged = (f64, Pipelines);
 
 /// What is searched with: costs of every group, and speeds by group and tensor degree.
 struct Search<'j> {
     job: &'j MixedJob,
+    objective: Objective,
     costs: &'j [Box<dyn CostModel>],
     n_layers: u32,
     speeds: Vec<Vec<Speed>>,
 }
 
-/// The fastest of the plans that are listed, with a bound that no plan on these cards is below.
+/// The best of the plans that are listed, by seconds or by dollars of a step, with a bound that no plan on these cards is below.
 ///
 /// # Errors
 /// When no plan fits.
-pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<Pipelines>, Refused> {
+pub fn search(
+    job: &MixedJob,
+    objective: Objective,
+    costs: &[Box<dyn CostModel>],
+) -> Result<Decision<Pipelines>, Refused> {
     let n_layers = job.problem.as_ref().map_or(0, |problem| problem.model.n_layers);
     let n_layers = u32::try_from(n_layers).expect("layer counts are checked by the model reader");
-    let mut search = Search { job, costs, n_layers, speeds: Vec::new() };
+    let mut search = Search { job, objective, costs, n_layers, speeds: Vec::new() };
     search.speeds = (0..job.groups.len()).map(|group| search.speeds_of(group)).collect();
     let mut plans = search.by_stage();
     plans.extend(search.by_replica());
     let n_listed = plans.len();
     plans.retain(|plan| fits(job, plan));
     let n_fitting = plans.len();
-    let mut judged = Vec::new();
-    for plan in plans {
-        if let Ok((step, _)) = job.step(&plan, costs, Case::Expected) {
-            judged.push((estimate_s(&step), plan, step));
-        }
-    }
-    judged.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let judged = promising(judged);
-    let mut found: Vec<(f64, Pipelines)> =
-        judged.into_iter().map(|(_, plan, step)| (step.span().to_seconds().get(), plan)).collect();
+    let judged = search.promising(plans);
+    let played = |plan: Pipelines| Some((search.played(&plan)?, plan));
+    let mut found: Vec<Judged> = judged.into_iter().filter_map(played).collect();
     found.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut n_played = found.len();
     for start in found.iter().take(MOVED).cloned().collect::<Vec<_>>() {
@@ -81,7 +82,8 @@ pub fn search(job: &MixedJob, costs: &[Box<dyn CostModel>]) -> Result<Decision<P
         n_played += n_moves;
         found.push(moved);
     }
-    let best = ranked(Aim::Seconds, found, |_| (), |a, b| a != b).ok_or_else(|| {
+    let aim = if objective == Objective::Usd { Aim::Usd } else { Aim::Seconds };
+    let best = ranked(aim, found, |_| (), |a, b| a != b).ok_or_else(|| {
         let why = if n_fitting == 0 { "none fits into memory" } else { "none has links between all of its zones" };
         Refused::infeasible(format!("of {n_listed} plans {why}"))
     })?;
@@ -102,12 +104,13 @@ pub fn given(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> 
     let mut plan = plan.clone();
     if plan.micro_batches.is_empty() {
         let n_replicas = plan.stages[0].slots.len();
-        plan.micro_batches = vec![1; n_replicas];
+        // Each replica with all micro-batches: their mean is its pace.
+        plan.micro_batches = vec![job.batch.n_micro_batches(); n_replicas];
         let (step, _) = job.step(&plan, costs, Case::Expected).expect("the reader has checked links");
         let pass_ns = |stage: &StageTimes| stage.forward.as_ns() + stage.backward.as_ns();
         let pace = |replica: &Replica| real(replica.stages.iter().map(pass_ns).max().unwrap_or(0));
         let paces: Vec<f64> = step.replicas.iter().map(pace).collect();
-        let shares = shared(job.n_micro_batches, &paces, &vec![0.0; n_replicas]);
+        let shares = shared(job.batch.n_micro_batches(), &paces, &vec![0.0; n_replicas]);
         plan.micro_batches = shares.expect("the reader has checked that each replica has one");
     }
     let notes = vec![plan.words(&job.groups)];
@@ -137,13 +140,13 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
 }
 
 /// The plans that are played, of plans from the best estimate to the worst.
-fn promising(sorted: Vec<Judged>) -> Vec<Judged> {
+fn first_of_each(sorted: Vec<Judged>) -> Vec<Pipelines> {
     let (mut kept, mut of_choice) = (Vec::new(), BTreeMap::new());
     for (place, judged) in sorted.into_iter().enumerate() {
         let n: &mut usize = of_choice.entry(choice(&judged.1)).or_default();
         if place < PLAYED_MAX || *n < PLAYED_OF_CHOICE {
             *n += 1;
-            kept.push(judged);
+            kept.push(judged.1);
         }
     }
     kept
@@ -169,6 +172,31 @@ fn estimate_s(step: &TimedStep) -> f64 {
 }
 
 impl Search<'_> {
+    /// Plans that are played, the best by their estimate.
+    fn promising(&self, plans: Vec<Pipelines>) -> Vec<Pipelines> {
+        let few = MixedJob { batch: self.job.batch.abridged(ESTIMATED_KINDS), ..self.job.clone() };
+        let estimated = |plan: Pipelines| {
+            let (step, link_usd) = few.step(&plan, self.costs, Case::Expected).ok()?;
+            Some((self.objective_of(&plan, estimate_s(&step), link_usd), plan))
+        };
+        let mut judged: Vec<Judged> = plans.into_iter().filter_map(estimated).collect();
+        judged.sort_by(|a, b| a.0.total_cmp(&b.0));
+        first_of_each(judged)
+    }
+
+    /// What a plan is judged by, played; `None` where it has not all of its links.
+    fn played(&self, plan: &Pipelines) -> Option<f64> {
+        let (step, link_usd) = self.job.step(plan, self.costs, Case::Expected).ok()?;
+        Some(self.objective_of(plan, step.span().to_seconds().get(), link_usd))
+    }
+
+    fn objective_of(&self, plan: &Pipelines, step_s: f64, link_usd: f64) -> f64 {
+        match self.objective {
+            Objective::Seconds => step_s,
+            Objective::Usd => self.job.usd_of_step(plan, step_s, link_usd),
+        }
+    }
+
     /// Tensor degrees of a group with their speeds, from a pipeline of one layer, one layer, and the rest.
     fn speeds_of(&self, group: usize) -> Vec<Speed> {
         let cluster = &self.job.groups[group].cluster;
@@ -185,7 +213,7 @@ impl Search<'_> {
         let layers = (1..n_parts).map(|_| 1).chain([self.n_layers + 1 - n_parts]);
         let slot = Slot { group, n_gpus, times: None };
         let stages = layers.map(|layers| MixedStage { layers, slots: vec![slot], sizes: None }).collect();
-        let plan = Pipelines { stages, micro_batches: vec![1] };
+        let plan = Pipelines { stages, micro_batches: vec![self.job.batch.n_micro_batches()] };
         let (step, _) = self.job.step(&plan, self.costs, Case::Expected).expect("one group needs no link");
         let pass_s = |stage: &StageTimes| real(stage.forward.as_ns() + stage.backward.as_ns()) / 1e9;
         let parts: Vec<f64> = step.replicas[0].stages.iter().map(pass_s).collect();
@@ -195,16 +223,26 @@ impl Search<'_> {
         Speed { n_gpus, layer_s, ends_s }
     }
 
-    /// What all cards do together when none ever waits.
+    /// What all cards do together when none ever waits, or what the layers of all micro-batches cost on the cards that do them for least.
     fn bound(&self) -> Bound {
-        let mut micro_batches_per_s = 0.0;
+        let (mut micro_batches_per_s, mut least_usd) = (0.0, f64::INFINITY);
+        let n_micro_batches = f64::from(self.job.batch.n_micro_batches());
         for (group, speeds) in self.job.groups.iter().zip(&self.speeds) {
             let gpu_s =
                 speeds.iter().map(|speed| speed.layer_s * f64::from(speed.n_gpus)).fold(f64::INFINITY, f64::min);
-            micro_batches_per_s += f64::from(group.cluster.n_gpus()) / (gpu_s * f64::from(self.n_layers));
+            let all_layers_s = gpu_s * f64::from(self.n_layers);
+            micro_batches_per_s += f64::from(group.cluster.n_gpus()) / all_layers_s;
+            least_usd = least_usd.min(n_micro_batches * all_layers_s * group.usd_per_gpu_hour / 3600.0);
         }
-        let value = f64::from(self.job.n_micro_batches) / micro_batches_per_s;
-        Bound { value, limit: "every card computes all the time".to_owned() }
+        match self.objective {
+            Objective::Seconds => {
+                let value = n_micro_batches / micro_batches_per_s;
+                Bound { value, limit: "every card computes all the time".to_owned() }
+            }
+            Objective::Usd => {
+                Bound { value: least_usd, limit: "the cards that compute for least do everything".to_owned() }
+            }
+        }
     }
 
     /// Plans whose stages lie on one group each. Replicas divide the micro-batches, or else the GPUs of a group: other numbers leave GPUs idle and
@@ -213,9 +251,9 @@ impl Search<'_> {
         let mut plans = Vec::new();
         for order in orders(self.job.groups.len()) {
             let n_gpus = |group: &usize| self.job.groups[*group].cluster.n_gpus();
-            let most = order.iter().map(n_gpus).min().unwrap_or(0).min(self.job.n_micro_batches);
+            let most = order.iter().map(n_gpus).min().unwrap_or(0).min(self.job.batch.n_micro_batches());
             let comes_out = |n: &u32| {
-                self.job.n_micro_batches.is_multiple_of(*n)
+                self.job.batch.n_micro_batches().is_multiple_of(*n)
                     || order.iter().any(|group| n_gpus(group).is_multiple_of(*n))
             };
             for n_replicas in (1..=most).filter(comes_out) {
@@ -255,7 +293,7 @@ impl Search<'_> {
         let n_replicas = n_replicas as usize;
         Some(Pipelines {
             stages,
-            micro_batches: shared(self.job.n_micro_batches, &vec![1.0; n_replicas], &vec![0.0; n_replicas])?,
+            micro_batches: shared(self.job.batch.n_micro_batches(), &vec![1.0; n_replicas], &vec![0.0; n_replicas])?,
         })
     }
 
@@ -285,15 +323,15 @@ impl Search<'_> {
         let layers = self.layers(&vec![*slowest; n_stages as usize])?;
         let most = real(layers.iter().map(|n| u64::from(*n)).max()?);
         let paces: Vec<f64> = replicas.iter().map(|(_, speed)| speed.layer_s * most).collect();
-        let micro_batches = shared(self.job.n_micro_batches, &paces, &vec![0.0; paces.len()])?;
+        let micro_batches = shared(self.job.batch.n_micro_batches(), &paces, &vec![0.0; paces.len()])?;
         let slots: Vec<Slot> =
             replicas.iter().map(|(group, speed)| Slot { group: *group, n_gpus: speed.n_gpus, times: None }).collect();
         let stage = |layers: &u32| MixedStage { layers: *layers, slots: slots.clone(), sizes: None };
         Some(Pipelines { stages: layers.iter().map(stage).collect(), micro_batches })
     }
 
-    /// From a plan with its step, a plan whose step becomes no shorter where one layer moves from a stage to another; and how many moves were played.
-    fn moved(&self, start: (f64, Pipelines)) -> ((f64, Pipelines), usize) {
+    /// From a played plan, one that becomes no better where one layer moves from a stage to another; and how many moves were played.
+    fn moved(&self, start: Judged) -> (Judged, usize) {
         let n_stages = start.1.stages.len();
         let (mut best, mut n_played, mut since_better) = (start, 0, 0);
         let pairs: Vec<(usize, usize)> = (0..n_stages)
@@ -316,10 +354,9 @@ impl Search<'_> {
                 continue;
             }
             n_played += 1;
-            let Ok((step, _)) = self.job.step(&plan, self.costs, Case::Expected) else { continue };
-            let step_s = step.span().to_seconds().get();
-            if step_s < best.0 {
-                (best, since_better) = ((step_s, plan), 0);
+            match self.played(&plan) {
+                Some(played) if played < best.0 => (best, since_better) = ((played, plan), 0),
+                _ => {}
             }
         }
         (best, n_played)
@@ -370,7 +407,6 @@ fn orders(n: usize) -> Vec<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use train::timed::Messages;
 
     #[test]
     fn orders_are_counted() {
@@ -387,13 +423,11 @@ mod tests {
             let stage = MixedStage { layers: 1, slots: groups.iter().map(slot).collect(), sizes: None };
             Pipelines { stages: vec![stage], micro_batches: vec![1] }
         };
-        let step = || TimedStep { replicas: Vec::new(), reductions: Vec::new(), messages: Messages::Behind };
-        let mut sorted: Vec<Judged> = (0..30).map(|s| (f64::from(s), plan(&[0, 1]), step())).collect();
-        sorted.extend((30..35).map(|s| (f64::from(s), plan(&[1]), step())));
-        let kept = promising(sorted);
-        let alone: Vec<f64> =
-            kept.iter().filter(|judged| choice(&judged.1) == BTreeSet::from([1])).map(|it| it.0).collect();
-        assert_eq!((kept.len(), alone), (PLAYED_MAX + 3, vec![30.0, 31.0, 32.0]));
+        let mut sorted: Vec<Judged> = (0..30).map(|s| (f64::from(s), plan(&[0, 1]))).collect();
+        sorted.extend((30..35).map(|s| (f64::from(s), plan(&[1]))));
+        let kept = first_of_each(sorted);
+        let alone = kept.iter().filter(|plan| choice(plan) == BTreeSet::from([1])).count();
+        assert_eq!((kept.len(), alone), (PLAYED_MAX + 3, 3));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::sync::OnceLock;
 use engine::play::{Case, Machine};
 use engine::{Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
+use train::host_memory;
 use train::metrics::{self, Played};
 use train::problem::Problem;
 use train::{Plan, lower};
@@ -464,7 +465,13 @@ fn why(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>, topolo
     metrics::of_steps(problem, &steps, context.cost).why
 }
 
-/// A step in the simulator; `None` when it runs out of memory.
+/// Whether what a step keeps on its hosts fits there.
+fn hosts_fit(problem: &Problem, graph: &TaskGraph, timeline: &Timeline) -> bool {
+    let is_known = problem.cluster.host_memory.is_some();
+    !is_known || host_memory::of_steps(problem, std::iter::once((graph, timeline))).fits(problem).is_ok()
+}
+
+/// A step in the simulator; `None` when it runs out of memory, of a device or of a host.
 pub(crate) fn play(
     problem: &Problem,
     graph: &TaskGraph,
@@ -479,7 +486,7 @@ pub(crate) fn play(
         speed_changes: &[],
     };
     match engine::simulate(graph, &machine) {
-        Outcome::Done(timeline) => Some(timeline),
+        Outcome::Done(timeline) => Some(timeline).filter(|timeline| hosts_fit(problem, graph, timeline)),
         Outcome::OutOfMemory { .. } => None,
         Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
     }

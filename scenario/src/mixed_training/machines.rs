@@ -2,7 +2,6 @@
 
 use calibrate::profiles;
 use hw::{Bytes, Seconds};
-use score::training::constants::{Constants, Graphs};
 use toml_span::value::ValueInner;
 use train::long_run::gigabytes;
 use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
@@ -66,9 +65,9 @@ fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
     }
     let has_card = section.has("gpu");
     let (cluster, reserved) = if has_card { cluster::cluster(section)? } else { (unnamed(section), Bytes::default()) };
-    let host_per_layer = if has_card { Constants::of(&cluster.gpu.name).host(Graphs::Off).0 } else { Seconds::ZERO };
     let zone = zone.unwrap_or_else(|| "one".to_owned());
-    Some((Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, host_per_layer }, reserved))
+    let (host_per_layer, attention) = (Seconds::ZERO, AttentionKernel::Flash);
+    Some((Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, host_per_layer, attention }, reserved))
 }
 
 /// Machines of a card that has no name: only their number counts, and stages on them bring their times along.

@@ -32,7 +32,7 @@ fn stage(mut section: Section<'_>, groups: &[Group]) -> MixedStage {
         section.refuse(Code::WrongStages, at, "a stage has no replicas that can be read", help);
     }
     section.finish();
-    MixedStage { layers, slots, sizes: has_sizes.then_some(Sizes { message, gradients }) }
+    MixedStage { layers, slots, sizes: has_sizes.then_some(Sizes { message, gradients, gathered: gradients }) }
 }
 
 fn slot(mut section: Section<'_>, groups: &[Group]) -> Option<Slot> {
@@ -89,7 +89,7 @@ fn replicas(reader: &mut Reader<'_>, job: &MixedJob, plan: &Pipelines, at: &Plac
         reader.refuse(Code::WrongStages, at.clone(), what, "each stage has as many replicas as there are pipelines");
         return;
     }
-    let (shares, all) = (&plan.micro_batches, job.n_micro_batches);
+    let (shares, all) = (&plan.micro_batches, job.batch.n_micro_batches());
     let is_shared = shares.len() == n[0] && shares.iter().map(|n| u64::from(*n)).sum::<u64>() == u64::from(all);
     if !shares.is_empty() && !is_shared {
         let what =

@@ -14,7 +14,11 @@ use input::reader::{Place, Reader};
 /// Reads `[model]`: a framework times layers by their kinds, formulas take all as attention to every token.
 pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<Model> {
     let word = reader.peek_in("training", "framework");
-    let is_of_framework = word.is_some_and(|(word, _)| training::is_of_framework(&word));
+    of_usual(reader, folder, word.is_some_and(|(word, _)| training::is_of_framework(&word)))
+}
+
+/// The same where it is known whether a framework times the layers.
+pub fn of_usual(reader: &mut Reader<'_>, folder: &Path, is_of_framework: bool) -> Option<Model> {
     let read = if is_of_framework { model::by_layer } else { model::model };
     read(reader.section("model"), folder)
 }
@@ -47,9 +51,14 @@ fn loss_of_card(reader: &mut Reader<'_>, execution: &Execution, gpu: &Gpu) {
     reader.refuse(Code::WrongOperation, at, what, help);
 }
 
-/// Refuses formats and kernels that the card does not have.
+/// Refuses formats and kernels that the card does not have, where the step is on such cards alone.
 pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
-    idle_flash(reader, training, gpu);
+    idle_flash(reader, training, &[gpu]);
+    kernels_of_one(reader, training, gpu);
+}
+
+/// The same where others are beside it, with `idle_flash` for all together.
+pub fn kernels_of_one(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
     attention_of_card(reader, training, gpu);
     sixteen_bits_of_card(reader, training, gpu);
     formats_of_card(reader, training, gpu);
@@ -57,9 +66,9 @@ pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &G
 }
 
 /// FlashAttention 2 has curves of its own on Hopper. PyTorch's modules run it there, and formulas have no kernels.
-fn idle_flash(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu) {
+pub fn idle_flash(reader: &mut Reader<'_>, training: &Training, gpus: &[&Gpu]) {
     let execution = &training.execution;
-    let is_hopper = hw::catalog::generation(&gpu.name) == Some(hw::Generation::Hopper);
+    let is_hopper = gpus.iter().any(|gpu| hw::catalog::generation(&gpu.name) == Some(hw::Generation::Hopper));
     if execution.attention != AttentionKernel::FlashTwo || is_hopper && execution.framework == Framework::MegatronCore {
         return;
     }

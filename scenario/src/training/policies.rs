@@ -59,6 +59,13 @@ const OBJECTIVES: [(&str, &str, Objective); 2] =
     [("tokens_per_s", "iteration_time_s", Objective::Seconds), ("tokens_per_usd", "cost_usd_per_step", Objective::Usd)];
 
 fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
+    let unpriced = gpu.filter(|gpu| gpu.prices.is_empty()).map(|gpu| gpu.name.as_str());
+    let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
+    objective_at(section, unpriced, help)
+}
+
+/// What is sought, where one of the cards may have no price.
+pub fn objective_at(section: &mut Section<'_>, unpriced: Option<&str>, help: &str) -> Objective {
     let at = section.place("maximize").or_else(|| section.place("minimize")).flatten();
     if section.alternatives(&["maximize", "minimize"]).len() > 1 {
         let what = "`[policies]` takes one of two keys: `maximize` and `minimize`";
@@ -67,14 +74,8 @@ fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
     let most =
         section.one_of("maximize", Objective::Seconds, &OBJECTIVES.map(|(most, _, objective)| (most, objective)));
     let least = section.one_of("minimize", most, &OBJECTIVES.map(|(_, least, objective)| (least, objective)));
-    if let Some(gpu) = gpu.filter(|gpu| least == Objective::Usd && gpu.prices.is_empty()) {
-        let what = format!("dollars are sought, and `{}` has no price", gpu.name);
-        section.refuse(
-            Code::NoPrice,
-            at,
-            what,
-            "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`",
-        );
+    if let Some(name) = unpriced.filter(|_| least == Objective::Usd) {
+        section.refuse(Code::NoPrice, at, format!("dollars are sought, and `{name}` has no price"), help);
     }
     least
 }

@@ -68,19 +68,26 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
     // Nothing is drawn of what is refused.
     let (batch_size, steps) = if is_begun { (batch_size, steps) } else { (1, 1) };
     let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
+    let executed = executed(&mut section, usual);
+    section.finish();
+    Training { batch_size, steps, steps_at, bucket_tokens, ..executed }
+}
+
+/// What the section says of the execution alone, of a batch of one sequence.
+pub fn executed(section: &mut Section<'_>, usual: Usual) -> Training {
     if section.has("host_overhead_per_layer_us") {
         section.idle(&["graphs"], "the launches of the card's host, which `host_overhead_per_layer_us` stands for");
     }
     let graphs = section.one_of("graphs", Graphs::Off, &Graphs::WORDS);
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
-    let recompute = recompute::read(&mut section, usual.recompute());
+    let recompute = recompute::read(section, usual.recompute());
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let has_products = section.has("products");
     let products_at = section.place("products").unwrap_or_else(|| section.at());
     let attention_at = section.place("attention");
     let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
-    let products = formats::products(&mut section, Formats::of(dtype));
-    let framework = framework(&mut section, &products);
+    let products = formats::products(section, Formats::of(dtype));
+    let framework = framework(section, &products, usual);
     let has_predicting = section.has("predicting_layers");
     let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
@@ -92,10 +99,10 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
         gradient_dtype: section.one_of("gradient_dtype", usual.gradient_dtype(dtype), &GRADIENTS),
         attention: section.one_of("attention", AttentionKernel::Flash, &AttentionKernel::WORDS),
         framework,
-        unfused: unfused::read(&mut section),
+        unfused: unfused::read(section),
         loss: section.one_of("loss", usual_loss(framework), &Loss::WORDS),
-        dropout: dropout(&mut section),
-        gathers_logits: gathers_logits(&mut section, framework),
+        dropout: dropout(section),
+        gathers_logits: gathers_logits(section, framework),
         formats: has_products.then_some(products),
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
@@ -104,17 +111,16 @@ pub fn training(mut section: Section<'_>, n_ranks: u64, usual: Usual) -> Trainin
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
         ..Execution::default()
     };
-    section.finish();
     let predicting_layers = has_predicting.then_some(predicting_layers);
     Training {
-        batch_size,
-        steps,
-        bucket_tokens,
+        batch_size: 1,
+        steps: 1,
+        bucket_tokens: 0,
         host_us,
         graphs,
         predicting_layers,
         products_at,
-        steps_at,
+        steps_at: None,
         attention_at,
         dtype,
         execution,
@@ -150,8 +156,8 @@ pub fn is_of_framework(value: &str) -> bool {
 }
 
 /// Whose kernels compute the layers, and how PyTorch's own modules run.
-fn framework(section: &mut Section<'_>, products: &Formats) -> Framework {
-    let word = section.word("framework", 0, &FRAMEWORKS);
+fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> Framework {
+    let word = section.word("framework", usize::from(usual == Usual::Megatron), &FRAMEWORKS);
     let is_narrow = products.products().iter().any(|format| !format.is_whole());
     if word < 2 {
         section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");

@@ -23,9 +23,16 @@ pub enum Usual {
 impl Usual {
     /// Those of the framework that a scenario names.
     pub fn of(reader: &Reader<'_>) -> Self {
-        let word = reader.peek_in("training", "framework");
-        let is_megatron = word.is_some_and(|(word, _)| word.trim_matches('"') == MEGATRON_CORE);
-        if is_megatron { Self::Megatron } else { Self::Papers }
+        Self::or(reader, Self::Papers)
+    }
+
+    /// The same where a scenario that names none has these.
+    pub fn or(reader: &Reader<'_>, unnamed: Self) -> Self {
+        match reader.peek_in("training", "framework") {
+            Some((word, _)) if word.trim_matches('"') == MEGATRON_CORE => Self::Megatron,
+            Some(_) => Self::Papers,
+            None => unnamed,
+        }
     }
 
     /// Format in which gradients are kept and reduced.

@@ -53,7 +53,7 @@ pub fn asked(
     match given {
         Some(sequences) => sequences.workload(reader, training),
         None => {
-            let found = workload(reader.section("workload"), folder, training, seed);
+            let found = workload(reader.section("workload"), folder, (training.batch_size, training.steps), seed);
             // Devices may be slow in some of the steps alone.
             let may_differ = draws_experts || reader.has("stragglers");
             if let Some(found) = found.as_ref().filter(|_| !may_differ) {
@@ -75,8 +75,13 @@ fn equal_steps(reader: &mut Reader<'_>, training: &Training, workload: &Workload
     }
 }
 
-/// Reads the section.
-pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {
+/// Reads the section: sequences of so many steps of such a batch.
+pub fn workload(
+    mut section: Section<'_>,
+    folder: &Path,
+    (batch_size, steps): (u64, u64),
+    seed: u64,
+) -> Option<Workload> {
     let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
     if given != ["file"] {
         section.idle(&["field"], "`file`");
@@ -89,8 +94,8 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     let longer_at = section.place("longer");
     let longer = section.word("longer", 0, &["redraw", "cut", "truncate"]);
     let (is_cut, is_truncated) = (longer == 1, longer == 2);
-    let n = usize::try_from(training.batch_size * training.steps).expect("bounded");
-    let batch_size = usize::try_from(training.batch_size).expect("bounded");
+    let n = usize::try_from(batch_size * steps).expect("bounded");
+    let batch_size = usize::try_from(batch_size).expect("bounded");
     let mut repeated = |lengths: &[u64]| -> Vec<u64> {
         cuts_nothing |= lengths.iter().all(|length| *length <= max_tokens);
         let documents = lengths.iter().copied().cycle();

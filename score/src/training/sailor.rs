@@ -146,7 +146,7 @@ fn asked(cells: &mut Cells<'_>, tables: &Tables, stages: Option<Vec<Vec<Group>>>
     let micro_batch = cells.positive("micro_batch_seqs");
     let run = Run { shape, tables, stages, layers, micro_batch, tokens: cells.positive("seq_tokens") };
     let n_micro_batches = cells.positive("micro_batches_per_step");
-    let replica = |index| Ok(Replica { stages: run.replica(index)?, n_micro_batches });
+    let replica = |index| Ok(Replica { stages: run.replica(index)?, n_micro_batches, own: Vec::new() });
     Ok(TimedStep {
         replicas: (0..n_replicas).map(replica).collect::<Result<_, _>>()?,
         reductions: (0..run.stages.len()).map(|stage| run.reduction(stage)).collect::<Result<_, _>>()?,

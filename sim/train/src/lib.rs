@@ -10,6 +10,7 @@ pub mod compression;
 pub mod exchange_buffers;
 pub mod experts;
 pub mod fitting;
+pub mod host_memory;
 pub mod layout;
 pub mod long_run;
 pub mod lower;

@@ -262,6 +262,8 @@ pub struct Need {
     pub states: States,
     /// Bytes per token of `bucket_tokens`, over all micro-batches in flight.
     pub bytes_per_token: u64,
+    /// Of these what a single pass has: layers in work, logits and graphs. The rest is kept from forward to backward.
+    pub passing_per_token: u64,
 }
 
 /// Needs of every pipeline rank, from the activations that the schedule holds at most when micro-batches are equal.
@@ -290,8 +292,9 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };
             let graphs = graph_bytes_per_token(&problem.shard(), problem.execution.launches.captured);
-            let bytes_per_token = played.peak_activation[rank] + working + logits + graphs;
-            Need { states: states(problem, &held), bytes_per_token }
+            let passing_per_token = working + logits + graphs;
+            let bytes_per_token = played.peak_activation[rank] + passing_per_token;
+            Need { states: states(problem, &held), bytes_per_token, passing_per_token }
         })
         .collect()
 }

@@ -13,6 +13,7 @@ mod shares;
 pub mod unexplained;
 
 use crate::experts::{self, ExpertLoad};
+use crate::host_memory;
 use crate::problem::Problem;
 use energy::Energy;
 use engine::cost::provenance::{Provenance, what_of};
@@ -108,6 +109,10 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("peak_memory_bytes", hw::real(peaks.highest));
     put("peak_memory_bytes_min", hw::real(peaks.lowest));
     put("peak_activation_bytes", hw::real(peaks.highest_above_resident));
+    let on_host = host_memory::of_steps(problem, steps.iter().map(|step| (&step.graph, &step.timeline)));
+    if on_host.total() > 0.0 {
+        put("host_memory_bytes", on_host.total());
+    }
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
@@ -119,7 +124,13 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let lent = energy.and_then(|energy| energy.lender).map(power::borrowed_in_words);
     Metrics {
         parts: Parts::from(&shares, &work),
-        why: joined([Some(words(problem, &shares, &work)), copies::words(steps, iteration), Some(peaks.words), lent]),
+        why: joined([
+            Some(words(problem, &shares, &work)),
+            copies::words(steps, iteration),
+            on_host.words(),
+            Some(peaks.words),
+            lent,
+        ]),
         values,
         source: work.source,
         provenance: work.provenance,
@@ -198,7 +209,7 @@ const fn class_of(op: &Op) -> &'static str {
 }
 
 /// What there is of some sentences.
-fn joined(said: [Option<String>; 4]) -> String {
+fn joined(said: [Option<String>; 5]) -> String {
     said.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

@@ -4,24 +4,30 @@
 //! link, which may have a price. A stage has as many replicas as every other one and the same layers in each, on cards of their own (Sailor, SOSP 2025).
 //! What a stage takes is priced by the cost model of its card, or measured and given. Units: seconds, bytes, dollars.
 
-use std::collections::BTreeMap;
+mod batch;
+mod links;
+mod room;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use engine::CostModel;
 use engine::cost::Estimate;
-use engine::cost::collective::Network;
 use engine::play::Case;
 use engine::task::Op;
-use hw::{Cluster, Seconds, Span};
-use thiserror::Error;
+use hw::{Seconds, Span};
 
-use crate::layout::{ContextExchange, Layout, Zero};
-use crate::lower::training::pipelines;
-use crate::memory;
+use crate::layout::{ContextExchange, Layout, Position, Zero};
+use crate::lower::training::{pipelines, tensor_group, update};
 use crate::metrics::Played;
-use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
+use crate::muon::Dealt;
+use crate::plan::{Plan, Step};
 use crate::problem::Problem;
 use crate::stage::stages;
-use crate::timed::{Messages, Replica, StageTimes, TimedStep, UNEXPLAINED, ring_steps};
+use crate::timed::{Messages, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
+pub use batch::Batch;
+pub use links::{Group, Link, Unlinked};
+pub use room::Fullest;
 
 /// Megabytes as bytes.
 pub fn megabytes(megabytes: f64) -> f64 {
@@ -31,36 +37,6 @@ pub fn megabytes(megabytes: f64) -> f64 {
 /// Milliseconds as seconds.
 pub fn milliseconds(milliseconds: f64) -> f64 {
     milliseconds / 1e3
-}
-
-/// Machines of one type in one zone.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Its name in the scenario.
-    pub name: String,
-    /// The machines, with their card and their network.
-    pub cluster: Cluster,
-    /// Whether the card is known. Else only the number of GPUs counts, and stages on them were measured.
-    pub has_card: bool,
-    /// Where they are.
-    pub zone: String,
-    /// Price of a GPU.
-    pub usd_per_gpu_hour: f64,
-    /// Time per layer and pass in which a device waits for its host.
-    pub host_per_layer: Seconds,
-}
-
-/// What connects two zones, or the machines of one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Link {
-    /// Its ends.
-    pub zones: [String; 2],
-    /// Bytes per second of one connection between two stages, by the bytes of a message, rising; straight lines over the logarithm of the size between them.
-    pub bytes_per_s: Vec<(f64, f64)>,
-    /// Start-up of a message.
-    pub latency_s: f64,
-    /// Price of a gigabyte.
-    pub usd_per_gb: f64,
 }
 
 /// Measured times of a stage on the cards of a replica, seconds.
@@ -92,6 +68,8 @@ pub struct Sizes {
     pub message: f64,
     /// Gradients over its replicas.
     pub gradients: f64,
+    /// What comes back of them: sums, or parameters where each replica updates its part.
+    pub gathered: f64,
 }
 
 /// A stage of all pipelines.
@@ -123,22 +101,10 @@ pub struct MixedJob {
     pub links: Vec<Link>,
     /// Model and execution; its cluster and layout are those of every stage in turn. `None` where all stages were measured.
     pub problem: Option<Problem>,
-    /// Sequences of a micro-batch.
-    pub micro_batch: u32,
-    /// Micro-batches of a step, over all replicas.
-    pub n_micro_batches: u32,
-    /// Tokens of a sequence.
-    pub tokens: u64,
+    /// Sequences of a step.
+    pub batch: Batch,
     /// How stages exchange messages.
     pub messages: Messages,
-}
-
-/// Why a plan cannot run.
-#[derive(Clone, Debug, Error, PartialEq)]
-pub enum Unlinked {
-    /// Two zones that a plan joins, with nothing between them; or one, of cards whose ports are not known.
-    #[error("stages of zones `{0}` and `{1}` exchange data, and no link joins them")]
-    Zones(String, String),
 }
 
 /// A step of a plan.
@@ -156,19 +122,6 @@ pub struct MixedStep {
     pub fullest: Option<Fullest>,
 }
 
-/// A stage with its memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fullest {
-    /// Stage.
-    pub stage: usize,
-    /// Replica.
-    pub replica: usize,
-    /// What it needs.
-    pub bytes: f64,
-    /// What its card has.
-    pub device_bytes: f64,
-}
-
 /// Costs of one card at one end of their interval.
 struct AtCase<'c>(&'c dyn CostModel, Case);
 
@@ -179,28 +132,26 @@ impl CostModel for AtCase<'_> {
     }
 }
 
-/// Bytes per second and start-up of what joins two slots, and the price of a gigabyte.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Wire {
-    bytes_per_s: f64,
-    latency_s: f64,
-    usd_per_gb: f64,
+/// What the cards of a group, so many together, take of every stage. Units: seconds.
+struct OfCards {
+    /// Forward and backward, by stage and micro-batch; of one micro-batch where all are alike.
+    passes: Vec<Vec<[f64; 2]>>,
+    /// Step of the optimizer, by stage.
+    updates: Vec<f64>,
 }
 
-impl Link {
-    /// Whether it is between two zones, in either order.
-    pub fn joins(&self, ends: [&str; 2]) -> bool {
-        let zones = [self.zones[0].as_str(), self.zones[1].as_str()];
-        zones == ends || [zones[1], zones[0]] == ends
+impl OfCards {
+    /// A stage that was measured, which all micro-batches pass alike.
+    fn measured(stage: usize, times: Times) -> Self {
+        let mut of = Self { passes: vec![Vec::new(); stage + 1], updates: vec![0.0; stage + 1] };
+        of.passes[stage].push([times.forward_s, times.backward_s]);
+        of.updates[stage] = times.update_s;
+        of
     }
 
-    fn at(&self, bytes: f64) -> Wire {
-        let points = &self.bytes_per_s;
-        let above = points.iter().position(|(size, _)| *size >= bytes).unwrap_or(points.len() - 1);
-        let ((from, slow), (to, fast)) = (points[above.saturating_sub(1)], points[above]);
-        let way = if to > from { (libm::log(bytes / from) / libm::log(to / from)).clamp(0.0, 1.0) } else { 1.0 };
-        let bytes_per_s = slow + (fast - slow) * way;
-        Wire { bytes_per_s, latency_s: self.latency_s, usd_per_gb: self.usd_per_gb }
+    fn pass(&self, stage: usize, micro_batch: u32) -> [f64; 2] {
+        let of_stage = &self.passes[stage];
+        of_stage[micro_batch as usize % of_stage.len()]
     }
 }
 
@@ -247,82 +198,7 @@ impl Pipelines {
     }
 }
 
-/// Ports that a slot sends through, and whether its group's part of an exchange lies in one node.
-#[derive(Clone, Copy, Debug)]
-struct Ports {
-    n: u32,
-    is_inside: bool,
-}
-
 impl MixedJob {
-    /// What joins two slots, for a message of so many bytes.
-    fn wire(&self, from: Slot, to: Slot, bytes: f64) -> Result<Wire, Unlinked> {
-        let ports = |slot: Slot| Ports { n: slot.n_gpus, is_inside: self.groups[slot.group].cluster.n_domains() == 1 };
-        self.joined([from, to], bytes, &ports)
-    }
-
-    /// What joins two slots of a ring over the replicas of a stage. Replicas on a card lie side by side, and rings go through every port of a node (NCCL), so
-    /// what leaves a node has the ports of all replicas there.
-    fn in_ring(&self, slots: &[Slot], ends: [Slot; 2], bytes: f64) -> Result<Wire, Unlinked> {
-        let ports = |slot: Slot| {
-            let used: u32 = slots.iter().filter(|other| other.group == slot.group).map(|other| other.n_gpus).sum();
-            let per_node = self.groups[slot.group].cluster.domain();
-            let is_inside = used <= per_node;
-            Ports {
-                n: if is_inside && ends[0].group == ends[1].group { slot.n_gpus } else { used.min(per_node) },
-                is_inside,
-            }
-        };
-        self.joined(ends, bytes, &ports)
-    }
-
-    fn joined(&self, [from, to]: [Slot; 2], bytes: f64, ports: &dyn Fn(Slot) -> Ports) -> Result<Wire, Unlinked> {
-        let [a, b] = [from, to].map(|slot| &self.groups[slot.group]);
-        let ends = [a.zone.as_str(), b.zone.as_str()];
-        if let Some(link) = self.links.iter().find(|link| link.joins(ends)) {
-            return Ok(link.at(bytes));
-        }
-        if a.zone != b.zone || !a.has_card || !b.has_card {
-            return Err(Unlinked::Zones(a.zone.clone(), b.zone.clone()));
-        }
-        // Ports of both sides carry a part each; the side with fewer or slower ones sets the pace.
-        let side = |slot: Slot| {
-            let cluster = &self.groups[slot.group].cluster;
-            let network = Network::assumed(cluster);
-            let Ports { n, is_inside } = ports(slot);
-            let is_inside = is_inside && from.group == to.group;
-            let port = if is_inside {
-                cluster.inside_bandwidth(cluster.domain()).get() * network.inside_share
-            } else {
-                cluster.nic_bandwidth.get() * network.across_share
-            };
-            let latency_s = if is_inside { network.inside_alpha_s } else { network.across_alpha_s };
-            (port * f64::from(n), latency_s)
-        };
-        let ((one, early), (other, late)) = (side(from), side(to));
-        Ok(Wire { bytes_per_s: one.min(other), latency_s: early.max(late), usd_per_gb: 0.0 })
-    }
-
-    /// Pairs of zones that a plan joins without a link, each once, with the first stage that does.
-    pub fn unlinked(&self, plan: &Pipelines) -> Vec<(usize, Unlinked)> {
-        let mut found: Vec<(usize, Unlinked)> = Vec::new();
-        for (stage, [from, to]) in plan.exchanges() {
-            if let Err(unlinked) = self.wire(from, to, 1.0)
-                && !found.iter().any(|(_, known)| *known == unlinked)
-            {
-                found.push((stage, unlinked));
-            }
-        }
-        found
-    }
-
-    /// Links that nothing of a plan crosses.
-    pub fn unused(&self, plan: &Pipelines) -> Vec<&Link> {
-        let zones = |slots: &[Slot; 2]| slots.map(|slot| self.groups[slot.group].zone.as_str());
-        let is_crossed = |link: &Link| plan.exchanges().iter().any(|(_, slots)| link.joins(zones(slots)));
-        self.links.iter().filter(|link| !is_crossed(link)).collect()
-    }
-
     /// The problem as a replica of the stages sees it on a group's cards.
     fn seen_by(&self, plan: &Pipelines, slot: Slot) -> Option<Problem> {
         let mut own = self.problem.clone()?;
@@ -337,36 +213,40 @@ impl MixedJob {
         };
         own.execution.layers = plan.layers();
         own.execution.host_overhead_per_layer = group.host_per_layer;
-        own.workload.lengths = vec![self.tokens; self.micro_batch as usize];
-        own.workload.batch_size = self.micro_batch as usize;
+        own.execution.attention = group.attention;
+        own.workload.lengths = self.batch.lengths().to_vec();
+        own.workload.batch_size = self.batch.lengths().len();
         Some(own)
     }
 
-    /// Times of a stage on a slot that has none of its own.
-    fn times(&self, plan: &Pipelines, stage: usize, slot: Slot, cost: &dyn CostModel) -> Times {
-        let own = self.seen_by(plan, slot).expect("a stage has a model or times");
-        let sequence = |index| Placement { sequence: index, from: 0, tokens: self.tokens, place: Place::Local(0) };
-        let sequences = (0..self.micro_batch).map(sequence).collect();
-        let one = vec![vec![MicroBatch { sequences, ..MicroBatch::default() }]];
-        let (of_stages, _) = pipelines(&own, &Plan::new("mixed", &own, vec![Step::of_groups(one)]), 0, cost);
-        let [forward, input, weight] = [&of_stages[0].forward, &of_stages[0].input, &of_stages[0].weight]
-            .map(|durations| Span::from_ns(durations[stage][0]).to_seconds().get());
-        let held = engine::memory::stage_parameters(&own.shard(), &stages(&own)[stage]);
-        let held = held.0 + held.1;
-        let stepped = if own.layout.zero >= Zero::OptimizerStates {
-            held / hw::real(plan.micro_batches.len() as u64)
-        } else {
-            held
-        };
-        let update = Op::Sequence(own.execution.optimizer.step(
-            own.execution.framework,
-            [held, stepped, 0.0],
-            own.cluster.gpus_per_switch,
-        ));
-        Times { forward_s: forward, backward_s: input + weight, update_s: cost.estimate(&update).time.get() }
+    /// The problem as each kind of slot of a plan sees it, with all replicas.
+    pub fn problems(&self, plan: &Pipelines) -> Vec<Problem> {
+        let slots = plan.stages.iter().flat_map(|stage| &stage.slots).map(|slot| (slot.group, slot.n_gpus));
+        let kinds: BTreeSet<(usize, u32)> = slots.collect();
+        let seen = kinds.into_iter().filter_map(|(group, n_gpus)| {
+            let mut own = self.seen_by(plan, Slot { group, n_gpus, times: None })?;
+            own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
+            Some(own)
+        });
+        seen.collect()
     }
 
-    /// What a stage exchanges.
+    /// Times of all stages on such cards.
+    fn of_cards(&self, plan: &Pipelines, slot: Slot, cost: &dyn CostModel) -> OfCards {
+        let own = self.seen_by(plan, slot).expect("a stage has a model or times");
+        let step = Step::of_groups(vec![self.batch.contents()]);
+        let (of_stages, _) = pipelines(&own, &Plan::new("mixed", &own, vec![step]), 0, cost);
+        let of = &of_stages[0];
+        let seconds = |ns: u64| Span::from_ns(ns).to_seconds().get();
+        let passes = |stage: usize| {
+            let backward = of.input[stage].iter().zip(&of.weight[stage]).map(|(input, weight)| input + weight);
+            of.forward[stage].iter().zip(backward).map(|(&there, back)| [there, back].map(seconds)).collect()
+        };
+        let n_stages = plan.stages.len();
+        OfCards { passes: (0..n_stages).map(passes).collect(), updates: updates(&own, plan.micro_batches.len(), cost) }
+    }
+
+    /// What a stage exchanges: of a message the bytes of a token, where a model says so.
     fn sizes(&self, plan: &Pipelines, stage: usize) -> Sizes {
         if let Some(sizes) = plan.stages[stage].sizes {
             return sizes;
@@ -375,11 +255,21 @@ impl MixedJob {
             .seen_by(plan, Slot { n_gpus: 1, ..plan.stages[stage].slots[0] })
             .expect("a stage has a model or sizes");
         let (shared, experts) = engine::memory::stage_parameters(&own.shard(), &stages(&own)[stage]);
-        let values = hw::real(u64::from(self.micro_batch) * self.tokens * own.model.hidden);
+        // Gradients of adapters are not exchanged in kind `training` either: they are below a hundredth of the model's.
+        let trained = if own.execution.trains_weights() { shared + experts } else { 0.0 };
+        let gradients = trained * hw::real(own.execution.gradient_dtype.bytes());
+        let is_cut = own.layout.zero >= Zero::OptimizerStates;
         Sizes {
-            message: values * hw::real(own.dtype.bytes()),
-            gradients: (shared + experts) * hw::real(own.execution.gradient_dtype.bytes()),
+            message: hw::real(own.model.hidden) * hw::real(own.dtype.bytes()),
+            gradients,
+            gathered: if is_cut { trained * own.gathered_bytes() } else { gradients },
         }
+    }
+
+    /// Bytes of a micro-batch's message between two stages.
+    fn message_bytes(&self, of_stage: &MixedStage, sizes: Sizes, micro_batch: u32) -> f64 {
+        let n_tokens = if of_stage.sizes.is_some() { 1 } else { self.batch.tokens_of(micro_batch) };
+        sizes.message * hw::real(n_tokens)
     }
 
     /// A plan as a step of timed stages, with the dollars of what crosses links.
@@ -392,81 +282,70 @@ impl MixedJob {
         costs: &[Box<dyn CostModel>],
         case: Case,
     ) -> Result<(TimedStep, f64), Unlinked> {
-        let span = |seconds: f64| Span::from_seconds(Seconds::new(seconds));
         let sizes: Vec<Sizes> = (0..plan.stages.len()).map(|stage| self.sizes(plan, stage)).collect();
-        let (mut replicas, mut usd) = (Vec::with_capacity(plan.micro_batches.len()), 0.0);
+        let (mut replicas, mut usd, mut first) = (Vec::with_capacity(plan.micro_batches.len()), 0.0, 0);
         // Replicas on as many GPUs of one group take as long.
-        let mut known: BTreeMap<(usize, usize, u32), Times> = BTreeMap::new();
+        let mut known: BTreeMap<(usize, u32), OfCards> = BTreeMap::new();
         for (index, &n_micro_batches) in plan.micro_batches.iter().enumerate() {
-            let mut of_replica = Vec::with_capacity(plan.stages.len());
+            let mut replica = Replica { stages: Vec::new(), n_micro_batches, own: Vec::new() };
             for (stage, of_stage) in plan.stages.iter().enumerate() {
                 let slot = of_stage.slots[index];
                 let cost = AtCase(costs[slot.group].as_ref(), case);
-                let computed = || self.times(plan, stage, slot, &cost);
-                let of_group = (stage, slot.group, slot.n_gpus);
-                let times = slot.times.unwrap_or_else(|| *known.entry(of_group).or_insert_with(computed));
-                let mut message = Span::ZERO;
-                if let Some(next) = plan.stages.get(stage + 1) {
-                    let bytes = sizes[stage].message;
-                    let wire = self.wire(slot, next.slots[index], bytes)?;
-                    message = span(wire.latency_s + bytes / wire.bytes_per_s);
-                    usd += 2.0 * f64::from(n_micro_batches) * wire.usd_per_gb * bytes / 1e9;
-                }
-                let [forward, backward, update] = [times.forward_s, times.backward_s, times.update_s].map(span);
-                of_replica.push(StageTimes { n_gpus: slot.n_gpus, forward, backward, update, message });
+                let computed = || self.of_cards(plan, slot, &cost);
+                let measured = slot.times.map(|times| OfCards::measured(stage, times));
+                let of = match &measured {
+                    Some(measured) => measured,
+                    None => known.entry((slot.group, slot.n_gpus)).or_insert_with(computed),
+                };
+                let next = plan.stages.get(stage + 1).map(|next| next.slots[index]);
+                let ends = (slot, next);
+                let passed =
+                    self.passed((stage, of_stage), ends, (of, sizes[stage]), first..first + n_micro_batches)?;
+                usd += passed.usd;
+                replica.stages.push(passed.stage);
+                replica.own.push(passed.own);
             }
-            replicas.push(Replica { stages: of_replica, n_micro_batches });
+            if self.batch.is_alike() {
+                replica.own.clear();
+            }
+            replicas.push(replica);
+            first += n_micro_batches;
         }
         let mut reductions = Vec::with_capacity(plan.stages.len());
         for (of_stage, sizes) in plan.stages.iter().zip(&sizes) {
-            let (seconds, dollars) = self.reduction(&of_stage.slots, sizes.gradients)?;
+            let (seconds, dollars) = self.reduction(&of_stage.slots, [sizes.gradients, sizes.gathered])?;
             reductions.push(span(seconds));
             usd += dollars;
         }
         Ok((TimedStep { replicas, reductions, messages: self.messages }, usd))
     }
 
-    /// Seconds and dollars of a ring over the replicas of a stage.
-    fn reduction(&self, slots: &[Slot], bytes: f64) -> Result<(f64, f64), Unlinked> {
-        if slots.len() < 2 {
-            return Ok((0.0, 0.0));
-        }
-        let (n_steps, part) = (ring_steps(slots.len()), bytes / hw::real(slots.len() as u64));
-        let (mut slowest_s, mut usd) = (0.0_f64, 0.0);
-        for (index, &slot) in slots.iter().enumerate() {
-            let wire = self.in_ring(slots, [slot, slots[(index + 1) % slots.len()]], part)?;
-            slowest_s = slowest_s.max(wire.latency_s + part / wire.bytes_per_s);
-            usd += n_steps * wire.usd_per_gb * part / 1e9;
-        }
-        Ok((n_steps * slowest_s, usd))
-    }
-
-    /// The slot with the least memory to spare.
-    pub fn fullest(&self, plan: &Pipelines) -> Option<Fullest> {
-        self.problem.as_ref()?;
-        let mut fullest: Option<Fullest> = None;
-        let mut known: BTreeMap<(usize, u32), Vec<f64>> = BTreeMap::new();
-        let tokens = hw::real(u64::from(self.micro_batch) * self.tokens);
-        for (stage, of_stage) in plan.stages.iter().enumerate() {
-            for (replica, &slot) in of_stage.slots.iter().enumerate() {
-                let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
-                let needs = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| {
-                    let mut own = self.seen_by(plan, slot).expect("there is a problem");
-                    own.layout.dp = u32::try_from(of_stage.slots.len()).expect("few replicas");
-                    let of_rank = |need: &memory::Need| {
-                        let taken = own.reserved_memory + need.states.total();
-                        taken.as_f64() + tokens * hw::real(need.bytes_per_token)
-                    };
-                    memory::needs(&own).iter().map(of_rank).collect()
-                });
-                let found = Fullest { stage, replica, bytes: needs[stage], device_bytes };
-                let spare = |of: Fullest| of.device_bytes - of.bytes;
-                if fullest.is_none_or(|known| spare(found) < spare(known)) {
-                    fullest = Some(found);
-                }
+    /// Micro-batches of a replica on one of its stages, each with its message to the next one.
+    fn passed(
+        &self,
+        (stage, of_stage): (usize, &MixedStage),
+        (slot, next): (Slot, Option<Slot>),
+        (of, sizes): (&OfCards, Sizes),
+        micro_batches: Range<u32>,
+    ) -> Result<Passed, Unlinked> {
+        let n_played = if self.batch.is_alike() { 1 } else { micro_batches.len() };
+        let (mut own, mut sent_usd) = (Vec::with_capacity(n_played), 0.0);
+        for micro_batch in micro_batches.clone().take(n_played) {
+            let [forward, backward] = of.pass(stage, micro_batch).map(span);
+            let mut message = Span::ZERO;
+            if let Some(next) = next {
+                let bytes = self.message_bytes(of_stage, sizes, micro_batch);
+                let wire = self.wire(slot, next, bytes)?;
+                message = span(wire.latency_s + bytes / wire.bytes_per_s);
+                sent_usd += 2.0 * wire.usd_per_gb * bytes / 1e9;
             }
+            own.push(PassTimes { forward, backward, message });
         }
-        fullest
+        let update = span(of.updates[stage]);
+        let none =
+            StageTimes { n_gpus: slot.n_gpus, forward: Span::ZERO, backward: Span::ZERO, update, message: Span::ZERO };
+        let times_each = hw::real((micro_batches.len() / n_played.max(1)) as u64);
+        Ok(Passed { stage: none.with_means(&own), own, usd: sent_usd * times_each })
     }
 
     /// Plays a plan, with costs of every group.
@@ -489,6 +368,13 @@ impl MixedJob {
         })
     }
 
+    /// Dollars of a step: GPUs by the hour, and what crosses links.
+    pub fn usd_of_step(&self, plan: &Pipelines, step_s: f64, link_usd: f64) -> f64 {
+        let per_hour = |slot: &Slot| f64::from(slot.n_gpus) * self.groups[slot.group].usd_per_gpu_hour;
+        let usd_per_hour: f64 = plan.stages.iter().flat_map(|stage| &stage.slots).map(per_hour).sum();
+        usd_per_hour / 3600.0 * step_s + link_usd
+    }
+
     fn metrics(
         &self,
         plan: &Pipelines,
@@ -498,9 +384,7 @@ impl MixedJob {
         fullest: Option<Fullest>,
     ) -> BTreeMap<String, f64> {
         let n_gpus = f64::from(plan.n_gpus());
-        let tokens = hw::real(u64::from(self.n_micro_batches) * u64::from(self.micro_batch) * self.tokens);
-        let gpu_usd_per_hour = |slot: &Slot| f64::from(slot.n_gpus) * self.groups[slot.group].usd_per_gpu_hour;
-        let usd_per_hour: f64 = plan.stages.iter().flat_map(|stage| &stage.slots).map(gpu_usd_per_hour).sum();
+        let tokens = hw::real(self.batch.tokens());
         let reduction = step.reductions.iter().max().map_or(0.0, |span| span.to_seconds().get());
         let mut all = vec![
             ("iteration_time_s", step_s),
@@ -510,10 +394,11 @@ impl MixedJob {
             ("gradient_reduction_ratio", reduction / step_s),
             ("n_gpus", n_gpus),
         ];
-        if usd_per_hour + link_usd > 0.0 {
-            let usd = usd_per_hour / 3600.0 * step_s + link_usd;
+        let usd = self.usd_of_step(plan, step_s, link_usd);
+        if usd > 0.0 {
             all.push(("cost_usd_per_step", usd));
             all.push(("cost_usd_per_mtok", usd / tokens * 1e6));
+            all.push(("tokens_per_usd", tokens / usd));
             all.push(("link_usd_per_step", link_usd));
         }
         if let Some(fullest) = fullest {
@@ -524,40 +409,28 @@ impl MixedJob {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A stage of a replica with its micro-batches.
+struct Passed {
+    stage: StageTimes,
+    own: Vec<PassTimes>,
+    /// Dollars of their messages.
+    usd: f64,
+}
 
-    #[test]
-    fn a_ring_has_a_start_up_for_each_of_its_steps() {
-        // Four replicas in four zones, links of 50 ms and 1 GB/s, faster for longer messages: 6 steps of 1 GB each, a quarter of all gradients.
-        let group = |zone: usize| Group {
-            name: format!("g{zone}"),
-            cluster: hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8),
-            has_card: false,
-            zone: format!("z{zone}"),
-            usd_per_gpu_hour: 0.0,
-            host_per_layer: Seconds::ZERO,
-        };
-        let link = |zone: usize| Link {
-            zones: [zone, (zone + 1) % 4].map(|zone| format!("z{zone}")),
-            bytes_per_s: vec![(1e9, 1e9), (4e9, 2e9)],
-            latency_s: 0.05,
-            usd_per_gb: 0.02,
-        };
-        let job = MixedJob {
-            groups: (0..4).map(group).collect(),
-            links: (0..4).map(link).collect(),
-            problem: None,
-            micro_batch: 1,
-            n_micro_batches: 4,
-            tokens: 1,
-            messages: Messages::Behind,
-        };
-        let slots: Vec<Slot> = (0..4).map(|group| Slot { group, n_gpus: 1, times: None }).collect();
-        let (seconds, usd) = job.reduction(&slots, 4e9).expect("linked");
-        assert!((seconds - 6.0 * (0.05 + 1.0)).abs() < 1e-9, "{seconds}");
-        // Six gigabytes over each of four links.
-        assert!((usd - 4.0 * 6.0 * 0.02).abs() < 1e-9, "{usd}");
-    }
+fn span(seconds: f64) -> Span {
+    Span::from_seconds(Seconds::new(seconds))
+}
+
+/// Steps of the optimizer of every stage, whose states so many replicas share, seconds. Adapters have none of note, as in kind `training`.
+fn updates(own: &Problem, n_replicas: usize, cost: &dyn CostModel) -> Vec<f64> {
+    let n_replicas = u32::try_from(n_replicas).expect("few replicas");
+    let n_shards = if own.layout.zero >= Zero::OptimizerStates { n_replicas } else { 1 };
+    let tensor = own.cluster.shape_of(&tensor_group(own, Position::default()));
+    let dealt = Dealt { n_shards, n_expert_shards: n_shards, tensor };
+    let of_stage = |stage| {
+        let (ops, _) = update(own, &[stage], &dealt);
+        cost.estimate(&Op::Sequence(ops)).time.get()
+    };
+    let all = stages(own).into_iter();
+    all.map(|stage| if own.execution.trains_weights() { of_stage(stage) } else { 0.0 }).collect()
 }

@@ -33,14 +33,45 @@ hw::words! {
 pub struct StageTimes {
     /// GPUs that act as one: its tensor group.
     pub n_gpus: u32,
-    /// Forward of a micro-batch.
+    /// Forward of a micro-batch; the mean where they differ.
     pub forward: Span,
-    /// Backward of a micro-batch.
+    /// Backward of a micro-batch, as the forward.
     pub backward: Span,
     /// Step of the optimizer.
     pub update: Span,
-    /// A message to the next stage, or back from it; nothing for the last one.
+    /// A message to the next stage, or back from it, as the forward; nothing for the last one.
     pub message: Span,
+}
+
+/// Times of one micro-batch on a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassTimes {
+    /// Forward.
+    pub forward: Span,
+    /// Backward.
+    pub backward: Span,
+    /// A message to the next stage, or back from it.
+    pub message: Span,
+}
+
+impl StageTimes {
+    /// Times of a micro-batch where all are alike.
+    const fn alike(&self) -> PassTimes {
+        PassTimes { forward: self.forward, backward: self.backward, message: self.message }
+    }
+
+    /// The same stage with the means of such micro-batches.
+    #[must_use]
+    pub fn with_means(self, of: &[PassTimes]) -> Self {
+        let n = (of.len() as u64).max(1);
+        let mean = |time: fn(&PassTimes) -> Span| Span::from_ns(of.iter().map(|of| time(of).as_ns()).sum::<u64>() / n);
+        Self {
+            forward: mean(|of| of.forward),
+            backward: mean(|of| of.backward),
+            message: mean(|of| of.message),
+            ..self
+        }
+    }
 }
 
 /// A pipeline.
@@ -50,6 +81,8 @@ pub struct Replica {
     pub stages: Vec<StageTimes>,
     /// Micro-batches that it computes in a step; at least one.
     pub n_micro_batches: u32,
+    /// Times of every micro-batch, by stage; empty where all are alike.
+    pub own: Vec<Vec<PassTimes>>,
 }
 
 /// A step of pipelines of as many stages each.
@@ -170,16 +203,22 @@ impl TimedStep {
 }
 
 impl Replica {
+    /// Nanoseconds of all micro-batches on a stage.
+    fn total(&self, stage: usize, of: impl Fn(&PassTimes) -> u64) -> u64 {
+        match self.own.get(stage) {
+            Some(own) => own.iter().map(of).sum(),
+            None => u64::from(self.n_micro_batches) * of(&self.stages[stage].alike()),
+        }
+    }
+
     fn computed(&self, stage: usize) -> Span {
-        let times = &self.stages[stage];
-        Span::from_ns(u64::from(self.n_micro_batches) * (times.forward.as_ns() + times.backward.as_ns()))
+        Span::from_ns(self.total(stage, |times| times.forward.as_ns() + times.backward.as_ns()))
     }
 
     /// Messages of a stage, those to it and those from it.
     fn sent(&self, stage: usize) -> Span {
-        let of = |stage: usize| self.stages[stage].message.as_ns();
-        let before = stage.checked_sub(1).map_or(0, of);
-        Span::from_ns(2 * u64::from(self.n_micro_batches) * (before + of(stage)))
+        let of = |stage: usize| self.total(stage, |times| 2 * times.message.as_ns());
+        Span::from_ns(stage.checked_sub(1).map_or(0, of) + of(stage))
     }
 }
 
@@ -204,7 +243,8 @@ struct StageOps {
 
 /// The passes of one replica while they are lowered.
 struct Passes {
-    ops: Vec<StageOps>,
+    /// By stage and micro-batch; one for all that are alike.
+    ops: Vec<Vec<StageOps>>,
     first_lane: usize,
     n_micro_batches: usize,
     messages: Messages,
@@ -218,12 +258,16 @@ struct Passes {
 impl Passes {
     fn new(graph: &mut TaskGraph, replica: &Replica, first_lane: usize, messages: Messages) -> Self {
         let n_micro_batches = replica.n_micro_batches as usize;
-        let mut ops = |stage: &StageTimes| StageOps {
-            forward: host(graph, stage.forward),
-            backward: host(graph, stage.backward),
-            message: host(graph, stage.message),
+        let mut ops = |times: &PassTimes| StageOps {
+            forward: host(graph, times.forward),
+            backward: host(graph, times.backward),
+            message: host(graph, times.message),
         };
-        let ops: Vec<StageOps> = replica.stages.iter().map(&mut ops).collect();
+        let mut ops = |(index, stage): (usize, &StageTimes)| match replica.own.get(index) {
+            Some(own) => own.iter().map(&mut ops).collect(),
+            None => vec![ops(&stage.alike())],
+        };
+        let ops: Vec<Vec<StageOps>> = replica.stages.iter().enumerate().map(&mut ops).collect();
         let nothing = vec![vec![None; n_micro_batches]; ops.len()];
         Self {
             first_lane,
@@ -253,6 +297,11 @@ impl Passes {
         self.last.into_iter().map(|task| task.expect("a replica has micro-batches")).collect()
     }
 
+    fn ops_of(&self, stage: usize, micro_batch: usize) -> &StageOps {
+        let of_stage = &self.ops[stage];
+        &of_stage[micro_batch.min(of_stage.len() - 1)]
+    }
+
     fn is_ready(&self, stage: usize, slot: Slot) -> bool {
         let micro_batch = slot.micro_batch as usize;
         match slot.kind {
@@ -266,9 +315,9 @@ impl Passes {
         let micro_batch = slot.micro_batch as usize;
         let is_forward = slot.kind == PassKind::Forward;
         let (op, role, ready) = if is_forward {
-            (self.ops[stage].forward, Role::Forward, self.forward_ready[stage][micro_batch])
+            (self.ops_of(stage, micro_batch).forward, Role::Forward, self.forward_ready[stage][micro_batch])
         } else {
-            (self.ops[stage].backward, Role::Backward, self.backward_ready[stage][micro_batch])
+            (self.ops_of(stage, micro_batch).backward, Role::Backward, self.backward_ready[stage][micro_batch])
         };
         // A message stands on the link behind the earlier one of its two stages.
         let link = |is_before: bool| if is_before == is_forward { stage.checked_sub(1) } else { Some(stage) };
@@ -278,14 +327,14 @@ impl Passes {
             graph.add_task(task, pred.as_slice())
         };
         if blocks && ready.is_some() {
-            let message = self.ops[link(true).expect("a message has a link")].message;
+            let message = self.ops_of(link(true).expect("a message has a link"), micro_batch).message;
             add(message, Role::StageExchange, Stream::Compute, ready);
         }
         let done = add(op, role, Stream::Compute, ready);
         self.last[stage] = Some(done);
         let to = if is_forward { Some(stage + 1).filter(|&to| to < self.ops.len()) } else { stage.checked_sub(1) };
         if let Some(to) = to {
-            let message = self.ops[link(false).expect("a message has a link")].message;
+            let message = self.ops_of(link(false).expect("a message has a link"), micro_batch).message;
             let stream = if blocks { Stream::Compute } else { Stream::PointToPoint };
             let sent = add(message, Role::StageExchange, stream, Some(done));
             let ready = if is_forward { &mut self.forward_ready } else { &mut self.backward_ready };
@@ -313,7 +362,11 @@ mod tests {
 
     fn step(stages: Vec<StageTimes>, n_micro_batches: u32) -> TimedStep {
         let reductions = vec![Span::ZERO; stages.len()];
-        TimedStep { replicas: vec![Replica { stages, n_micro_batches }], reductions, messages: Messages::Blocking }
+        TimedStep {
+            replicas: vec![Replica { stages, n_micro_batches, own: Vec::new() }],
+            reductions,
+            messages: Messages::Blocking,
+        }
     }
 
     #[test]
@@ -348,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_reduction_waits_for_the_slowest_replica_of_its_stage() {
-        let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4 };
+        let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4, own: Vec::new() };
         let reductions = vec![Span::from_ns(1000)];
         let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions, messages: Messages::Behind };
         assert_eq!(span_of(&two), 4 * 500 + 1000 + 7);
@@ -356,9 +409,44 @@ mod tests {
 
     #[test]
     fn replicas_may_have_other_numbers_of_micro_batches() {
-        let replica = |forward, n_micro_batches| Replica { stages: vec![stage(forward, forward, 0)], n_micro_batches };
+        let replica = |forward, n_micro_batches| Replica {
+            stages: vec![stage(forward, forward, 0)],
+            n_micro_batches,
+            own: Vec::new(),
+        };
         let replicas = vec![replica(100, 9), replica(300, 3)];
         let two = TimedStep { replicas, reductions: vec![Span::ZERO], messages: Messages::Behind };
         assert_eq!(span_of(&two), 1800 + 7);
+    }
+
+    /// Micro-batches of 300, 600 and 900 take their sum on one stage. On two, the first stage has forwards 1 and 2, backward 1, forward 3, and the other backwards.
+    #[test]
+    fn micro_batches_of_their_own_take_their_own_times() {
+        let times = |n: u64| {
+            let [forward, backward, message] = [100 * n, 200 * n, 0].map(Span::from_ns);
+            PassTimes { forward, backward, message }
+        };
+        let own: Vec<PassTimes> = [1, 2, 3].map(times).to_vec();
+        let alone = stage(0, 0, 0).with_means(&own);
+        assert_eq!((alone.forward.as_ns(), alone.backward.as_ns()), (200, 400));
+        let replica = |n_stages: usize, own: &[PassTimes]| Replica {
+            stages: vec![alone; n_stages],
+            n_micro_batches: 3,
+            own: vec![own.to_vec(); n_stages],
+        };
+        let span = |n_stages: usize, own: &[PassTimes]| {
+            let reductions = vec![Span::ZERO; n_stages];
+            let step = TimedStep { replicas: vec![replica(n_stages, own)], reductions, messages: Messages::Behind };
+            (span_of(&step), step.computed_gpu_s())
+        };
+        assert_eq!(span(1, &own), (1800 + 7, 1800e-9));
+        // First stage: forwards until 300; backward 1 of the last stage is from 100 + 100 until 400, so backward 1 here until 600; forward 3 until 900;
+        // backward 2 of the last stage is from 400 + 200 until 1000, so here until 1400. The last stage has forward 3 until 1300 and backward 3 until 1900,
+        // which ends here at 2500.
+        assert_eq!(span(2, &own).0, 2500 + 7);
+        // Alike, they are those of a stage.
+        let alike = vec![times(2); 3];
+        let plain = step(vec![stage(200, 400, 0); 2], 3);
+        assert_eq!(span(2, &alike).0, span_of(&TimedStep { messages: Messages::Behind, ..plain }));
     }
 }

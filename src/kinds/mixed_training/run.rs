@@ -37,7 +37,7 @@ impl Kind for MixedTraining {
 }
 
 fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
-    let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, "tokens_per_s");
+    let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, scenario.compared_by());
     let (profile, source) = match &scenario.job.problem {
         Some(_) => ("of every card", engine::cost::Source::Published),
         None => ("times of the scenario", engine::cost::Source::Measured),
@@ -55,7 +55,7 @@ fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostMode
     let begun = Instant::now();
     let decided = match (way, &scenario.given) {
         (Way::Given, Some(plan)) => Ok(plans::given(&scenario.job, plan, costs)),
-        _ => plans::search(&scenario.job, costs),
+        _ => plans::search(&scenario.job, scenario.objective, costs),
     };
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();

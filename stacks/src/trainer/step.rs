@@ -212,6 +212,12 @@ fn recompute(flags: &mut Flags<'_>, dialect: Dialect) -> &'static str {
 const SENT: [&str; 3] = ["legacy", "disk", "hidden_states"];
 const SENT_AGAIN: [&str; 3] = ["offload", "offload_disk", "unsloth"];
 
+/// Words of these whose copies are in the stream of the kernels: Unsloth's `CPU_Offloaded_Gradient_Checkpointer`, as Axolotl
+/// (`monkeypatch/gradient_checkpointing/offload_cpu.py`) and LLaMA-Factory have it. TRL's and torchtune's have streams of their own.
+const IN_LINE: [&str; 3] = ["legacy", "offload", "unsloth"];
+/// The switch of the same in LLaMA-Factory.
+const OF_UNSLOTH: &str = "use_unsloth_gc";
+
 /// Whether what layers keep for backward waits in the memory of the host.
 fn sends_activations(flags: &mut Flags<'_>) -> bool {
     let switch = word_of(flags, "training.offload_ratio").into_iter().map(|name| (name, &SENT));
@@ -225,6 +231,11 @@ fn sends_activations(flags: &mut Flags<'_>) -> bool {
         }
         if value.contains("disk") {
             flags.not_modelled(&name, "activations wait in the host's memory, and on no disk");
+        } else if IN_LINE.contains(&value.as_str()) || name == OF_UNSLOTH && is_true(&value) {
+            flags.not_modelled(
+                &name,
+                "its copies stand between kernels, and are counted beside them: a step comes out too short",
+            );
         }
     }
     is_sent

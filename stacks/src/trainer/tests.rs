@@ -344,7 +344,14 @@ fn what_recipes_send_to_the_host_is_there() {
     let found = check(&states, &EIGHT, &lines);
     assert!(said(&found).contains(&"`fsdp_cpu_offload True` is not modelled"), "{:?}", said(&found));
     let axolotl = AXOLOTL.replace("gradient_checkpointing: true", "gradient_checkpointing: offload");
-    check(&axolotl, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
+    let in_line = check(&axolotl, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
+    assert!(said(&in_line).contains(&"`gradient_checkpointing offload` is not modelled"), "{:?}", said(&in_line));
+    // Unsloth's copies stand between kernels; TRL's have streams of their own.
+    for (value, is_said) in [("legacy", true), ("true", false)] {
+        let found = check(&format!("{AXOLOTL}activation_offloading: {value}\n"), &EIGHT, &["offload_ratio = 1"]);
+        let named = said(&found).contains(&format!("`activation_offloading {value}` is not modelled").as_str());
+        assert_eq!(named, is_said, "{value}: {:?}", said(&found));
+    }
 }
 
 /// `per_device_train_batch_size` rows are a micro-batch (transformers `Trainer`), which TRL's collator pads or lays flat.

@@ -38,6 +38,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         intra_node_latency: Seconds::ZERO,
         inter_node_latency: Seconds::ZERO,
         gpus_per_switch: 1,
+        host_memory: None,
         oversubscription: 1.0,
         fabric: hw::Fabric::Rail,
         collective_algorithm: None,

@@ -37,9 +37,11 @@ mod torch;
 
 pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, computed_parts, parts, pipelines};
+pub(crate) use exchange::tensor_group;
 pub use lanes::Fold;
 pub use rank_times::RankTimes;
 pub use sharded::RESERVED;
+pub(crate) use sync::update;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

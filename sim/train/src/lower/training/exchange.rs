@@ -190,7 +190,7 @@ pub(super) fn split(ops: Ops, share: f64) -> (Ops, Ops) {
 }
 
 /// Ranks of a position's tensor group.
-pub(super) fn tensor_group(problem: &Problem, position: Position) -> Vec<Rank> {
+pub(crate) fn tensor_group(problem: &Problem, position: Position) -> Vec<Rank> {
     (0..problem.layout.tp).map(|tp| problem.rank(Position { tp, ..position })).collect()
 }
 

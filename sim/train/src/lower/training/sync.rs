@@ -66,6 +66,26 @@ impl Turn {
     }
 }
 
+/// Operations of the optimizer on a rank that holds such stages, and how many parameters it updates.
+pub(crate) fn update(problem: &Problem, stages: &[Stage], dealt: &Dealt) -> (Ops, f64) {
+    let (shard, optimizer) = (problem.shard(), problem.execution.optimizer);
+    let (mut held, mut stepped, mut outside) = (0.0, 0.0, 0.0);
+    let mut products = Ops::new();
+    for stage in stages {
+        let (shared, experts) = engine::memory::stage_parameters(&shard, stage);
+        held += shared + experts;
+        stepped += shared / f64::from(dealt.n_shards) + experts / f64::from(dealt.n_expert_shards);
+        outside += outside_layers(problem, stage) / f64::from(dealt.n_shards);
+        if optimizer.rule == Rule::Muon {
+            products.extend(orthogonalised(optimizer.muon, &shard, stage, dealt));
+        }
+    }
+    let counts = [held, stepped, stepped - outside];
+    let mut ops = optimizer.step(problem.execution.framework, counts, problem.cluster.gpus_per_switch);
+    ops.extend(products);
+    (ops, stepped)
+}
+
 impl Builder<'_> {
     /// Ranks that hold the same non-expert parameters as a position.
     pub(super) fn holders(&self, problem: &Problem, position: Position) -> Vec<Rank> {
@@ -248,32 +268,16 @@ impl Builder<'_> {
         if self.problem.execution.unit_times.is_some() || !self.problem.execution.trains_weights() {
             return;
         }
-        let (layout, optimizer) = (self.problem.layout, self.problem.execution.optimizer);
+        let layout = self.problem.layout;
         for lane in self.lane_ids() {
             let rank = self.graph.lanes[lane.index()].rank;
             let sharded = layout.zero >= Zero::OptimizerStates;
             let over = |n: u32| if sharded { n } else { 1 };
-            let (n_shards, n_expert_shards) = (over(layout.n_shards()), over(layout.n_expert_shards()));
-            let (mut held, mut stepped, mut outside) = (0.0, 0.0, 0.0);
             let tensor = self.problem.cluster.shape_of(&tensor_group(self.problem, self.problem.position(rank)));
+            let (n_shards, n_expert_shards) = (over(layout.n_shards()), over(layout.n_expert_shards()));
             let dealt = Dealt { n_shards, n_expert_shards, tensor };
-            let mut products = Ops::new();
-            for (_, stage) in self.chunks(lane) {
-                let shard = self.problem.shard();
-                let (shared, experts) = engine::memory::stage_parameters(&shard, &stage);
-                held += shared + experts;
-                stepped += shared / f64::from(n_shards) + experts / f64::from(n_expert_shards);
-                outside += crate::stage::outside_layers(self.problem, &stage) / f64::from(n_shards);
-                if optimizer.rule == Rule::Muon {
-                    products.extend(orthogonalised(optimizer.muon, &shard, &stage, &dealt));
-                }
-            }
-            let mut ops = optimizer.step(
-                self.problem.execution.framework,
-                [held, stepped, stepped - outside],
-                self.problem.cluster.gpus_per_switch,
-            );
-            ops.extend(products);
+            let stages: Vec<Stage> = self.chunks(lane).into_iter().map(|(_, stage)| stage).collect();
+            let (ops, stepped) = update(self.problem, &stages, &dealt);
             let task = self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
             self.lists(task, stepped);
         }

@@ -1,0 +1,57 @@
+//! Keys and sections of kind `training` that nothing reads beside `[[group]]`: each is refused with what stands in its place there.
+
+use input::diagnostic::Code;
+use input::reader::Section;
+
+/// Sections, with why they are not read.
+const SECTIONS: [(&str, &str); 9] = [
+    ("cluster", "every `[[group]]` has the keys of that section for its own machines"),
+    ("parallel", "`[[stage]]` says layers, replicas and tensor degrees, and `training.zero` what replicas share"),
+    ("search", "`policies.run = [\"search\"]` lists plans over all groups"),
+    ("experts", "experts of a layer lie on one tensor group there, so no all-to-all is played"),
+    ("cost", "each card has its own profile and constants there; one profile would be of one card"),
+    ("stragglers", "all cards of a group compute at the same pace there; slower ones are a group of their own"),
+    ("failures", "a run of days asks for spare nodes and checkpoints of machines of one type"),
+    ("checkpoint", "a run of days asks for spare nodes and checkpoints of machines of one type"),
+    ("slow_nodes", "a run of days asks for spare nodes and checkpoints of machines of one type"),
+];
+
+/// Keys of sections that are read, with why they are not.
+const KEYS: [(&str, &[&str], &str); 6] = [
+    ("training", &["gradient_sync"], "gradients go around a ring behind the last backward there"),
+    ("training", &["steps"], "one step is played there"),
+    ("training", &["bucket_tokens"], "`training.micro_batch` says the sequences of a micro-batch there"),
+    ("training", &["offload_ratio", "parameters_on_host"], "copies to the host and back are no part of a pass there"),
+    ("overlap", &["stage"], "`training.messages = \"blocking\"` is what stops stages there"),
+    (
+        "overlap",
+        &["expert", "delayed_weights", "slowdown", "parameter_gather", "forward_prefetch", "backward_prefetch"],
+        "passes of a stage have one time there, beside which nothing but messages runs",
+    ),
+];
+
+/// Refuses sections that are there.
+pub fn sections(top: &mut Section<'_>) {
+    for (name, why) in SECTIONS {
+        if let Some(at) = top.away(name) {
+            refuse(top, at, &format!("section `[{name}]`"), why);
+        }
+    }
+}
+
+/// Refuses keys of a section that are there.
+pub fn keys(section: &mut Section<'_>, name: &str) {
+    for (_, keys, why) in KEYS.iter().filter(|(of, ..)| *of == name) {
+        for key in *keys {
+            if let Some(at) = section.away(key) {
+                let what = format!("key `{}`", section.full(key));
+                refuse(section, at, &what, why);
+            }
+        }
+    }
+}
+
+fn refuse(section: &mut Section<'_>, at: input::reader::Place, what: &str, why: &str) {
+    let help = format!("{why}; with one `[cluster]` in the place of `[[group]]` it acts");
+    section.refuse(Code::UnknownKey, at, format!("{what} is not read beside `[[group]]`"), help);
+}

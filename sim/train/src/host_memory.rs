@@ -1,0 +1,163 @@
+//! Bytes that a training job keeps in the memory of its hosts: shares of states that a scenario puts there, and activations that wait between two passes.
+//!
+//! What a rank keeps for the whole step follows from its stages; activations are those of played steps. A node has the sum of its ranks. Not counted are
+//! buffers that frameworks pin for the copies themselves, input pipelines, and checkpoints of a run of days.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::task::{CopyKind, LaneId, Op, Role, TaskGraph};
+use engine::timeline::Timeline;
+use engine::verdict::Refused;
+use hw::Rank;
+
+use crate::memory;
+use crate::optimizer::Optimizer;
+use crate::problem::{Execution, Problem};
+use crate::schedule::Pipeline;
+use crate::stage::{Stage, stages};
+
+/// What lies on the hosts, in the order of `Kept::bytes`.
+const PARTS: [&str; 4] = ["optimizer states", "gradients", "parameters", "activations"];
+
+/// Bytes of a node, by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Kept {
+    /// Optimizer states, gradients, parameters, activations.
+    pub bytes: [f64; 4],
+}
+
+impl Kept {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.bytes.iter().sum()
+    }
+
+    fn and(self, other: Self) -> Self {
+        let mut bytes = self.bytes;
+        bytes.iter_mut().zip(other.bytes).for_each(|(sum, more)| *sum += more);
+        Self { bytes }
+    }
+
+    /// Its parts in GiB, the empty ones left out.
+    fn parts(&self) -> String {
+        let all = PARTS.iter().zip(self.bytes).filter(|(_, bytes)| *bytes > 0.0);
+        let said: Vec<String> = all.map(|(name, bytes)| format!("{name} {:.1} GiB", bytes / hw::GIB)).collect();
+        said.join(", ")
+    }
+
+    /// What the fullest node keeps, as a sentence; `None` where no host keeps anything.
+    pub fn words(&self) -> Option<String> {
+        (self.total() > 0.0).then(|| format!("the host of the fullest node keeps {}", self.parts()))
+    }
+
+    /// Whether the hosts of a job have room for it. Hosts whose memory is not known have.
+    ///
+    /// # Errors
+    /// A sentence with the figures.
+    pub fn fits(&self, problem: &Problem) -> Result<(), Refused> {
+        let needed = self.total();
+        match problem.cluster.host_memory {
+            Some(room) if needed > room.as_f64() => Err(Refused::out_of_memory(format!(
+                "the host of a node needs {:.1} GiB ({}), and has {:.1} GiB (`cluster.host_memory_gib`)",
+                needed / hw::GIB,
+                self.parts(),
+                room.as_f64() / hw::GIB
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a rank keeps for the whole step: its states with everything on the device, less those with what is said to lie on the host.
+fn of_states(problem: &Problem, held: &[Stage]) -> Kept {
+    let execution = &problem.execution;
+    let optimizer = Optimizer { on_host: None, ..execution.optimizer };
+    let whole = Execution { optimizer, parameters_on_host: false, ..execution.clone() };
+    let whole = memory::states(&Problem { execution: whole, ..problem.clone() }, held);
+    let here = memory::states(problem, held);
+    let less = |of: fn(&memory::States) -> hw::Bytes| (of(&whole).as_f64() - of(&here).as_f64()).max(0.0);
+    Kept { bytes: [less(|of| of.optimizer), less(|of| of.gradients), less(|of| of.parameters), 0.0] }
+}
+
+/// What the fullest node keeps in played steps.
+pub fn of_steps<'s>(problem: &Problem, steps: impl Iterator<Item = (&'s TaskGraph, &'s Timeline)>) -> Kept {
+    let execution = &problem.execution;
+    let mut activations: BTreeMap<u32, u64> = BTreeMap::new();
+    for (graph, timeline) in steps {
+        for (lane, peak) in waiting(graph, timeline) {
+            let most = activations.entry(graph.lanes[lane.index()].stage).or_default();
+            *most = peak.max(*most);
+        }
+    }
+    let has_states = execution.optimizer.on_device() < 1.0 || problem.hosts_parameters();
+    if execution.unit_times.is_some() || !has_states && activations.is_empty() {
+        return Kept::default();
+    }
+    let (all, layout) = (stages(problem), &problem.layout);
+    let pipeline = Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, 1);
+    let of_rank = |pp: u32| {
+        let held: Vec<Stage> =
+            (0..layout.chunks as usize).map(|chunk| all[pipeline.stage(pp as usize, chunk)]).collect();
+        let mut kept = of_states(&problem.at_stage(pp as usize), &held);
+        kept.bytes[3] = hw::real(activations.get(&pp).copied().unwrap_or(0));
+        kept
+    };
+    let by_stage: Vec<Kept> = (0..layout.pp).map(of_rank).collect();
+    fullest(problem, &by_stage)
+}
+
+/// The fullest node, where ranks of a pipeline stage keep so much each.
+fn fullest(problem: &Problem, by_stage: &[Kept]) -> Kept {
+    let (n_ranks, per_node) = (problem.layout.n_ranks(), problem.cluster.gpus_per_node.max(1));
+    // Nodes with ranks of the same stages are alike.
+    let stages_of = |first: u32| {
+        let ranks = first..(first + per_node).min(n_ranks);
+        ranks.map(|rank| problem.position(Rank(rank)).pp).collect::<Vec<u32>>()
+    };
+    let nodes: BTreeSet<Vec<u32>> = (0..n_ranks).step_by(per_node as usize).map(stages_of).collect();
+    let sum = |node: Vec<u32>| node.iter().fold(Kept::default(), |sum, pp| sum.and(by_stage[*pp as usize]));
+    nodes.into_iter().map(sum).max_by(|a, b| a.total().total_cmp(&b.total())).unwrap_or_default()
+}
+
+/// Most bytes of activations that each lane has on its host at once: there from the end of their copy until the last backward of the micro-batch.
+fn waiting(graph: &TaskGraph, timeline: &Timeline) -> BTreeMap<LaneId, u64> {
+    let mut sent: BTreeMap<(LaneId, u32), u64> = BTreeMap::new();
+    let mut moves: BTreeMap<LaneId, Vec<(hw::Time, bool, u64)>> = BTreeMap::new();
+    for (index, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.role == Role::Offload) {
+        if let Some(bytes) = to_host(&graph.ops[task.op.0 as usize]) {
+            *sent.entry((task.lane, task.micro_batch)).or_default() += bytes;
+            moves.entry(task.lane).or_default().push((timeline.end[index], true, bytes));
+        }
+    }
+    let mut ends: BTreeMap<(LaneId, u32), hw::Time> = BTreeMap::new();
+    for (index, task) in
+        graph.tasks.iter().enumerate().filter(|(_, task)| sent.contains_key(&(task.lane, task.micro_batch)))
+    {
+        let end = ends.entry((task.lane, task.micro_batch)).or_insert(timeline.end[index]);
+        *end = (*end).max(timeline.end[index]);
+    }
+    for (key, end) in ends {
+        moves.entry(key.0).or_default().push((end, false, sent[&key]));
+    }
+    moves.into_iter().map(|(lane, moves)| (lane, highest(moves))).collect()
+}
+
+/// The highest sum of what has come and not gone; what goes does so before what comes at the same moment.
+fn highest(mut moves: Vec<(hw::Time, bool, u64)>) -> u64 {
+    moves.sort_unstable();
+    let (mut now, mut most) = (0_u64, 0);
+    for (_, comes, bytes) in moves {
+        now = if comes { now + bytes } else { now.saturating_sub(bytes) };
+        most = most.max(now);
+    }
+    most
+}
+
+/// Bytes of a rank's copy to the host. Ranks that take turns have a copy each.
+fn to_host(op: &Op) -> Option<u64> {
+    match op {
+        Op::Copy { kind: CopyKind::DeviceToHost, bytes } => Some(*bytes),
+        Op::Sequence(ops) => to_host(&ops.first()?.0),
+        _ => None,
+    }
+}

@@ -1,0 +1,136 @@
+//! Sequences of a step on mixed GPUs: micro-batches take them in their order, so many each.
+//!
+//! Units: tokens. Micro-batches are counted around: the one behind the last is the first again.
+
+use std::ops::Range;
+
+use crate::plan::{MicroBatch, Place, Placement};
+
+/// Sequences of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    lengths: Vec<u64>,
+    /// Sequences of a micro-batch.
+    of_each: usize,
+    is_alike: bool,
+}
+
+impl Batch {
+    /// Sequences, of which each micro-batch takes so many.
+    ///
+    /// # Panics
+    /// When the last micro-batch is not full, or there is none.
+    pub fn new(lengths: Vec<u64>, micro_batch: u32) -> Self {
+        let of_each = micro_batch as usize;
+        assert!(!lengths.is_empty() && lengths.len().is_multiple_of(of_each), "micro-batches are full");
+        let is_alike = lengths.iter().all(|length| *length == lengths[0]);
+        Self { lengths, of_each, is_alike }
+    }
+
+    /// Tokens of every sequence.
+    pub fn lengths(&self) -> &[u64] {
+        &self.lengths
+    }
+
+    /// Micro-batches of a step, over all replicas.
+    pub fn n_micro_batches(&self) -> u32 {
+        u32::try_from(self.lengths.len() / self.of_each).expect("micro-batches fit u32")
+    }
+
+    /// Whether all micro-batches are alike.
+    pub const fn is_alike(&self) -> bool {
+        self.is_alike
+    }
+
+    /// Tokens of a step.
+    pub fn tokens(&self) -> u64 {
+        self.lengths.iter().sum()
+    }
+
+    fn own(&self, micro_batch: u32) -> &[u64] {
+        let first = (micro_batch % self.n_micro_batches()) as usize * self.of_each;
+        &self.lengths[first..first + self.of_each]
+    }
+
+    /// Tokens of a micro-batch.
+    pub fn tokens_of(&self, micro_batch: u32) -> u64 {
+        self.own(micro_batch).iter().sum()
+    }
+
+    /// Tokens of the largest of some micro-batches.
+    pub fn largest(&self, of: Range<u32>) -> u64 {
+        if self.is_alike {
+            return self.tokens_of(0);
+        }
+        of.map(|micro_batch| self.tokens_of(micro_batch)).max().unwrap_or(0)
+    }
+
+    /// Most tokens that so many of some micro-batches have that follow one another.
+    pub fn most_in_a_row(&self, of: Range<u32>, n: u32) -> u64 {
+        let n = n.min(u32::try_from(of.len()).unwrap_or(u32::MAX));
+        if self.is_alike {
+            return u64::from(n) * self.tokens_of(0);
+        }
+        let tokens: Vec<u64> = of.map(|micro_batch| self.tokens_of(micro_batch)).collect();
+        tokens.windows((n as usize).max(1)).map(|row| row.iter().sum()).max().unwrap_or(0)
+    }
+
+    /// Micro-batches as a plan of one pipeline has them: all of them, or one that stands for all.
+    pub fn contents(&self) -> Vec<MicroBatch> {
+        let n = if self.is_alike { 1 } else { self.n_micro_batches() };
+        (0..n).map(|micro_batch| self.content(micro_batch)).collect()
+    }
+
+    fn content(&self, micro_batch: u32) -> MicroBatch {
+        let of = |tokens: &u64| Placement { sequence: 0, from: 0, tokens: *tokens, place: Place::Local(0) };
+        MicroBatch { sequences: self.own(micro_batch).iter().map(of).collect(), ..MicroBatch::default() }
+    }
+
+    /// As many micro-batches of which at most `n` differ: each is the middle one of those that are about as heavy, by pairs of a query and a key.
+    #[must_use]
+    pub fn abridged(&self, n: u32) -> Self {
+        let pairs = |micro_batch: &u32| self.own(*micro_batch).iter().map(|tokens| tokens * tokens).sum::<u64>();
+        let mut order: Vec<u32> = (0..self.n_micro_batches()).collect();
+        order.sort_by_key(pairs);
+        let mut lengths = self.lengths.clone();
+        for alike in order.chunks(order.len().div_ceil(n as usize).max(1)) {
+            let middle = self.own(alike[alike.len() / 2]);
+            for &micro_batch in alike {
+                let first = micro_batch as usize * self.of_each;
+                lengths[first..first + self.of_each].copy_from_slice(middle);
+            }
+        }
+        Self::new(lengths, u32::try_from(self.of_each).expect("it came as u32"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn micro_batches_take_sequences_in_order() {
+        let batch = Batch::new(vec![1, 2, 30, 4, 50, 6], 2);
+        assert_eq!((batch.n_micro_batches(), batch.tokens(), batch.is_alike()), (3, 93, false));
+        assert_eq!([0, 1, 2, 3].map(|index| batch.tokens_of(index)), [3, 34, 56, 3]);
+        assert_eq!((batch.largest(0..2), batch.most_in_a_row(0..3, 2), batch.most_in_a_row(0..1, 2)), (34, 90, 3));
+        // Around the end: the third and the first.
+        assert_eq!(batch.most_in_a_row(2..4, 2), 59);
+        let alike = Batch::new(vec![5; 8], 2);
+        assert_eq!((alike.contents().len(), alike.most_in_a_row(0..4, 3), alike.largest(1..2)), (1, 30, 10));
+    }
+
+    #[test]
+    fn an_abridged_batch_has_few_kinds_and_about_as_many_tokens() {
+        let lengths: Vec<u64> = (1..=256).map(|n| n * 37 % 1009 + 1).collect();
+        let batch = Batch::new(lengths, 1);
+        let few = batch.abridged(8);
+        let mut kinds = few.lengths().to_vec();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert!(kinds.len() <= 8 && few.n_micro_batches() == 256, "{kinds:?}");
+        let ratio = hw::real(few.tokens()) / hw::real(batch.tokens());
+        assert!((ratio - 1.0).abs() < 0.02, "{ratio}");
+        assert_eq!(batch.abridged(256), batch);
+    }
+}

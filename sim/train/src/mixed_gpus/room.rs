@@ -1,0 +1,77 @@
+//! Memory of the stages of mixed GPUs: what each holds under 1F1B with its own micro-batches. Units: bytes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{Batch, MixedJob, Pipelines, Slot};
+use crate::memory;
+
+/// A stage with its memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fullest {
+    /// Stage.
+    pub stage: usize,
+    /// Replica.
+    pub replica: usize,
+    /// What it needs.
+    pub bytes: f64,
+    /// What its card has.
+    pub device_bytes: f64,
+}
+
+/// What a rank of a stage holds, bytes.
+struct Held {
+    /// For the whole step.
+    always: f64,
+    /// Of a token from forward to backward, on `in_flight` micro-batches at most (1F1B).
+    kept: f64,
+    /// Of a token while its pass runs.
+    passing: f64,
+    in_flight: u32,
+}
+
+impl Held {
+    /// With such micro-batches: the largest that follow one another are in flight, and the largest of all is in a pass.
+    fn bytes(&self, batch: &Batch, of: Range<u32>) -> f64 {
+        let in_flight = batch.most_in_a_row(of.clone(), self.in_flight);
+        self.always + self.kept * hw::real(in_flight) + self.passing * hw::real(batch.largest(of))
+    }
+}
+
+impl MixedJob {
+    /// The slot with the least memory to spare.
+    pub fn fullest(&self, plan: &Pipelines) -> Option<Fullest> {
+        self.problem.as_ref()?;
+        let mut fullest: Option<Fullest> = None;
+        let mut known: BTreeMap<(usize, u32), Vec<Held>> = BTreeMap::new();
+        for (stage, of_stage) in plan.stages.iter().enumerate() {
+            let mut first = 0;
+            for (replica, &slot) in of_stage.slots.iter().enumerate() {
+                let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
+                let held = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| self.held(plan, slot));
+                let next = first + plan.micro_batches.get(replica).copied().unwrap_or(1);
+                let found =
+                    Fullest { stage, replica, bytes: held[stage].bytes(&self.batch, first..next), device_bytes };
+                let spare = |of: Fullest| of.device_bytes - of.bytes;
+                if fullest.is_none_or(|known| spare(found) < spare(known)) {
+                    fullest = Some(found);
+                }
+                first = next;
+            }
+        }
+        fullest
+    }
+
+    /// What every stage holds on such cards.
+    fn held(&self, plan: &Pipelines, slot: Slot) -> Vec<Held> {
+        let mut own = self.seen_by(plan, slot).expect("there is a problem");
+        own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
+        let of_rank = |(in_flight, need): (u32, &memory::Need)| Held {
+            always: (own.reserved_memory + need.states.total()).as_f64(),
+            kept: hw::real(need.bytes_per_token - need.passing_per_token) / f64::from(in_flight),
+            passing: hw::real(need.passing_per_token),
+            in_flight,
+        };
+        (1..=own.layout.pp).rev().zip(&memory::needs(&own)).map(of_rank).collect()
+    }
+}
