@@ -90,12 +90,31 @@ fn whose_shares_of_power_they_are_is_said_where_they_are_another_cards() {
 }
 
 #[test]
-fn nothing_is_said_of_cards_without_a_limit_and_of_drafts() {
+fn nothing_is_said_of_cards_without_a_limit() {
     let (unknown, _) = played(PROBLEMS, &["cluster.gpu='rtx-pro-6000'"]);
     assert!(!unknown.contains_key("energy_wh") && unknown.contains_key("tpot_s.mean"));
-    let (drafted, _) =
-        played(PROBLEMS, &["engine.speculation={ draft_tokens = 3, acceptance = 0.7, draft_us_per_token = 20 }"]);
-    assert!(!drafted.contains_key("energy_wh") && drafted.contains_key("tpot_s.mean"));
+}
+
+#[test]
+fn drafts_that_are_refused_cost_energy_and_accepted_ones_save_it() {
+    let joules = |speculation: &str| {
+        let drafts = format!("engine.speculation={speculation}");
+        let set = ["trace.requests=20", "trace.output_tokens=500", drafts.as_str()];
+        played(PROBLEMS, &set[..if speculation.is_empty() { 2 } else { 3 }]).0["energy_j_per_output_token"]
+    };
+    let of = |acceptance: f64| {
+        joules(&format!("{{ draft_tokens = 3, acceptance = {acceptance}, draft_model = 'qwen3-0.6b' }}"))
+    };
+    let plain = joules("");
+    // Weights are read once for one token, or for four; and four times as many are multiplied.
+    let [none, some, all] = [0.0, 0.7, 1.0].map(of);
+    assert!(
+        none > plain && none > some && some > all && all < plain,
+        "{plain} without, {none}, {some}, {all} with drafts"
+    );
+    // Drafts that nobody makes are verified all the same, and a draft model is work besides.
+    let free = joules("{ draft_tokens = 3, acceptance = 0.0 }");
+    assert!(plain < free && free < none, "{plain}, {free}, {none}");
 }
 
 #[test]

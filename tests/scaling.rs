@@ -83,6 +83,24 @@ fn the_same_seed_gives_the_same_bill_and_other_seeds_another() {
 }
 
 #[test]
+fn planners_count_the_tokens_that_drafts_give_and_nobody_is_below_the_bound() {
+    let of = |acceptance: &str| {
+        let drafts = format!("engine.speculation={{draft_tokens=3,acceptance={acceptance},draft_us_per_token=500}}");
+        run(&["trace.requests=12000", "engine.max_tokens=4096", &drafts])
+    };
+    let results = ["0.0", "0.6", "1.0"].map(of);
+    for result in &results {
+        for row in &result.results {
+            let figure = |key: &str| row.metrics[key];
+            let (least, paid) = (figure("cost_bound_usd"), figure("cost_usd"));
+            assert!(least > 0.0 && least <= paid, "{}: {least} and {paid}", row.policy);
+        }
+    }
+    let hours = results.each_ref().map(|result| row(result, "hindsight").metrics["replica_hours"]);
+    assert!(hours[0] > hours[1] && hours[1] > hours[2], "accepted drafts save replicas: {hours:?}");
+}
+
+#[test]
 fn what_does_not_fit_a_planner_is_named() {
     let sla = "scaling={rule='sla',start_up_s=1}";
     let group = |name: &str, role: &str, scaling: &str| {
@@ -97,7 +115,6 @@ fn what_does_not_fit_a_planner_is_named() {
         (vec![half.as_str(), one], "a planner decides for one group of both roles"),
         (vec![pair.as_str(), one], "prefill and decode are planned together"),
         (vec!["slo={ttft_s=1.0}"], "a planner has no target between tokens"),
-        (vec!["engine.speculation={draft_tokens=2,acceptance=0.5}"], "a planner's profile knows no drafted tokens"),
         (vec!["fleet.group.sla.scaling.forecast='kalmann'"], "did you mean `kalman`?"),
         (vec!["fleet.group.sla.scaling.rule='slo'"], "did you mean `sla`?"),
         (vec!["fleet.group.sla.scaling.target=3"], "unknown key `fleet.group.scaling.target`"),

@@ -106,6 +106,90 @@ fn a_search_gives_what_serving_everything_gives() {
     }
 }
 
+/// Drafts and prefix caches over 200 requests a second apart, whose prompts begin in four ways.
+fn over_prefixes(test: &str, set: &[&str]) -> Tuned {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-tune-{}-{test}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let row = |at: usize| {
+        let (prompt, output) = (600 + at * 37 % 400, 20 + at * 53 % 200);
+        let at_ms = at * 1000;
+        format!(
+            "{{\"timestamp\": {at_ms}, \"input_length\": {prompt}, \"output_length\": {output}, \"hash_ids\": [{}, {}]}}\n",
+            at % 4,
+            100 + at
+        )
+    };
+    std::fs::write(folder.join("t.jsonl"), (0..200).map(row).collect::<String>()).expect("written");
+    let text = "kind = 'serving'\n[model]\nname = 'qwen3-32b'\n[cluster]\ngpu = 'h100-sxm'\nnodes = 1\n[trace]\nfile = 't.jsonl'\n\
+         format = 'mooncake'\n[engine]\nname = 'vllm'\nspeculation = { draft_tokens = 3, acceptance = 0.7, draft_model = 'qwen3-0.6b' }\n\
+         [fleet]\nusd_per_gpu_hour = 2\n[policies]\nrun = ['vllm-v1']\n[tune]\nreplicas = [1, 2]\ntp = [2]\nmax_sequences = [16, 48]\n\
+         max_tokens = [1024, 8192]\nspeculation = [0, 2, 4]\nprefix_cache = [true, false]\nwithin = {}\n";
+    let source = input::diagnostic::Source { path: folder.join("s.toml").display().to_string(), text: text.to_owned() };
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let found = format!("{:?}", checked.findings);
+    let tuned = checked.scenario.unwrap_or_else(|| panic!("{found}")).tuned().expect("it has `[tune]`");
+    std::fs::remove_dir_all(folder).ok();
+    tuned
+}
+
+#[test]
+fn drafts_and_prefix_caches_are_searched_and_no_listed_setting_is_better() {
+    let mut n_drafting = 0;
+    for by in ["cost_usd_per_mtok", "tpot_s.mean", "ttft_s.p99", "energy_j_per_output_token"] {
+        for load in ["trace.speed=1", "trace.speed=40"] {
+            let by = format!("tune.by='{by}'");
+            let of = |more: &[&str]| over_prefixes("best", &[&[load, by.as_str()], more].concat());
+            let found = of(&[]);
+            assert_eq!(found.counts.settings, 48, "{:?}", found.counts);
+            let best = found.answer().expect("no limits");
+            let (figure, bound) = (best.figure.expect("served"), found.bound.expect("bounded"));
+            assert!(bound <= figure * (1.0 + 1e-9), "{by}, {load}: {bound} and {figure}");
+            n_drafting += usize::from(best.values["speculation"] != "0");
+            // Every setting by itself: eight, so that all are served at once.
+            for speculation in ["0", "2", "4"] {
+                for keeps in ["true", "false"] {
+                    let part = [format!("tune.speculation=[{speculation}]"), format!("tune.prefix_cache=[{keeps}]")];
+                    let others = of(&[&part[0], &part[1]]);
+                    assert_eq!((others.counts.settings, others.counts.within), (8, 8), "{:?}", others.counts);
+                    for other in others.settings.iter().filter_map(|setting| setting.figure) {
+                        let words = format!("{by}, {load}, {part:?}: {figure}, bound {bound}, and {other}");
+                        assert!(figure <= other * 1.01 + 1e-9 && bound <= other * (1.0 + 1e-9), "{words}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_drafting > 0, "drafts help where few decode");
+}
+
+#[test]
+fn settings_with_drafts_are_left_out_by_their_bounds() {
+    let found = over_prefixes("left", &["trace.speed=40", "tune.by='cost_usd_per_mtok'"]);
+    assert!(found.counts.outdone >= 8, "{:?}", found.counts);
+}
+
+#[test]
+fn a_number_of_drafts_needs_who_drafts_and_a_list_elsewhere_is_refused() {
+    for (set, expected) in [
+        (vec!["tune.speculation=[0,2]"], "nothing says who drafts"),
+        (
+            vec![
+                "engine.speculation={draft_tokens=3,acceptance=0.7,draft_branches=2,verified_tokens=4}",
+                "tune.speculation=[2]",
+            ],
+            "another depth is another tree",
+        ),
+        (vec!["tune.recv_interval=[1,2]"], "`tune.recv_interval` is a list"),
+    ] {
+        let (source, folder) = scenario::find("serving/tune").expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let text = input::diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
+    }
+}
+
 #[test]
 fn limits_at_the_slow_end_of_the_costs_hold_there() {
     let within = "tune.within={ slo_attainment_ratio = { min = 0.95 } }";

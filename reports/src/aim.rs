@@ -27,6 +27,8 @@ pub(crate) fn figure(aim: Aim, value: f64) -> String {
         Aim::Gpus => format!("{} GPUs", significant(value)),
         Aim::AttainmentRatio => percent(value),
         Aim::Transactions => format!("{} transactions", significant(value)),
+        Aim::WattHours => format!("{} Wh", significant(value)),
+        Aim::JoulesPerToken => format!("{} J per output token", significant(value)),
     }
 }
 

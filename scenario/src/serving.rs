@@ -8,10 +8,10 @@ mod capacity;
 mod clients;
 mod costs;
 mod dataset;
-mod drafts;
+pub(crate) mod drafts;
 pub mod dynamics;
 mod efforts;
-mod engine;
+pub(crate) mod engine;
 mod experts;
 mod fleet;
 mod groups;
@@ -49,6 +49,7 @@ use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
+use serve::drafter::OwnDrafters;
 use serve::engine_preset::EnginePreset;
 use serve::engine_reduces;
 use serve::fleet::dynamics::Failures;
@@ -59,7 +60,6 @@ use serve::router::RouterKind;
 use serve::step_cost::fusion::Fusion;
 use serve::step_cost::{PromptKernel, ReplicaConfig, census};
 
-use self::drafts::OwnDrafters;
 use self::engine::EngineSection;
 
 use crate::cluster::Tuning;
@@ -406,7 +406,7 @@ impl Serving {
             expert_tactic: self.engine.expert_tactic(formats.experts, group, placed),
             expert_rows: self.engine.expert_rows(formats.experts, group, placed),
             context_max: choice.context_max(),
-            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(group)),
+            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(&group.drafters)),
             formats,
             sparse_weights: operation.kernels.sparse_weights(),
             prompt_attention: PromptKernel {

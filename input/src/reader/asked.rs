@@ -16,6 +16,21 @@ impl Section<'_> {
         self.note(key, seen::NAME, String::new, shown);
     }
 
+    /// Whether a key is there, was not taken yet, and is a number.
+    pub fn is_number(&self, key: &str) -> bool {
+        self.note(key, seen::EITHER, String::new, String::new);
+        self.table.get(key).is_some_and(|value| number(value.as_ref()).is_some())
+    }
+
+    /// Refuses a key that is there, where another kind takes it. The section has no such key, and nobody is told of one.
+    pub fn elsewhere(&mut self, key: &str, what: &str, help: &str) {
+        let at = self.place(key).flatten();
+        if self.table.remove(key).is_some() {
+            let what = format!("`{}`: {what}", self.full(key));
+            self.refuse(Code::AskedElsewhere, at, what, help);
+        }
+    }
+
     /// Tells who watches of a key that the caller knows from a table of its own; its path begins with the section's.
     pub fn takes(&self, seen: impl FnOnce() -> Seen) {
         seen::note(|| {

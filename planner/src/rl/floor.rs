@@ -34,13 +34,13 @@ fn bare(answers: &[u32]) -> Requests {
     Requests { list: answers.iter().map(request).collect(), ..Requests::default() }
 }
 
-/// What a group of replicas takes at least for answers without their prompts; 0 where no price is known.
+/// What a group of replicas takes at least for answers without their prompts; 0 where no price is known. Drafts are accepted by the positions of requests, and
+/// answers have others here, so it holds without drafts alone.
 pub fn generation_s(config: &ReplicaConfig<'_>, cost: &dyn CostModel, group: &Group, answers: &[u32]) -> f64 {
-    let (answers, limits) = (bare(answers), &group.engine.limits);
-    let Some(load) = Load::of(&answers) else { return 0.0 };
+    let answers = bare(answers);
+    let Some(load) = Load::of(&answers, false) else { return 0.0 };
     let replica = Replica::new(config, cost, group.engine.table.clone(), &load);
-    let limits = (limits.sequences_max, limits.tokens_max);
-    let Some(outlook) = replica.outlook(group.n_replicas, config.n_gpus(), limits) else { return 0.0 };
+    let Some(outlook) = replica.outlook(group.n_replicas, config.n_gpus(), &group.engine.limits) else { return 0.0 };
     // All work is done, and the tokens of the longest answer pass one after another.
     let figure = |metric: &str| outlook.figure(metric, None).unwrap_or(0.0);
     let longest = answers.list.iter().map(|answer| answer.output).max().unwrap_or(0);

@@ -18,8 +18,8 @@ use serve::replica::batcher::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
-use super::lengths_table;
 use super::objective::{self, Targets};
+use super::{lengths_table, uncounted};
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};
@@ -205,6 +205,7 @@ fn shared(section: &mut Section<'_>) -> Beginnings {
 fn engine(mut section: Section<'_>) -> (u32, Working) {
     let bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
     let working = working(&mut section, Working::default());
+    uncounted(&mut section);
     section.finish();
     (bits, working)
 }
@@ -248,6 +249,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Op
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let working = working(&mut section, before);
+    uncounted(&mut section);
     let n = task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
     section.finish();

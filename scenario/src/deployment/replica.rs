@@ -5,30 +5,42 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
+use serve::drafter::{Drafts, OwnDrafters};
 use serve::engine_preset::RESERVED_GIB;
 use serve::replica::Limits;
+use serve::speculation::Speculation;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
+use crate::serving::drafts::speculation;
+use crate::serving::engine::enough_tokens;
 use input::diagnostic::Code;
 use input::reader::{Reader, Section, items, small, unknown};
 
-/// Reads the section.
-pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
+/// Keys of engines that nothing in these scenarios asks for, with what they lack.
+const UNASKED: [(&str, &str); 2] = [
+    ("adapters", "no request type asks for an adapter"),
+    ("tiers", "request types share no prefix that could be kept"),
+];
+
+/// Reads the section; drafts are accepted by draws of a seed.
+pub fn replica(mut section: Section<'_>, seed: u64) -> ReplicaOptions {
     let rates = [Rates::Simulated, Rates::Roofline][section.word("rates", 0, &["simulated", "roofline"])];
     let costs = [Costs::Datasheet, Costs::Measured][section.word("costs", 0, &["datasheet", "measured"])];
     let tp = degrees(&mut section, "tp", &[1, 2, 4, 8]);
     let pp = degrees(&mut section, "pp", &[1]);
     let sequences_max = section.small("max_sequences", Some(256), 1..=65_536);
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
-    if tokens_max < u64::from(sequences_max) {
-        let what = format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}");
-        section.refuse(Code::FewTokens, tokens_at, what, "every decoding sequence has its token");
-    }
+    let drafts = drafts(&mut section, rates, seed);
+    let per_sequence = drafts.as_ref().map_or(1, |drafts| drafts.speculation.n_verified());
+    enough_tokens(&mut section, (tokens_max, tokens_at), (sequences_max, per_sequence), None);
     let block_tokens = section.small("block_tokens", Some(16), 1..=4096);
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
     let reserved = Bytes::from_gib(section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0));
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
+    for (key, what) in UNASKED {
+        section.elsewhere(key, what, "`kind = \"serving\"` has requests that do");
+    }
     section.finish();
     let limits = Limits {
         sequences_max,
@@ -38,7 +50,18 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         kv_blocks: 0,
         ..Limits::ROOMY
     };
-    ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }
+    ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step, drafts }
+}
+
+/// `speculation`, as kind `serving` has it.
+fn drafts(section: &mut Section<'_>, rates: Rates, seed: u64) -> Option<Drafts> {
+    let at = section.place("speculation").flatten();
+    let Drafts { speculation, by } = speculation(section, None)?;
+    if rates == Rates::Roofline {
+        let what = "`engine.speculation` beside `rates = \"roofline\"`: that closed form gives a sequence one token in an iteration";
+        section.refuse(Code::ExclusiveKeys, at, what, "`rates = \"simulated\"`, or no `speculation`");
+    }
+    Some(Drafts { speculation: Speculation { seed, ..speculation }, by })
 }
 
 fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec<u32> {
@@ -67,6 +90,13 @@ pub fn enumerated(
         let what = format!("unknown GPU `{}`", offered.name);
         let finding = unknown(Code::UnknownGpu, what, &offered.name, hw::catalog::gpu_names(), None);
         reader.find(finding.help("a type of the catalogue, or `[[configurations]]` with their rates"));
+    }
+    let served = models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m));
+    for (_, model) in served {
+        let misfits = |drafts: &Drafts| drafts.misfits(model, &OwnDrafters::of(model), 1);
+        for (what, help) in replica.drafts.as_ref().map_or_else(Vec::new, misfits) {
+            reader.refuse(Code::WrongOperation, None, what, help);
+        }
     }
     let (all, unheld) = replica.enumerated(offers, models, demands);
     for Unheld { model, why } in unheld {

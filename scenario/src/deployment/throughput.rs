@@ -14,7 +14,7 @@ use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
-use super::{lengths_table, load, placements};
+use super::{lengths_table, load, placements, uncounted};
 use crate::{Head, Overrides, cluster, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Place, Reader, Section, small, unknown};
@@ -95,6 +95,7 @@ fn machines(
     typical: Typical,
     stock: Stock,
 ) -> Option<(Machines, Cost)> {
+    uncounted(&mut section);
     let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;

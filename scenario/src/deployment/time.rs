@@ -67,7 +67,7 @@ pub fn read(
         let (at, what) = (engine.at(), "`[engine]` changes nothing beside `[[configurations]]`");
         engine.warn(Code::NoEffect, at, what, "their rates are known; leave the section out");
     }
-    let replica = replica::replica(engine);
+    let replica = replica::replica(engine, head.seed);
     let mut requests = reader.section("requests");
     requests.each_table("types", &mut |section| demands.push(given::demand(section)));
     if given.is_empty() && replica.rates == Rates::Simulated {

@@ -23,7 +23,7 @@ use input::diagnostic::Code;
 use input::reader::{Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 15] = [
+const LISTS: [&str; 20] = [
     "policy",
     "router",
     "replicas",
@@ -39,6 +39,11 @@ const LISTS: [&str; 15] = [
     "prefill_attention",
     "kv",
     "adapters",
+    "speculation",
+    "prefix_cache",
+    "eviction",
+    "tiers",
+    "scheduling",
 ];
 /// Ways of a choice that are tried at most; all of them are served.
 const WAYS_MAX: usize = 4096;
@@ -83,12 +88,14 @@ const TIMES: [&str; 3] = ["ttft_s", "tpot_s", "e2e_s"];
 /// What of them.
 const PARTS: [&str; 4] = ["mean", "p50", "p90", "p99"];
 /// Other metrics that may be sought, with what they count.
-const SOUGHT: [(&str, Seeks, planner::Aim); 7] = [
+const SOUGHT: [(&str, Seeks, planner::Aim); 9] = [
     ("makespan_s", Seeks::Least, planner::Aim::Seconds),
     ("requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
     ("goodput_requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
     ("cost_usd_per_hour", Seeks::Least, planner::Aim::UsdPerHour),
     ("cost_usd_per_mtok", Seeks::Least, planner::Aim::UsdPerMtok),
+    ("energy_wh", Seeks::Least, planner::Aim::WattHours),
+    ("energy_j_per_output_token", Seeks::Least, planner::Aim::JoulesPerToken),
     ("output_tokens_per_s", Seeks::Most, planner::Aim::TokensPerS),
     ("output_tokens_per_s_per_gpu", Seeks::Most, planner::Aim::TokensPerSPerGpu),
 ];
@@ -183,11 +190,17 @@ impl<'s> Usual<'s> {
     }
 
     /// What the scenario has of these keys, in words. What an engine takes by itself is a number where nothing else decides it.
-    fn own(&self, engine: &EngineSection, lists: &[(&'static str, Vec<i64>)]) -> Vec<(&'static str, Shown)> {
+    fn own(
+        &self,
+        section: &Section<'_>,
+        engine: &EngineSection,
+        lists: &[(&'static str, Vec<i64>)],
+    ) -> Vec<(&'static str, Shown)> {
         let (limits, operation) = (&engine.limits, &engine.operation);
         let is_plain = !self.has_groups
             && operation.expert_degree == 1
             && operation.drafts.is_none()
+            && !["ep", "speculation"].iter().any(|key| section.has(key))
             && limits.sequences_max <= limits.tokens_max;
         let number = |is_usual: bool, n: u32| {
             if is_usual && !is_plain { OWN.to_owned() } else { n.to_string() }
@@ -233,7 +246,8 @@ pub fn tune(
     let mut is_whole = true;
     if !lists.is_empty() {
         // The scenario's own values stand beside usual ones, so that no answer is worse than what was given.
-        is_whole &= section.aside(|own| ways.add(own, SETTINGS_MAX, &usual.own(engine.0, &lists)));
+        let own = usual.own(&section, engine.0, &lists);
+        is_whole &= section.aside(|section| ways.add(section, SETTINGS_MAX, &own));
         lists.iter().for_each(|(key, list)| section.or(key, numbers(list)));
     }
     let at = section.at();

@@ -6,15 +6,22 @@ use serve::replica::Role;
 use super::costs::CostLaw;
 use super::{Serving, ServingChoice};
 
+impl ServingChoice {
+    /// Whether its engines do the same work for the same requests as another one's: prices of it hold for both.
+    pub fn works_as(&self, other: &Self) -> bool {
+        self.operation == other.operation && self.limits.shares_prefixes == other.limits.shares_prefixes
+    }
+}
+
 impl Serving {
-    /// The requests, where a bound knows all that happens to them.
-    pub fn load(&self) -> Option<Load<'_>> {
-        if self.is_plain() { Load::of(&self.requests) } else { None }
+    /// The requests, where a bound knows all that happens to them on engines that keep prefixes, or that do not.
+    pub fn load(&self, keeps_prefixes: bool) -> Option<Load<'_>> {
+        if self.is_plain() { Load::of(&self.requests, keeps_prefixes) } else { None }
     }
 
-    /// Whether a bound knows all that happens to requests under a choice: drafted tokens, lent memory and hand-overs are not priced.
+    /// Whether a bound knows all that happens to requests under a choice: lent memory and hand-overs are not priced.
     pub fn is_bounded(&self, choice: &ServingChoice) -> bool {
-        let is_own = choice.prefill_replicas == 0 && choice.operation.drafts.is_none() && choice.kv == self.kv;
+        let is_own = choice.prefill_replicas == 0 && choice.kv == self.kv;
         self.is_plain() && is_own && choice.streams.is_empty()
     }
 

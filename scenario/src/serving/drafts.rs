@@ -1,95 +1,12 @@
-//! `speculation`: how tokens are drafted, and who drafts them.
+//! `speculation`: how tokens are drafted, and who drafts them (`serve::drafter`).
 
-use std::sync::Arc;
-
-use engine::Model;
 use engine::model::DraftHead;
 use hw::Seconds;
-use serve::speculation::{DRAFTS_MAX, DraftKind, Speculation, TREE_MAX, Tree, acceptance_of};
+use serve::drafter::{Drafter, Drafts, OWN};
+use serve::speculation::{DRAFTS_MAX, Speculation, TREE_MAX, Tree, acceptance_of};
 
-use super::ServingGroup;
 use input::diagnostic::Code;
 use input::reader::Section;
-
-/// Word of `draft_model` for the served model's own prediction.
-pub(super) const OWN: &str = "mtp";
-
-/// How tokens are drafted.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Drafts {
-    /// Drafts, their acceptance and their cost.
-    pub speculation: Speculation,
-    /// Who drafts.
-    pub by: Drafter,
-}
-
-/// Who drafts tokens.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one per way of serving")]
-pub enum Drafter {
-    /// Nobody in particular: look-up, or heads whose time is given.
-    LookUp,
-    /// A model of its own.
-    Model(Model),
-    /// The served model's own layer that predicts tokens further on.
-    Own,
-    /// A head that was trained for the served model.
-    Head(DraftHead),
-}
-
-/// What drafts for a model and is no model of its own. Groups are copied for every fleet that a search tries, so copies share it.
-#[derive(Debug)]
-pub struct OwnDrafters {
-    /// The model's own layer that predicts tokens further on, where it has one.
-    pub predicting: Option<Model>,
-    /// Heads that draft for it, by kind.
-    heads: [Model; DraftHead::ALL.len()],
-}
-
-impl OwnDrafters {
-    /// Those of a model.
-    pub fn of(model: &Model) -> Arc<Self> {
-        Arc::new(Self { predicting: model.predicting(), heads: DraftHead::ALL.map(|head| model.draft_head(head)) })
-    }
-}
-
-impl Drafter {
-    /// The model that drafts on a group, and what it is to the one that is served.
-    pub(super) fn drafting<'m>(&'m self, group: &'m ServingGroup) -> Option<(&'m Model, DraftKind)> {
-        match self {
-            Self::LookUp => None,
-            Self::Model(model) => Some((model, DraftKind::Model)),
-            Self::Own => group.drafters.predicting.as_ref().map(|model| (model, DraftKind::Own)),
-            Self::Head(head) => Some((&group.drafters.heads[*head as usize], DraftKind::Head(*head))),
-        }
-    }
-
-    /// The drafter of a word of `draft_model` that is no model's name.
-    fn of_word(word: &str) -> Option<Self> {
-        let head = DraftHead::ALL.into_iter().find(|head| head.name() == word).map(Self::Head);
-        head.or_else(|| (word == OWN).then_some(Self::Own))
-    }
-}
-
-impl Drafts {
-    /// Whether a model or a head drafts tokens one behind the other.
-    pub(super) fn is_chain(&self) -> bool {
-        self.speculation.tree.is_none() && self.by != Drafter::LookUp
-    }
-
-    /// What was assumed and not measured, as sentences.
-    pub(super) fn free_parameters(&self, name: &str) -> Vec<String> {
-        // A probability that follows from a length has more digits than anybody wrote.
-        let acceptance = (self.speculation.acceptance * 1e4).round() / 1e4;
-        let mut found = vec![format!("`{name}.speculation.acceptance` = {acceptance}: assumed, not measured")];
-        if self.by == Drafter::LookUp && self.speculation.per_draft == Seconds::ZERO {
-            found.push(format!(
-                "`{name}.speculation` drafts for free: neither `draft_model` nor `draft_us_per_token` says what drafts cost"
-            ));
-        }
-        found
-    }
-}
 
 /// Who drafts: another model, a head of the served one, its own prediction, or the text itself.
 fn drafter(section: &mut Section<'_>) -> Drafter {
@@ -146,8 +63,37 @@ fn tree(section: &mut Section<'_>, n_drafts: u32) -> Option<Tree> {
     (!is_chain).then_some(Tree { branches, verified })
 }
 
+/// Reads `speculation` of a section over what holds without it: a table, or so many drafts by whoever drafts already.
+pub fn speculation(section: &mut Section<'_>, base: Option<&Drafts>) -> Option<Drafts> {
+    if section.is_number("speculation") {
+        return of_length(section, base);
+    }
+    section.table("speculation").map_or_else(|| base.cloned(), drafts)
+}
+
+/// Reads `speculation = 3`: so many drafts in place of as many as there are already; none with 0.
+fn of_length(section: &mut Section<'_>, base: Option<&Drafts>) -> Option<Drafts> {
+    let at = section.place("speculation").flatten();
+    let n_drafts = section.small("speculation", Some(0), 0..=u64::from(DRAFTS_MAX));
+    let what = match base {
+        _ if n_drafts == 0 => return None,
+        None => "and nothing says who drafts and how many are accepted",
+        Some(drafts) if drafts.speculation.tree.is_some() && drafts.speculation.n_drafts != n_drafts => {
+            "and those of `[engine]` are a tree: another depth is another tree"
+        }
+        Some(drafts) => {
+            let speculation = Speculation { n_drafts, ..drafts.speculation };
+            return Some(Drafts { speculation, by: drafts.by.clone() });
+        }
+    };
+    let what = format!("`{}` = {n_drafts} is a number of drafts, {what}", section.full("speculation"));
+    let help = "write `speculation = { draft_tokens, acceptance, draft_model }` in `[engine]`, or such a table here";
+    section.refuse(Code::MissingKey, at, what, help);
+    None
+}
+
 /// Reads `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
-pub(super) fn drafts(mut section: Section<'_>) -> Option<Drafts> {
+fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.small("draft_tokens", None, 0..=u64::from(DRAFTS_MAX));
     if n_drafts == 0 {
         let rest = [

@@ -316,7 +316,7 @@ fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] 
 
 /// Every decoding sequence has its tokens in an iteration. Where an engine's budget is that of prompts alone, policies of others beside its name are asked one by
 /// one.
-fn enough_tokens(
+pub(crate) fn enough_tokens(
     section: &mut Section<'_>,
     (tokens_max, at): (u64, Place),
     (sequences_max, per_sequence): (u32, u32),

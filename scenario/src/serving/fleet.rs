@@ -7,6 +7,7 @@ use std::path::Path;
 use engine::Model;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
+use serve::drafter::OwnDrafters;
 use serve::engine_preset::RESERVED_GIB;
 use serve::fleet::dynamics::Failures;
 use serve::kv::lending::Borrow;
@@ -16,7 +17,6 @@ use serve::router::RouterKind;
 use serve::transfer::PORT_REACHED;
 use toml_span::value::ValueInner;
 
-use super::drafts::OwnDrafters;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, ServingChoice, ServingGroup, dynamics, streams, way};

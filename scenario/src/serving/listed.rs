@@ -61,6 +61,7 @@ impl Shown {
         let of = |key: &str| keys.iter().find(|(found, _)| found == key).map(|(_, word)| word);
         let called = CALLED.iter().find_map(|key| of(key)).cloned();
         let called = called.or_else(|| Some(format!("{}-slots", of("slots")?)));
+        let called = called.or_else(|| Some(format!("{}-drafts", of("draft_tokens")?)));
         let products = of("products").map(|list| format!("-{}-products", list.split('+').count()));
         format!("{}{}", called.unwrap_or_else(|| "table".to_owned()), products.unwrap_or_default())
     }
@@ -122,6 +123,10 @@ mod tests {
             (
                 "[{ slots = 4, rank_max = 8 }, { slots = 4, rank_max = 16 }]",
                 vec!["4-slots-rank_max-8", "4-slots-rank_max-16"],
+            ),
+            (
+                "[0, { draft_tokens = 2, acceptance = 0.7 }, { draft_tokens = 4, acceptance = 0.7 }]",
+                vec!["0", "2-drafts", "4-drafts"],
             ),
             (
                 "[{ format = \"tiled-csl\", products = [\"up\"] }, { format = \"tiled-csl\", products = [\"output\"] }]",

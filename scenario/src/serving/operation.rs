@@ -3,6 +3,7 @@
 
 use engine::Model;
 use hw::Bytes;
+use serve::drafter::Drafts;
 use serve::engine_preset::{EnginePreset, Version, blocks};
 use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
@@ -13,7 +14,7 @@ use serve::step_cost::host::{EngineLoop, RoundLaunches};
 
 use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
-use super::drafts::{self, Drafter, Drafts, OWN};
+use super::drafts;
 use super::dynamics;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
@@ -128,7 +129,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&En
     };
     let pipeline_degree = degree("pp", base.pipeline_degree);
     let expert_degree = degree("ep", base.expert_degree);
-    let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts::drafts);
+    let drafts = drafts::speculation(section, base.drafts.as_ref());
     let engine_loop = engine_loop(section, base.engine_loop, usual_loop(preset, drafts.as_ref()));
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
@@ -348,28 +349,8 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     if group.model.experts.is_some() {
         found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
     }
-    if let Some(drafts) = &choice.operation.drafts
-        && let Some((draft, _)) = drafts.by.drafting(group)
-        && !draft.n_heads.is_multiple_of(u64::from(tp))
-    {
-        let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
-        found.push((what, "the draft model runs on the same GPUs"));
-    }
-    if let Some(drafts) = &choice.operation.drafts
-        && let Drafter::Model(draft) = &drafts.by
-        && !group.model.shares_vocabulary(draft)
-    {
-        let [own, other] = [draft.vocab, group.model.vocab];
-        let what = format!("the draft model `{}` has {own} tokens, and `{}` has {other}", draft.name, group.model.name);
-        found.push((what, "a draft model of the same family: engines compare tokens one by one"));
-    }
-    let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
-    if drafts_itself && group.drafters.predicting.is_none() {
-        let what = format!(
-            "`draft_model = \"{OWN}\"`, and no layer of `{}` is known that predicts tokens further on",
-            group.model.name
-        );
-        found.push((what, "a model whose config.json has `num_nextn_predict_layers`, or a `draft_model` of its own"));
+    if let Some(drafts) = &choice.operation.drafts {
+        found.extend(drafts.misfits(&group.model, &group.drafters, tp));
     }
     if let Some(n) = choice.replicas.filter(|n| *n > deployment.replicas_max()) {
         let (each, has) = (deployment.n_gpus(), group.cluster.n_gpus());

@@ -6,7 +6,7 @@ use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::dynamo::planned;
 use serve::fleet::{Fleet, Group};
-use serve::replica::{Engine, Spans};
+use serve::replica::{Engine, Limits, Spans};
 use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 
@@ -17,6 +17,27 @@ impl Serving {
     pub fn costs(&self, group: &ServingGroup) -> Box<dyn CostModel> {
         cost_model(&group.cluster, group.profile.as_ref(), self.sustained_flops_ratio)
     }
+
+    /// Times of iterations of a group's replicas under a choice, within limits of sequences and tokens, with what it drafts.
+    pub fn table(
+        &self,
+        choice: &ServingChoice,
+        group: &ServingGroup,
+        limits: &Limits,
+        cost: &dyn CostModel,
+        case: Case,
+    ) -> StepTable {
+        let deployment = self.deployment_of(choice, group);
+        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
+        let table = match &self.law {
+            CostLaw::Stages(law) => StepTable::of_chunks(law, deployment.pipeline_degree, limits.tokens_max),
+            CostLaw::Operations | CostLaw::PublishedRuns(_) => StepTable::new(&deployment, sizes_max, cost, case),
+        };
+        match &choice.operation.drafts {
+            Some(drafts) => table.speculating(&Speculation { seed: self.head.seed, ..drafts.speculation }),
+            None => table,
+        }
+    }
 }
 
 /// The fleet of a choice at one end of the costs, and the weakest source of its times.
@@ -26,19 +47,9 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         let limits = scenario.limits(choice, group);
         let cost = scenario.costs(group);
         let deployment = scenario.deployment_of(choice, group);
-        let drafts = choice.operation.drafts.as_ref();
-        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
-        let mut table = match &scenario.law {
-            CostLaw::Stages(law) => StepTable::of_chunks(law, deployment.pipeline_degree, limits.tokens_max),
-            CostLaw::Operations | CostLaw::PublishedRuns(_) => {
-                StepTable::new(&deployment, sizes_max, cost.as_ref(), case)
-            }
-        };
+        let mut table = scenario.table(choice, group, &limits, cost.as_ref(), case);
         if let Some(chunking) = choice.operation.kernels.chunking(&limits) {
             table = table.chunked(chunking);
-        }
-        if let Some(drafts) = drafts {
-            table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
         source = source.max(table.source_of(&scenario.requests));
         let n_gpus = deployment.n_gpus();

@@ -104,7 +104,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let groups = serving.groups_of(choice);
         let planned: Vec<(&ServingScaling, Planned)> = groups.iter().filter_map(|group| of(group)).collect();
         let Some((first, asked)) = planned.first() else { continue };
-        let wrong = misfit(serving, choice, &groups, asked, &planned);
+        let wrong = misfit(serving, &groups, asked, &planned);
         // A pair is planned by the rates of both phases: prompts per second and tokens within the target between them.
         if wrong.is_none() && groups.len() > 1 && asked.ttft_s.is_some() && !idle.contains(&first.at) {
             idle.push(first.at.clone());
@@ -133,7 +133,6 @@ fn of(group: &ServingGroup) -> Option<(&ServingScaling, Planned)> {
 /// What is wrong with the planned groups of a choice, and what to do.
 fn misfit(
     serving: &Serving,
-    choice: &ServingChoice,
     groups: &[&ServingGroup],
     asked: &Planned,
     planned: &[(&ServingScaling, Planned)],
@@ -146,10 +145,6 @@ fn misfit(
     if planned.iter().any(|(_, other)| other != asked) {
         let what = "prefill and decode are planned together, and `scaling` differs in more than replicas and start-up";
         return Some((what.to_owned(), "write the same rule, interval, targets, forecast and limits in both groups"));
-    }
-    if choice.operation.drafts.is_some() {
-        let what = "a planner's profile knows no drafted tokens".to_owned();
-        return Some((what, "no `speculation` where `scaling.rule` is `sla` or `hindsight`"));
     }
     if asked.rules(&serving.slo, 1).itl_s >= NO_LIMIT_S {
         let what = "a planner has no target between tokens".to_owned();
@@ -168,7 +163,7 @@ pub fn first(serving: &Serving) -> Option<Planned> {
     serving.groups.iter().find_map(of).map(|(_, planned)| planned)
 }
 
-/// What the replicas of a choice have that a profile does not know, and that may make them faster than their profile. Drafts, adapters and clients who
+/// What the replicas of a choice have that a profile does not know, and that may make them faster than their profile. Adapters and clients who
 /// leave are refused beside a planner; a cache of prefixes is what engines have by themselves.
 pub fn beyond_profile(serving: &Serving, choice: &ServingChoice) -> Option<&'static str> {
     (choice.limits.shares_prefixes && serving.requests.prefix_tokens > 0).then_some(

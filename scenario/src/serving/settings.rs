@@ -11,6 +11,8 @@ use super::listed::{self, Shown};
 
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
+/// The key of drafts, which may be a number of them.
+const DRAFTS: &str = "speculation";
 /// Keys of a way that are not of its engines.
 const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
 /// Keys of `[trace]` and its streams that say how clients wait.
@@ -68,6 +70,8 @@ fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, 
             add(found, "kv", Some(&value));
         } else if key == "weights" {
             add_weights(found, value);
+        } else if let (DRAFTS, Some(n)) = (key.as_str(), value.as_integer()) {
+            add_drafts(found, n);
         } else {
             found.insert(format!("engine.{key}"), value);
         }
@@ -82,6 +86,16 @@ fn one_of(listed: &[Value], word: &str) -> Value {
     match (found.next(), found.next()) {
         (Some((value, _)), None) => value.clone(),
         _ => Value::String(word.to_owned()),
+    }
+}
+
+/// So many drafts in place of those of the engine; none with 0.
+fn add_drafts(found: &mut BTreeMap<String, Value>, n: i64) {
+    let of_engine = found.remove("engine.speculation");
+    if n > 0 {
+        let mut table = of_engine.and_then(|drafts| drafts.as_table().cloned()).unwrap_or_default();
+        table.insert("draft_tokens".to_owned(), Value::Integer(n));
+        found.insert("engine.speculation".to_owned(), Value::Table(table));
     }
 }
 
@@ -177,6 +191,22 @@ mod tests {
                  kv.borrow=\"when-long\" trace.priority=[1, 2]"
             )
         );
+    }
+
+    #[test]
+    fn a_number_of_drafts_stands_in_the_table_of_the_engine() {
+        let of = |way: &str| {
+            let text = format!(
+                "[engine]\nspeculation = {{ draft_tokens = 3, acceptance = 0.7 }}\n[[policies.best]]\nname = \"a\"\n{way}\n"
+            );
+            let chosen = [("speculation".to_owned(), "2".to_owned())];
+            let found = settings(&Origin { text, ..Origin::default() }, "a", &chosen);
+            found.get("engine.speculation").map(ToString::to_string)
+        };
+        let listed = of("speculation = [0, 2]").expect("two drafts");
+        assert!(listed.contains("draft_tokens = 2") && listed.contains("acceptance = 0.7"), "{listed}");
+        assert_eq!(of("speculation = 0"), None);
+        assert!(of("").expect("those of the engine").contains("draft_tokens = 3"));
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub enum Aim {
     Facts,
     /// Transactions over a link, to be few.
     Transactions,
+    /// Watt-hours, to be few.
+    WattHours,
+    /// Joules per output token, to be few.
+    JoulesPerToken,
 }
 
 impl Aim {
@@ -53,6 +57,8 @@ impl Aim {
                 | Self::Gpus
                 | Self::Bytes
                 | Self::Transactions
+                | Self::WattHours
+                | Self::JoulesPerToken
         )
     }
 

@@ -14,6 +14,7 @@ pub mod capacity;
 pub mod check;
 pub mod dataset;
 pub mod deployment;
+pub mod drafter;
 pub mod engine_constants;
 pub mod engine_formats;
 pub mod engine_preset;

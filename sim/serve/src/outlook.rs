@@ -3,14 +3,19 @@
 //! Every figure is optimistic: no schedule, router or luck gives a better one. Work is priced by `StepTable::least`; attention of prompts by
 //! `first_token.rs`; a token is never there before its own passage through the layers. Who is on time within limits is bounded by jobs with
 //! deadlines on one machine that has the speed of all replicas (`on_time`). Left out, so that figures stay optimistic: queues, host times,
-//! memory, uneven replicas. It holds for requests that share no prefix. Units: seconds, tokens, requests.
+//! memory, uneven replicas. Of a prefix that another request has too nothing is computed, where prefixes are kept. Which drafts are accepted is drawn by request
+//! and position, so the verifications of a request are known beforehand. They are as many only where nobody is computed again, so with drafts nothing is
+//! known unless memory holds all sequences that may run. Units: seconds, tokens, requests.
 
 use engine::CostModel;
-use hw::{Seconds, Tick, Time};
+use hw::power::JOULES_PER_WH;
+use hw::{Power, Seconds, Tick, Time};
 
 use crate::first_token;
 use crate::metrics::Slo;
+use crate::replica::Limits;
 use crate::request::{Request, Requests};
+use crate::speculation::Acceptance;
 use crate::step_cost::least::Least;
 use crate::step_cost::{ReplicaConfig, StepTable};
 
@@ -25,14 +30,25 @@ const KNOTS_PER_OCTAVE: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct Load<'r> {
     requests: &'r Requests,
-    /// Prompt tokens of all requests, in increasing order.
+    /// Tokens of every prompt that are computed whatever is kept, in the order of the requests.
+    computed: Vec<u32>,
+    /// The same in increasing order.
     prompts: Vec<u32>,
+    /// Tokens of whole sequences, in decreasing order.
+    sequences: Vec<u32>,
     prompt_tokens: f64,
     output_tokens: f64,
-    /// Keys that decoded tokens attend to.
-    keys: f64,
     first_s: f64,
     last_s: f64,
+}
+
+/// How a request decodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Decoding {
+    /// Iterations that its tokens after the first one take.
+    passes: f64,
+    /// Keys that it attends to in them.
+    keys: f64,
 }
 
 /// A replica of a deployment: what its work costs at least.
@@ -44,6 +60,13 @@ pub struct Replica<'l> {
     /// The same of all prompts.
     attention_s: f64,
     stages: f64,
+    /// How every request decodes, and all together.
+    decoding: Vec<Decoding>,
+    all_decoding: Decoding,
+    /// Iterations of a request over its tokens after the first one, in increasing order.
+    paces: Vec<f64>,
+    /// What a GPU draws at least, where that is known.
+    watts: Option<f64>,
 }
 
 /// What a fleet of replicas may do at best.
@@ -57,28 +80,28 @@ pub struct Outlook<'l> {
 }
 
 impl<'r> Load<'r> {
-    /// Sums of requests; `None` where there are none, or where work may be left out: prefixes are shared, or clients leave.
-    pub fn of(requests: &'r Requests) -> Option<Self> {
+    /// Sums of requests; `None` where there are none, where clients leave, and where a turn waits for the one before it. `keeps_prefixes`: whether engines keep
+    /// prefixes that requests share.
+    pub fn of(requests: &'r Requests, keeps_prefixes: bool) -> Option<Self> {
         let (first, last) = (requests.list.first()?, requests.list.last()?);
-        if requests.prefix_tokens > 0 || !requests.is_patient() {
+        if !requests.is_patient() || !requests.follows.is_empty() {
             return None;
         }
         let seconds = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
+        let computed = if keeps_prefixes { computed(requests) } else { prompts(requests) };
+        let mut sequences: Vec<u32> = requests.list.iter().map(|request| request.prompt + request.output).collect();
+        sequences.sort_unstable_by(|a, b| b.cmp(a));
         let mut load = Self {
             requests,
-            prompts: requests.list.iter().map(|request| request.prompt).collect(),
-            prompt_tokens: 0.0,
-            output_tokens: 0.0,
-            keys: 0.0,
+            prompts: computed.clone(),
+            prompt_tokens: computed.iter().map(|tokens| f64::from(*tokens)).sum(),
+            computed,
+            sequences,
+            output_tokens: requests.list.iter().map(|request| f64::from(request.output)).sum(),
             first_s: seconds(first),
             last_s: seconds(last),
         };
         load.prompts.sort_unstable();
-        for request in &requests.list {
-            load.prompt_tokens += f64::from(request.prompt);
-            load.output_tokens += f64::from(request.output);
-            load.keys += keys(request);
-        }
         Some(load)
     }
 
@@ -86,15 +109,48 @@ impl<'r> Load<'r> {
         hw::real(self.requests.len() as u64)
     }
 
-    fn decoded(&self) -> f64 {
-        self.output_tokens - self.n()
+    /// Requests with the tokens of their prompts that are computed, and how each decodes on a replica.
+    fn each<'a>(&'a self, decoding: &'a [Decoding]) -> impl Iterator<Item = (&'a Request, u32, &'a Decoding)> {
+        let tokens = self.requests.list.iter().zip(&self.computed);
+        tokens.zip(decoding).map(|((request, computed), decoding)| (request, *computed, decoding))
     }
 }
 
-/// Keys that the tokens of a request after its first one attend to: the prompt, and what came before them.
-fn keys(request: &Request) -> f64 {
-    let more = f64::from(request.output - 1);
-    more * f64::from(request.prompt) + more * (more - 1.0).max(0.0) / 2.0
+/// Tokens of all prompts.
+fn prompts(requests: &Requests) -> Vec<u32> {
+    requests.list.iter().map(|request| request.prompt).collect()
+}
+
+/// Tokens of all prompts behind the prefixes that other requests have too. At least one is computed, for its logits.
+fn computed(requests: &Requests) -> Vec<u32> {
+    let mut n_with = vec![0_u32; requests.n_prefix_ids as usize];
+    for id in requests.list.iter().flat_map(|request| requests.prefix(request)) {
+        n_with[*id as usize] += 1;
+    }
+    let of = |request: &Request| {
+        let usable = (request.prompt - 1).checked_div(requests.prefix_tokens).unwrap_or(0);
+        let ids = requests.prefix(request).iter().take(usable as usize);
+        let shared = ids.take_while(|id| n_with[**id as usize] > 1).count();
+        request.prompt - u32::try_from(shared).expect("fewer than 2^32 prefixes") * requests.prefix_tokens
+    };
+    requests.list.iter().map(of).collect()
+}
+
+impl Decoding {
+    /// Of a request by its position: its tokens one by one, or as many as are accepted.
+    fn of((index, request): (u32, &Request), acceptance: Option<&Acceptance>) -> Self {
+        let (prompt, more) = (f64::from(request.prompt), f64::from(request.output - 1));
+        let Some(acceptance) = acceptance else {
+            return Self { passes: more, keys: more * prompt + more * (more - 1.0).max(0.0) / 2.0 };
+        };
+        // The prompt, and what came before.
+        let pass = |generated: u32| Self { passes: 1.0, keys: prompt + f64::from(generated - 1) };
+        acceptance.verifications(index, request.output).map(pass).fold(Self::default(), Self::and)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { passes: self.passes + other.passes, keys: self.keys + other.keys }
+    }
 }
 
 impl<'l> Replica<'l> {
@@ -110,8 +166,17 @@ impl<'l> Replica<'l> {
             *seconds = behind;
         }
         let stages = f64::from(config.pipeline_degree);
-        let mut replica = Self { load, table, attention, attention_s: 0.0, stages };
-        replica.attention_s = load.requests.list.iter().map(|request| replica.attention_of(request.prompt)).sum();
+        let (acceptance, list) = (table.acceptance(), &load.requests.list);
+        let decoding: Vec<Decoding> = (0..).zip(list).map(|request| Decoding::of(request, acceptance)).collect();
+        let all_decoding = decoding.iter().copied().fold(Decoding::default(), Decoding::and);
+        let several = list.iter().zip(&decoding).filter(|(request, _)| request.output > 1);
+        let mut paces: Vec<f64> =
+            several.map(|(request, decoding)| decoding.passes / f64::from(request.output - 1)).collect();
+        paces.sort_unstable_by(f64::total_cmp);
+        let watts = Power::of(&config.cluster.gpu).map(|power| power.idle_watts());
+        let mut replica =
+            Self { load, table, attention, attention_s: 0.0, stages, decoding, all_decoding, paces, watts };
+        replica.attention_s = load.computed.iter().map(|tokens| replica.attention_of(*tokens)).sum();
         replica
     }
 
@@ -121,13 +186,25 @@ impl<'l> Replica<'l> {
         below.checked_sub(1).map_or(0.0, |index| self.attention[index].1)
     }
 
-    /// So many of them, of so many GPUs each, under limits of sequences and tokens; `None` where no price is known.
-    pub fn outlook(&self, n_replicas: u32, gpus_each: u32, limits: (u32, u32)) -> Option<Outlook<'_>> {
-        let least = self.table.least(limits.0, limits.1)?;
+    /// So many of them, of so many GPUs each, under limits; `None` where no price is known.
+    pub fn outlook(&self, n_replicas: u32, gpus_each: u32, limits: &Limits) -> Option<Outlook<'_>> {
+        if self.table.acceptance().is_some() && !self.holds_all(limits) {
+            return None;
+        }
+        let least = self.table.least(limits.sequences_max, limits.tokens_max)?;
         let n_gpus = f64::from(n_replicas) * f64::from(gpus_each);
         let mut outlook = Outlook { replica: self, least, n_replicas: f64::from(n_replicas), n_gpus, end_s: 0.0 };
         outlook.end_s = outlook.end_s();
         Some(outlook)
+    }
+
+    /// Whether memory holds the longest sequences that may run together, so that nobody ever gives way. Behind an asynchronous host those that have
+    /// ended keep their blocks for one more iteration.
+    fn holds_all(&self, limits: &Limits) -> bool {
+        let ended = if self.table.is_asynchronous() { 2 } else { 1 };
+        let n = u64::from(limits.sequences_max) * u64::from(self.table.lanes().ranks) * ended;
+        let longest = self.load.sequences.iter().take(usize::try_from(n).unwrap_or(usize::MAX));
+        longest.map(|tokens| u64::from(limits.blocks_of(*tokens))).sum::<u64>() <= u64::from(limits.kv_blocks)
     }
 }
 
@@ -158,11 +235,16 @@ impl Outlook<'_> {
             "output_tokens_per_s_per_gpu" => load.output_tokens / self.end_s / self.n_gpus,
             "cost_usd_per_hour" => usd_per_hour?,
             "cost_usd_per_mtok" => usd_per_hour? * self.end_s / 3600.0 / (load.output_tokens / 1e6),
+            "energy_wh" => self.joules()? / JOULES_PER_WH,
+            "energy_j_per_output_token" => self.joules()? / load.output_tokens,
             "ttft_s.mean" => self.ttft_s(0.0),
             "ttft_s.p50" => self.ttft_s(0.5),
             "ttft_s.p90" => self.ttft_s(0.9),
             "ttft_s.p99" => self.ttft_s(0.99),
-            "tpot_s.mean" | "tpot_s.p50" | "tpot_s.p90" | "tpot_s.p99" => self.passage_s(),
+            "tpot_s.mean" => self.tpot_s(None)?,
+            "tpot_s.p50" => self.tpot_s(Some(0.5))?,
+            "tpot_s.p90" => self.tpot_s(Some(0.9))?,
+            "tpot_s.p99" => self.tpot_s(Some(0.99))?,
             _ => return None,
         })
     }
@@ -197,54 +279,87 @@ impl Outlook<'_> {
     /// Both are deadlines for the work of a request.
     pub fn met_ratio(&self, ttft: Seconds, tpot: Option<Seconds>) -> f64 {
         let by = |pair: &[f64; 2]| {
-            let mut jobs: Vec<Job> =
-                self.replica.load.requests.list.iter().map(|request| self.job(request, pair, ttft, tpot)).collect();
+            let each = self.replica.load.each(&self.replica.decoding);
+            let mut jobs: Vec<Job> = each.map(|request| self.job(request, pair, ttft, tpot)).collect();
             hw::real(on_time(&mut jobs) as u64)
         };
         self.least.pairs.iter().map(by).fold(self.replica.load.n(), f64::min) / self.replica.load.n()
     }
 
     /// A request as work for one machine that is as fast as all replicas.
-    fn job(&self, request: &Request, pair: &[f64; 2], ttft: Seconds, tpot: Option<Seconds>) -> Job {
-        let [prompt, decoded] = *pair;
-        let more = f64::from(request.output - 1);
-        let attention = self.replica.attention_of(request.prompt) / self.replica.stages;
-        let first = (f64::from(request.prompt) * prompt + self.least.sampled) * Tick::SECONDS + attention;
-        let rest = (more * (decoded + self.least.sampled) + keys(request) * self.least.key) * Tick::SECONDS;
+    fn job(
+        &self,
+        (request, computed, decoding): (&Request, u32, &Decoding),
+        pair: &[f64; 2],
+        ttft: Seconds,
+        tpot: Option<Seconds>,
+    ) -> Job {
+        let attention = self.replica.attention_of(computed) / self.replica.stages;
+        let first = (f64::from(computed) * pair[0] + self.least.sampled) * Tick::SECONDS + attention;
         let since_first = (request.arrival - Time::ZERO).to_seconds().get() - self.replica.load.first_s;
         let speed = self.n_replicas * (1.0 + SLACK);
         match tpot {
             None => Job { due_s: since_first + ttft.get(), work_s: first / speed },
-            Some(tpot) => Job { due_s: since_first + ttft.get() + more * tpot.get(), work_s: (first + rest) / speed },
+            Some(tpot) => {
+                let later_s = f64::from(request.output - 1) * tpot.get();
+                let work_s = (first + self.decoding_s(decoding, pair[1])) / speed;
+                Job { due_s: since_first + ttft.get() + later_s, work_s }
+            }
         }
+    }
+
+    /// Least time that decoding takes, at a price of a sequence in an iteration.
+    fn decoding_s(&self, decoding: &Decoding, price: f64) -> f64 {
+        let sampled = self.least.sampled * f64::from(self.replica.table.tokens_per_sequence());
+        (decoding.passes * (price + sampled) + decoding.keys * self.least.key) * Tick::SECONDS
     }
 
     /// When the last request ends at best: all work is done, and the last one to arrive has passed.
     fn end_s(&self) -> f64 {
-        let load = self.replica.load;
-        let sampled = load.output_tokens * self.least.sampled + load.keys * self.least.key;
-        let tokens = |pair: &[f64; 2]| load.prompt_tokens * pair[0] + load.decoded() * pair[1];
-        let most = self.least.pairs.iter().map(tokens).fold(0.0, f64::max);
-        let work_s = (most + sampled) * Tick::SECONDS + self.replica.attention_s / self.replica.stages;
+        let (load, replica) = (self.replica.load, self.replica);
+        let first = |price: f64| (load.prompt_tokens * price + load.n() * self.least.sampled) * Tick::SECONDS;
+        let work = |pair: &[f64; 2]| first(pair[0]) + self.decoding_s(&replica.all_decoding, pair[1]);
+        let most = self.least.pairs.iter().map(work).fold(0.0, f64::max);
+        let work_s = most + replica.attention_s / replica.stages;
         let busy_until = load.first_s + work_s / self.n_replicas / (1.0 + SLACK);
         busy_until.max(load.last_s + self.passage_s())
     }
 
-    /// A passage through all layers, which every token needs.
+    /// A passage through all layers, which every first token needs.
     fn passage_s(&self) -> f64 {
         self.least.passage * Tick::SECONDS / (1.0 + SLACK)
+    }
+
+    /// What all GPUs draw at least until the last request has ended.
+    fn joules(&self) -> Option<f64> {
+        Some(self.replica.watts? * self.n_gpus * self.end_s)
+    }
+
+    /// Least time per token after the first one: that of the request which is slower than so large a share of all, or the mean. `None` where every
+    /// request has one token.
+    fn tpot_s(&self, share: Option<f64>) -> Option<f64> {
+        let paces = &self.replica.paces;
+        let n = hw::real(paces.len() as u64);
+        let pace = match share {
+            None => paces.iter().sum::<f64>() / n,
+            Some(share) => *paces.get(below(share, paces.len())?)?,
+        };
+        (n > 0.0).then(|| pace * self.least.decoding * Tick::SECONDS / (1.0 + SLACK))
     }
 
     /// Least time to the first token of the prompt that is longer than so large a share of all.
     fn ttft_s(&self, share: f64) -> f64 {
         let prompts = &self.replica.load.prompts;
-        // Of two neighbours the shorter one.
-        let at = hw::whole((share * hw::real(prompts.len() as u64 - 1)).floor());
-        let prompt = prompts[usize::try_from(at).expect("an index")];
+        let prompt = prompts[below(share, prompts.len()).expect("some requests")];
         let linear = f64::from(prompt) * self.least.token * Tick::SECONDS;
         let whole = linear + self.replica.attention_of(prompt);
         (whole / self.replica.stages / (1.0 + SLACK)).max(self.passage_s())
     }
+}
+
+/// Position of a quantile among so many values in order: of two neighbours the first.
+fn below(share: f64, n: usize) -> Option<usize> {
+    usize::try_from(hw::whole((share * hw::real(n.checked_sub(1)? as u64)).floor())).ok()
 }
 
 /// Work with a deadline.

@@ -129,6 +129,13 @@ impl Acceptance {
         let refused = self.thresholds.iter().position(|&threshold| draw >= threshold && threshold != u64::MAX);
         u32::try_from(refused.unwrap_or(self.thresholds.len())).expect("few drafts")
     }
+
+    /// Tokens that a request of so many has when each of its verifications begins. It holds where nobody is computed again: that gives a token by itself, and the
+    /// next verification is another one.
+    pub fn verifications(&self, request: u32, output: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = move |generated: u32| generated.saturating_add(1 + self.accepted(request, generated));
+        std::iter::successors(Some(1), move |generated| Some(next(*generated))).take_while(move |n| *n < output)
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +169,15 @@ mod tests {
         }
         assert_eq!(speculation(5, 1.0).tokens_per_verification(), 6.0);
         assert_eq!(speculation(5, 0.0).tokens_per_verification(), 1.0);
+    }
+
+    #[test]
+    fn an_answer_takes_verifications_until_it_is_whole() {
+        let of = |alpha: f64| Acceptance::new(&speculation(3, alpha)).verifications(7, 10).collect::<Vec<u32>>();
+        // One token is there already; four come at once, or one.
+        assert_eq!(of(1.0), [1, 5, 9]);
+        assert_eq!(of(0.0), (1..10).collect::<Vec<u32>>());
+        assert_eq!(Acceptance::new(&speculation(3, 0.5)).verifications(7, 1).count(), 0);
     }
 
     #[test]

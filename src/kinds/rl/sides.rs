@@ -110,7 +110,7 @@ fn floor_s(scenario: &Rl, way: &Way, n_trains: u32) -> Result<f64, Refused> {
     let (choice, group) = (way.serving(&side), &side.groups[0]);
     let (config, cost, (fleet, _)) =
         (side.deployment_of(choice, group), side.costs(group), played::fleet(&side, choice, Case::Expected));
-    let served = fleet.groups.first().filter(|_| side.is_bounded(choice));
+    let served = fleet.groups.first().filter(|_| side.is_bounded(choice) && choice.operation.drafts.is_none());
     let of = |served| floor::generation_s(&config, cost.as_ref(), served, &scenario.answers);
     Ok(floor::step_s(&scenario.rules(way), served.map_or(0.0, of), training_s))
 }

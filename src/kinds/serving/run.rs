@@ -283,7 +283,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
         steps,
         unexplained,
         curves,
-        average: metrics::average::of(&requests, &served),
+        average: metrics::average::of(&requests, &fleet, &served),
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! and the largest B counts whose ITL and TTFT are within the targets, whose keys and values fit, and whose prompts leave a part of the
 //! iterations alone: n = ceil(N/Δ / rate(B)). (Dynamo spreads prompts evenly over iterations; engines compute them as soon as they come.)
+//! Where an iteration gives a sequence a tokens of drafts, an answer takes OSL/a of them and ITL is an a-th of an iteration.
 //! The target between tokens is divided by ITL observed / expected, as for decode replicas. Units: seconds, requests per second and replica.
 
 use serve::fleet::scaler::GroupSeen;
@@ -25,6 +26,8 @@ pub struct Colocated<'e> {
     pub n_gpus: u32,
     /// Targets and limits.
     pub rules: Rules,
+    /// Tokens that an iteration gives a sequence.
+    pub tokens_per_step: f64,
 }
 
 /// A replica in the steady state with so many decoding sequences.
@@ -58,13 +61,13 @@ impl Colocated<'_> {
         let prompt = super::whole(traffic.input.max(1.0));
         let alone = decode_s(self.engine, batch, context);
         let with = prompt_s(self.engine, prompt, batch, context);
-        let per_step = f64::from(batch) / traffic.output.max(1.0);
+        let per_step = f64::from(batch) * self.tokens_per_step / traffic.output.max(1.0);
         let added: f64 = with.iter().map(|seconds| (seconds - alone).max(0.0)).sum();
-        let itl_s = alone + per_step * added;
+        let step_s = alone + per_step * added;
         Point {
-            itl_s,
-            ttft_s: itl_s / 2.0 + with.iter().sum::<f64>(),
-            requests_per_s: per_step / itl_s,
+            itl_s: step_s / self.tokens_per_step,
+            ttft_s: step_s / 2.0 + with.iter().sum::<f64>(),
+            requests_per_s: per_step / step_s,
             prompts_ratio: per_step * hw::real(with.len() as u64),
         }
     }
@@ -221,7 +224,7 @@ pub(super) mod tests {
         // B sequences decode in 10 ms + 0.1 ms · B, and a prompt of 300 tokens adds 30 ms to one iteration. With 100 tokens of output,
         // ITL = 10 + 0.1 B + B/100 · 30 = 10 + 0.4 B ms: 20 ms at B = 25, which ends 25 / (100 · 0.02 s) = 12.5 requests per second.
         let engine = engine(200);
-        let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES };
+        let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 };
         let of = traffic(1.0, 300.0, 100.0);
         let rate = found.rate(&of, RULES.itl_s).expect("a rate");
         assert_eq!((rate.batch, rate.binding), (25, "the target between tokens"));
@@ -239,9 +242,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn accepted_drafts_give_several_tokens_in_an_iteration() {
+        use serve::speculation::Speculation;
+
+        let drafts = Speculation { n_drafts: 3, tree: None, acceptance: 1.0, per_draft: Seconds::ZERO, seed: 0 };
+        let plain = engine(200);
+        let engine = Engine { table: plain.table.clone().speculating(&drafts), ..plain };
+        assert!((super::super::profile::tokens_per_step(&engine) - 4.0).abs() < 1e-12);
+        let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 4.0 };
+        // Ten sequences verify four tokens each: 10 + 4 ms. An answer of 100 tokens takes 25 iterations, so 0.4 of them end in one, and as many prompts of 30 ms
+        // begin: 26 ms for four tokens of each.
+        let point = found.point(10, &traffic(1.0, 300.0, 100.0));
+        assert!((point.itl_s - 0.0065).abs() < 1e-6 && (point.requests_per_s - 0.4 / 0.026).abs() < 1e-4, "{point:?}");
+    }
+
+    #[test]
     fn constant_load_takes_its_rate_rounded_up_and_stays() {
         let engine = engine(200);
-        let found = Colocated { engine: &engine, n_gpus: 2, rules: RULES };
+        let found = Colocated { engine: &engine, n_gpus: 2, rules: RULES, tokens_per_step: 1.0 };
         for per_s in [0.1, 12.4, 12.6, 50.1, 99.0] {
             let of = traffic(per_s * 60.0, 300.0, 100.0);
             let expected = super::super::whole((per_s / 12.5_f64).ceil());
@@ -261,7 +279,7 @@ pub(super) mod tests {
     #[test]
     fn a_slow_plant_gets_more_and_limits_are_named() {
         let engine = engine(200);
-        let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES };
+        let found = Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 };
         let of = traffic(100.0 * 60.0, 300.0, 100.0);
         let now = |n| Some(GroupSeen { up: n, current: n, in_system: 0.0 });
         let slow = 1.2 * found.itl_s(&of, 100.0 / 8.0);

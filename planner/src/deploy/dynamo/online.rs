@@ -179,7 +179,8 @@ mod tests {
         // 12.5 requests per second and replica by hand (`colocated.rs`): 40 per second take 3.2. From one replica or from nine.
         let engine = engine();
         for (first, forecast) in [(1, Forecast::Constant), (9, Forecast::MovingAverage(3)), (2, Forecast::Kalman)] {
-            let deployed = Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES });
+            let deployed =
+                Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 });
             let mut planner = SlaPlanner::new(deployed, vec![0], forecast);
             let fleet = Fleet::of(group("all", Role::Both, first));
             serve(&fleet, &requests(40.0, 16_000), &mut planner);
@@ -199,7 +200,7 @@ mod tests {
         let engine = engine();
         let service = Service {
             prefill: profile::prefill(&engine, 1),
-            decode: profile::decode(&engine, 1),
+            decode: profile::decode(&engine, 1, 1.0),
             prefill_gpus: 1,
             decode_gpus: 1,
             rules: RULES,
@@ -224,7 +225,8 @@ mod tests {
                     arrival: request.arrival + hw::Span::from_ns(200_000_000_000),
                     ..request
                 }));
-                let deployed = Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES });
+                let deployed =
+                    Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 });
                 let mut planner = SlaPlanner::new(deployed, vec![0], Forecast::Constant);
                 serve(&Fleet::of(group("all", Role::Both, 2)), &Requests::of(list), &mut planner);
                 planner.steps
@@ -238,7 +240,7 @@ mod tests {
     fn a_replica_that_serves_takes_the_profiled_time_between_tokens() {
         // The mean of the profile against the engine, iteration by iteration, up to nine tenths of the rate within 20 ms.
         let engine = engine();
-        let colocated = Colocated { engine: &engine, n_gpus: 1, rules: RULES };
+        let colocated = Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 };
         for per_s in [2.0, 6.0, 9.0, 11.2] {
             let requests = requests(per_s, 2000);
             let mut router = (router::named("round-robin").expect("listed").make)(1);
@@ -266,7 +268,7 @@ mod tests {
             kind in 0_usize..4,
         ) {
             let engine = engine();
-            let deployed = Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES });
+            let deployed = Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES, tokens_per_step: 1.0 });
             let forecast =
                 [Forecast::Constant, Forecast::MovingAverage(4), Forecast::Kalman, Forecast::Seasonal(3)][kind];
             let mut planner = SlaPlanner::new(deployed.clone(), vec![0], forecast);

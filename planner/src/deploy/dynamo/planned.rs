@@ -1,7 +1,8 @@
 //! Fleets that are planned while they serve: profiles from their engines, timetables of hindsight, and the bound of both.
 //!
 //! No schedule costs less than the bound that meets the limits for as many requests: work of an interval may wait as long as limits allow, and replicas have
-//! the greatest rate of their profile. That rate knows no differences between requests of an interval. Units: dollars, seconds, replicas.
+//! the greatest rate of their profile. That rate knows no differences between requests of an interval. Which drafts are accepted is drawn by request and
+//! position, so the tokens of a verification are known for each interval, but for sequences that are computed again. Units: dollars, seconds, replicas.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use serve::fleet::dynamics::Rule;
 use serve::fleet::{Fleet, Group};
 use serve::metrics::Slo;
 use serve::replica::Role;
-use serve::request::Requests;
+use serve::request::{Request, Requests};
+use serve::speculation::Acceptance;
 
 use super::colocated::Colocated;
 use super::forecast::Forecast;
@@ -81,16 +83,25 @@ pub fn phases(roles: &[Role]) -> Option<Vec<usize>> {
 
 /// What a fleet deploys, for planners; `None` where it has not one group for both phases or one for each.
 fn deployed(fleet: &Fleet, rules: Rules) -> Option<(Deployed<'_>, Vec<usize>)> {
-    let roles: Vec<Role> = fleet.groups.iter().map(|group| group.role).collect();
-    let phases = phases(&roles)?;
+    let decodes = &fleet.groups[*phases(&roles(fleet))?.last()?].engine;
+    deployed_at(fleet, rules, profile::tokens_per_step(decodes))
+}
+
+fn roles(fleet: &Fleet) -> Vec<Role> {
+    fleet.groups.iter().map(|group| group.role).collect()
+}
+
+/// The same where an iteration gives a sequence so many tokens.
+fn deployed_at(fleet: &Fleet, rules: Rules, tokens_per_step: f64) -> Option<(Deployed<'_>, Vec<usize>)> {
+    let phases = phases(&roles(fleet))?;
     let of = |phase: usize| &fleet.groups[phases[phase]];
     let n_gpus = |phase| of(phase).gpus_per_replica;
     let deployed = if phases.len() == 1 {
-        Deployed::Colocated(Colocated { engine: &of(0).engine, n_gpus: n_gpus(0), rules })
+        Deployed::Colocated(Colocated { engine: &of(0).engine, n_gpus: n_gpus(0), rules, tokens_per_step })
     } else {
         Deployed::Split(Service {
             prefill: profile::prefill(&of(0).engine, n_gpus(0)),
-            decode: profile::decode(&of(1).engine, n_gpus(1)),
+            decode: profile::decode(&of(1).engine, n_gpus(1), tokens_per_step),
             prefill_gpus: n_gpus(0),
             decode_gpus: n_gpus(1),
             rules,
@@ -118,14 +129,15 @@ pub fn timetable(planned: &Planned, slo: &Slo, requests: &Requests, fleet: &mut 
     if planned.planner != Planner::Hindsight {
         return;
     }
-    let Some((deployed, phases)) = deployed(fleet, rules(planned, slo, fleet)) else { return };
+    let rules = rules(planned, slo, fleet);
+    let Some((_, phases)) = deployed(fleet, rules) else { return };
     let tables: Vec<(usize, Vec<(f64, u32)>)> = phases
         .iter()
         .enumerate()
         .map(|(phase, &group)| {
             let of = &fleet.groups[group];
             let start_up_s = of.scaling.as_ref().map_or(0.0, |scaling| scaling.start_up.get());
-            let demand = demand(requests, &deployed, phase, planned.interval_s, start_up_s);
+            let demand = demand(requests, (&*fleet, rules), phase, planned.interval_s, start_up_s);
             let all = vec![(0.0, of.n_replicas)];
             (group, demand.map_or(all, |demand| demand.timetable(&demand.needed())))
         })
@@ -140,46 +152,77 @@ pub fn timetable(planned: &Planned, slo: &Slo, requests: &Requests, fleet: &mut 
     }
 }
 
+/// Requests of an interval, summed up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    requests: f64,
+    input: f64,
+    output: f64,
+    /// Tokens after first ones, and the verifications that give them, where tokens are drafted.
+    verified: [f64; 2],
+}
+
+impl Sums {
+    fn add(&mut self, index: u32, request: &Request, acceptance: Option<&Acceptance>) {
+        self.requests += 1.0;
+        self.input += f64::from(request.prompt);
+        self.output += f64::from(request.output);
+        if let Some(acceptance) = acceptance {
+            self.verified[0] += f64::from(request.output - 1);
+            self.verified[1] += hw::real(acceptance.verifications(index, request.output).count() as u64);
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        let n = self.requests.max(1.0);
+        Traffic { requests: self.requests, input: self.input / n, output: self.output / n }
+    }
+
+    /// Tokens that a verification gave a sequence; `None` where there was none.
+    fn tokens_per_step(&self) -> Option<f64> {
+        let [tokens, passes] = self.verified;
+        (passes > 0.0).then(|| tokens / passes)
+    }
+}
+
 /// Requests by interval, with the start of each.
-fn traffic(requests: &Requests, interval_s: f64) -> Vec<(f64, Traffic)> {
-    let mut all: Vec<(f64, Traffic)> = Vec::new();
-    let mut from_s = 0.0;
-    let mut sums = Traffic { requests: 0.0, input: 0.0, output: 0.0 };
-    let means = |sums: Traffic| Traffic {
-        input: sums.input / sums.requests.max(1.0),
-        output: sums.output / sums.requests.max(1.0),
-        ..sums
-    };
-    for request in &requests.list {
+fn by_interval(requests: &Requests, interval_s: f64, acceptance: Option<&Acceptance>) -> Vec<(f64, Sums)> {
+    let mut all: Vec<(f64, Sums)> = Vec::new();
+    let (mut from_s, mut sums) = (0.0, Sums::default());
+    for (index, request) in (0..).zip(&requests.list) {
         let at_s = (request.arrival - Time::ZERO).to_seconds().get();
         while at_s >= from_s + interval_s {
-            all.push((from_s, means(sums)));
-            (sums, from_s) = (Traffic { requests: 0.0, input: 0.0, output: 0.0 }, from_s + interval_s);
+            all.push((from_s, sums));
+            (sums, from_s) = (Sums::default(), from_s + interval_s);
         }
-        sums.requests += 1.0;
-        sums.input += f64::from(request.prompt);
-        sums.output += f64::from(request.output);
+        sums.add(index, request, acceptance);
     }
-    all.push((from_s, means(sums)));
+    all.push((from_s, sums));
     all
 }
 
-/// The load of a phase over time; the last interval ends with the last arrival and counts as if it went on so. `None` where no batch
+/// The load of a phase of a fleet over time; the last interval ends with the last arrival and counts as if it went on so. `None` where no batch
 /// keeps the targets.
 fn demand(
     requests: &Requests,
-    deployed: &Deployed<'_>,
+    (fleet, rules): (&Fleet, Rules),
     phase: usize,
     interval_s: f64,
     start_up_s: f64,
 ) -> Option<Demand> {
     let last = requests.list.last()?;
     let end_s = (last.arrival - Time::ZERO).to_seconds().get();
-    let interval = |(from_s, traffic): (f64, Traffic)| {
+    let (usual, phases) = deployed(fleet, rules)?;
+    let acceptance = fleet.groups[*phases.last()?].engine.table.acceptance();
+    let interval = |(from_s, sums): (f64, Sums)| {
+        let traffic = sums.traffic();
+        let drawn = sums.tokens_per_step().and_then(|tokens| deployed_at(fleet, rules, tokens));
+        let deployed = drawn.as_ref().map_or(&usual, |(deployed, _)| deployed);
         let load = if traffic.requests > 0.0 { deployed.loads(&traffic).ok()?[phase] } else { 0.0 };
         Some(Interval { seconds: interval_s.min(end_s - from_s), load, requests: traffic.requests })
     };
-    let intervals: Option<Vec<Interval>> = traffic(requests, interval_s).into_iter().map(interval).collect();
+    let intervals: Option<Vec<Interval>> =
+        by_interval(requests, interval_s, acceptance).into_iter().map(interval).collect();
     Some(Demand { intervals: intervals?, start_up_s })
 }
 
@@ -213,12 +256,13 @@ fn may_be_lost(fleet: &Fleet, group: usize) -> bool {
 /// Dollars that every schedule takes which meets the limits for a share of the requests, and what the peak takes in words.
 pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
     let Held { slo, requests, interval_s, .. } = *held;
-    let (deployed, phases) = deployed(fleet, of_slo(slo, interval_s))?;
+    let rules = of_slo(slo, interval_s);
+    let (_, phases) = deployed(fleet, rules)?;
     let (mut usd, mut peaks) = (0.0, Vec::new());
     for (phase, &group) in phases.iter().enumerate() {
         let of = &fleet.groups[group];
         // The bound knows no start-ups.
-        let demand = demand(requests, &deployed, phase, interval_s, 0.0)?;
+        let demand = demand(requests, (fleet, rules), phase, interval_s, 0.0)?;
         let usd_per_s = of.usd_per_gpu_hour? * f64::from(of.gpus_per_replica) / 3600.0;
         let replica_s = if may_be_lost(fleet, group) {
             demand.bound_with_losses(met)
@@ -299,8 +343,7 @@ fn describe(decisions: &[Step], facts: &mut Said) {
 
 /// Replicas of every group from each moment on, seconds after the start: by the decisions of who planned, or by the timetables of who knew.
 pub fn schedule(fleet: &Fleet, steps: &[Step]) -> Vec<(f64, Vec<u32>)> {
-    let roles: Vec<Role> = fleet.groups.iter().map(|group| group.role).collect();
-    let phases = phases(&roles).unwrap_or_default();
+    let phases = phases(&roles(fleet)).unwrap_or_default();
     let mut now: Vec<u32> = fleet.groups.iter().map(first).collect();
     let mut changes: Vec<(f64, usize, u32)> = Vec::new();
     for step in steps {

@@ -1,7 +1,8 @@
 //! Profiles as Dynamo's profiler takes them before a deployment, here from an engine's table of iteration times.
 //!
 //! Prefill: one prompt at a time, chunk by chunk. Decode: iterations of a full batch at one context, for batches up to the engine's sequences
-//! and memory. Units: tokens, seconds, tokens per second and GPU. No queue is in either, so observed times correct them.
+//! and memory. With drafts an iteration gives a sequence several tokens, as many as are accepted on average. Units: tokens, seconds, tokens per second and GPU. No
+//! queue is in either, so observed times correct them.
 
 use serve::replica::Engine;
 use serve::step_cost::{Chunk, StepLoad};
@@ -20,6 +21,11 @@ fn lengths(engine: &Engine) -> Vec<u32> {
     below.chain([most]).collect()
 }
 
+/// Tokens that an iteration gives a sequence: one, or those of a verification of drafts on average.
+pub(super) fn tokens_per_step(engine: &Engine) -> f64 {
+    engine.table.speculation().map_or(1.0, |speculation| speculation.tokens_per_verification())
+}
+
 /// Seconds of one iteration of so many sequences that decode at a context.
 pub(super) fn decode_s(engine: &Engine, batch: u32, context: f64) -> f64 {
     let keys = hw::whole(context * f64::from(batch));
@@ -31,7 +37,7 @@ pub(super) fn decode_s(engine: &Engine, batch: u32, context: f64) -> f64 {
 pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -> Vec<f64> {
     let keys = hw::whole(context * f64::from(batch));
     let tokens = engine.limits.tokens_max.saturating_mul(engine.table.lanes().n());
-    let room = tokens.saturating_sub(batch).max(1);
+    let room = tokens.saturating_sub(batch.saturating_mul(engine.table.tokens_per_sequence())).max(1);
     let mut past = 0;
     let mut all = Vec::new();
     while past < prompt {
@@ -70,14 +76,14 @@ fn prefill_row(engine: &Engine, n_gpus: u32, input: u32) -> Prefill {
     Prefill { input, ttft_s, tokens_per_s: input / ttft_s / f64::from(n_gpus) }
 }
 
-/// Full batches at one context on a replica of so many GPUs.
-pub fn decode(engine: &Engine, n_gpus: u32) -> Vec<Decode> {
+/// Full batches at one context on a replica of so many GPUs, whose iterations give a sequence so many tokens.
+pub fn decode(engine: &Engine, n_gpus: u32, tokens_per_step: f64) -> Vec<Decode> {
     let mut rows = Vec::new();
     for context in lengths(engine).into_iter().map(f64::from) {
         let most = batch_max(engine, context);
         let below = std::iter::successors(Some(1_u32), |n| n.checked_add((n / 4).max(1))).take_while(|n| *n < most);
         rows.extend(below.chain([most]).map(|batch| {
-            let itl_s = decode_s(engine, batch, context);
+            let itl_s = decode_s(engine, batch, context) / tokens_per_step;
             Decode { context, itl_s, tokens_per_s: f64::from(batch) / itl_s / f64::from(n_gpus) }
         }));
     }

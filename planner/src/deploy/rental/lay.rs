@@ -6,6 +6,7 @@ use hw::Seconds;
 use serve::assignment::Assignment;
 use serve::check::{Site, check};
 use serve::deployment::{Deployment, Lifted, Machine, Replica, Route};
+use serve::drafter::OwnDrafters;
 use serve::fleet::Fleet;
 use serve::fleet::dynamics::Failures;
 use serve::replica::Role;
@@ -94,7 +95,9 @@ fn replica(
     first: u32,
 ) -> Result<Replica, RentalError> {
     let cluster = question.cluster(deployed);
-    let config = question.replica.config(&question.models[deployed.model], &cluster, deployed.parallel);
+    let model = &question.models[deployed.model];
+    let drafters = OwnDrafters::of(model);
+    let config = question.replica.config((model, &drafters), &cluster, deployed.parallel);
     let limits = question.replica.limits(&config).map_err(|refused| RentalError::Infeasible(refused.why))?;
     let copies = of.plan.replicas[c];
     let name = &of.problem.configurations[c].name;

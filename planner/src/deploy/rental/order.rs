@@ -142,6 +142,7 @@ mod tests {
             memory_ratio: 0.9,
             reserved: Bytes(0),
             host_us_per_step: 0.0,
+            drafts: None,
         }
     }
 

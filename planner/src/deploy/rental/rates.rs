@@ -8,6 +8,7 @@ use engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds, Tokens};
 use serve::batcher;
 use serve::capacity;
+use serve::drafter::{Drafts, OwnDrafters};
 use serve::replica::{Engine, Limits, Spans};
 use serve::step_cost::{ReplicaConfig, StepTable};
 
@@ -57,6 +58,8 @@ pub struct ReplicaOptions {
     pub reserved: Bytes,
     /// Host time per iteration: a free parameter.
     pub host_us_per_step: f64,
+    /// Drafted tokens, where they are; a closed form of rates knows none.
+    pub drafts: Option<Drafts>,
 }
 
 /// A model that no GPU type holds.
@@ -69,10 +72,16 @@ pub struct Unheld {
 }
 
 impl ReplicaOptions {
-    /// What a replica runs on a cluster.
-    pub fn config<'a>(&self, model: &'a Model, cluster: &'a Cluster, parallel: Parallel) -> ReplicaConfig<'a> {
+    /// What a replica of a model runs on a cluster, with what drafts for the model.
+    pub fn config<'a>(
+        &'a self,
+        (model, drafters): (&'a Model, &'a OwnDrafters),
+        cluster: &'a Cluster,
+        parallel: Parallel,
+    ) -> ReplicaConfig<'a> {
         ReplicaConfig {
             pipeline_degree: parallel.pp,
+            draft: self.drafts.as_ref().and_then(|drafts| drafts.by.drafting(drafters)),
             host_per_step: Seconds::new(self.host_us_per_step / 1e6),
             ..ReplicaConfig::new(model, cluster, parallel.tp)
         }
@@ -90,11 +99,21 @@ impl ReplicaOptions {
         Ok(Limits { kv_blocks: capacity.blocks(block_tokens), blocks_per_sequence, context_max, ..self.limits })
     }
 
+    /// Times of iterations of a replica within limits, with what it drafts.
+    fn table(&self, config: &ReplicaConfig<'_>, limits: &Limits, cost: &dyn CostModel, case: Case) -> StepTable {
+        let Some(Drafts { speculation, .. }) = &self.drafts else {
+            return StepTable::new(config, (limits.tokens_max, limits.sequences_max), cost, case);
+        };
+        let verified_max = limits.sequences_max * speculation.n_verified();
+        StepTable::new(config, (limits.tokens_max, verified_max), cost, case).speculating(speculation)
+    }
+
     /// Parameters that are no measurement, as sentences.
     pub fn free_parameters(&self) -> Vec<String> {
         let host = self.host_us_per_step;
         let words = format!("`engine.host_us_per_step` = {host}: fitted or assumed, not measured");
-        if host > 0.0 { vec![words] } else { Vec::new() }
+        let drafts = self.drafts.as_ref().map_or_else(Vec::new, |drafts| drafts.free_parameters("engine"));
+        (host > 0.0).then_some(words).into_iter().chain(drafts).collect()
     }
 
     /// Whether a replica holds a model; a sentence with the figures where its memory does not.
@@ -105,8 +124,16 @@ impl ReplicaOptions {
             return Ok(Replica { gpu, model, parallel }.batch(one) >= 1.0);
         }
         let is_cut = model.n_heads.is_multiple_of(u64::from(parallel.tp)) && u64::from(parallel.pp) <= model.n_layers;
-        let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_machine);
-        if is_cut { self.limits(&self.config(model, &cluster, parallel)).map(|_| true) } else { Ok(false) }
+        let (cluster, drafters) = (hw::catalog::cluster(gpu, 1, offered.n_gpus_per_machine), OwnDrafters::of(model));
+        if !is_cut {
+            return Ok(false);
+        }
+        let misfits =
+            self.drafts.as_ref().map_or_else(Vec::new, |drafts| drafts.misfits(model, &drafters, parallel.tp));
+        if let Some((what, _)) = misfits.into_iter().next() {
+            return Err(Refused::infeasible(what));
+        }
+        self.limits(&self.config((model, &drafters), &cluster, parallel)).map(|_| true)
     }
 
     /// Every GPU type of the catalogue with every degree that holds the model of some demand and fits a node, and models that none holds.
@@ -246,9 +273,11 @@ impl Question {
     /// # Panics
     /// When the replica does not hold its model; `enumerated` keeps those that do.
     pub fn served(&self, deployed: Deployed, cluster: &Cluster, cost: &dyn CostModel) -> Served {
-        let config = self.replica.config(&self.models[deployed.model], cluster, deployed.parallel);
+        let model = &self.models[deployed.model];
+        let drafters = OwnDrafters::of(model);
+        let config = self.replica.config((model, &drafters), cluster, deployed.parallel);
         let limits = self.replica.limits(&config).expect("what is enumerated fits");
-        let table = |case| StepTable::new(&config, (limits.tokens_max, limits.sequences_max), cost, case);
+        let table = |case| self.replica.table(&config, &limits, cost, case);
         let batcher = batcher::named(BATCHER).expect("listed");
         let engine = Engine { limits, table: table(Case::Expected), batcher, spans: Spans::Closed };
         let configuration = self.configuration(deployed, |w, demand| {

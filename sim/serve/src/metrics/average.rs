@@ -2,10 +2,11 @@
 //!
 //! What a request decodes counts for the replica that ended it. Requests that were refused, and what was begun for clients who gave up, are left out.
 
-use crate::fleet::Served;
+use crate::fleet::{Fleet, Served};
 use crate::records::End;
 use crate::replica::Counts;
 use crate::request::Requests;
+use crate::speculation::Speculation;
 use crate::step_cost::average::Average;
 
 /// What requests hold together.
@@ -37,33 +38,42 @@ impl Held {
 
     /// The average iteration of replicas with these counts; `None` where they had none. A group that ends no request, as one that computes prompts for others,
     /// has prompts of a length that is `usual`.
-    fn average<'s>(&self, usual: &Self, counts: impl Iterator<Item = &'s Counts> + Clone) -> Option<Average> {
+    /// Verifications of drafts are counted where they are.
+    fn average<'s>(
+        &self,
+        usual: &Self,
+        speculation: Option<Speculation>,
+        counts: impl Iterator<Item = &'s Counts> + Clone,
+    ) -> Option<Average> {
         let sum = |of: fn(&Counts) -> u64| hw::real(counts.clone().map(of).sum());
-        let steps = sum(|counts| counts.n_steps);
+        let (steps, verified) = (sum(|counts| counts.n_steps), sum(|counts| counts.n_verified));
         (steps > 0.0).then(|| Average {
-            decode: self.decoded / steps,
+            decode: if verified > 0.0 { verified } else { self.decoded } / steps,
             keys: if self.decoded > 0.0 { self.keys / self.decoded } else { 0.0 },
             prompt: sum(|counts| counts.prefill_tokens) / steps,
             prompt_whole: self.prompt_mean().or(usual.prompt_mean()).unwrap_or(0.0),
             adapted: sum(|counts| counts.adapter_tokens) / steps,
             adapters: sum(|counts| counts.adapters_read) / steps,
+            speculation,
         })
     }
 }
 
-/// Over the iterations of all replicas; `None` where nothing was played.
-pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
+/// Over the iterations of all replicas, which draft alike; `None` where nothing was played.
+pub fn of(requests: &Requests, fleet: &Fleet, served: &Served) -> Option<Average> {
     let all = all(&held(requests, served));
-    all.average(&all, served.counts.iter())
+    let speculation = fleet.groups.iter().find_map(|group| group.engine.table.speculation());
+    all.average(&all, speculation, served.counts.iter())
 }
 
 /// Over the iterations of the replicas of each group, in one pass over the requests; `None` for a group that had none.
-pub fn of_groups(requests: &Requests, served: &Served) -> Vec<Option<Average>> {
+pub fn of_groups(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<Option<Average>> {
     let held = held(requests, served);
     let all = all(&held);
     let of_group = |(group, held): (usize, &Held)| {
         let replicas = served.counts.iter().zip(&served.group_of).filter(move |(_, of)| **of as usize == group);
-        held.average(&all, replicas.map(|(counts, _)| counts))
+        let speculation = fleet.groups.get(group).and_then(|group| group.engine.table.speculation());
+        held.average(&all, speculation, replicas.map(|(counts, _)| counts))
     };
     held.iter().enumerate().map(of_group).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! Work is that of the average iteration of each group (`average.rs`), as often as it had iterations, over the time in which one was under way. The
 //! rest of the time that a replica is paid, its GPUs hold the model and wait. Hosts, switches, losses and cooling are not in it.
-//! Not known: cards without a limit in the catalogue, and runs with drafts, whose work nobody counts here.
+//! Drafts are work of the model that makes them, and of the one that verifies them, accepted or not. Not known: cards without a limit in the catalogue.
 //! Units: watts, watt-hours, joules, seconds.
 
 use std::collections::BTreeMap;
@@ -34,11 +34,8 @@ struct Load {
     paid: Seconds,
 }
 
-/// Of every group, with its position; empty where sequences were drafted. A group without an iteration is paid all the same: its GPUs wait.
+/// Of every group, with its position. A group without an iteration is paid all the same: its GPUs wait.
 fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Load)> {
-    if served.counts.iter().any(|counts| counts.n_verified > 0) {
-        return Vec::new();
-    }
     let mut n_steps = vec![0; fleet.groups.len()];
     for (counts, group) in served.counts.iter().zip(&served.group_of) {
         n_steps[*group as usize] += counts.n_steps;
@@ -48,7 +45,7 @@ fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Loa
         let [paid, busy] = times[index].map(|ticks| Seconds::new(ticks.as_ns() * 1e-9));
         (index, Load { average: average.unwrap_or_default(), n_steps: n_steps[index], busy, paid })
     };
-    average::of_groups(requests, served).into_iter().enumerate().map(of_group).collect()
+    average::of_groups(requests, fleet, served).into_iter().enumerate().map(of_group).collect()
 }
 
 impl Load {
@@ -104,8 +101,15 @@ mod tests {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
         let config = ReplicaConfig::new(&model, &cluster, 1);
         let power = Power::of(&cluster.gpu).expect("its limit is known");
-        let average =
-            Average { decode: 16.0, keys: 1000.0, prompt: 0.0, prompt_whole: 1.0, adapted: 0.0, adapters: 0.0 };
+        let average = Average {
+            decode: 16.0,
+            keys: 1000.0,
+            prompt: 0.0,
+            prompt_whole: 1.0,
+            adapted: 0.0,
+            adapters: 0.0,
+            speculation: None,
+        };
         let watts = |n_steps: u64, busy: f64| {
             let load = Load { average, n_steps, busy: Seconds::new(busy), paid: Seconds::new(10.0) };
             load.joules(&config, &power) / 10.0

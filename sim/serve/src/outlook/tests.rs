@@ -5,10 +5,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::batcher;
+use crate::beginnings::Beginnings;
 use crate::fleet::{Fleet, Group};
 use crate::metrics::{self, Slo};
 use crate::replica::{Engine, Limits, Spans};
 use crate::router;
+use crate::speculation::{DraftKind, Speculation};
 use engine::cost::roofline::Roofline;
 use engine::play::Case;
 
@@ -62,17 +64,29 @@ proptest! {
         tokens in prop::sample::select(vec![256_u32, 1000, 4096]),
         degrees in prop::sample::select(vec![(1_u32, 1_u32), (2, 1), (1, 2)]),
         batcher in prop::sample::select(vec!["vllm-v1", "sarathi", "vllm-v0"]),
+        (n_drafts, drafts, acceptance) in (0_u32..6, 0_usize..3, 0.0..=1.0_f64),
+        (beginnings, shares_prefixes) in (0_u32..4, any::<bool>()),
     ) {
         let model = engine::model::embedded("llama-3-8b").expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
         let cost = Roofline::new(&cluster);
-        let config = ReplicaConfig { pipeline_degree: degrees.1, ..ReplicaConfig::new(&model, &cluster, degrees.0) };
+        let small = engine::model::embedded("llama-3.2-1b").expect("listed");
+        // Look-up, a model of its own, a head that reads the model's states.
+        let kinds = [None, Some(DraftKind::Model), Some(DraftKind::Head(engine::model::DraftHead::Eagle))];
+        let draft = kinds[drafts].filter(|_| n_drafts > 0).map(|kind| (&small, kind));
+        let config = ReplicaConfig { pipeline_degree: degrees.1, draft, ..ReplicaConfig::new(&model, &cluster, degrees.0) };
         let tokens = if batcher == "vllm-v0" { 4096 } else { tokens };
-        let table = StepTable::new(&config, (tokens, sequences), &cost, Case::Expected);
+        let sequences = sequences.min(tokens / (1 + n_drafts));
+        let per_draft = Seconds::new(if drafts == 0 { 1e-4 } else { 0.0 });
+        let speculation = Speculation { n_drafts, tree: None, acceptance, per_draft, seed };
+        let speculating = |table: StepTable| if n_drafts > 0 { table.speculating(&speculation) } else { table };
+        let table = StepTable::new(&config, (tokens, sequences * (1 + n_drafts)), &cost, Case::Expected);
+        let table = speculating(table);
         // Bounds of all limits come from one table.
-        let largest = StepTable::new(&config, (8192, 256), &cost, Case::Expected);
-        let requests = requests(60, gap_ms, seed);
-        let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
+        let largest = speculating(StepTable::new(&config, (8192, 256 * (1 + n_drafts)), &cost, Case::Expected));
+        let mut requests = requests(60, gap_ms, seed);
+        Beginnings { n: beginnings, tokens: 256 }.lay(&mut requests, seed);
+        let limits = Limits { sequences_max: sequences, tokens_max: tokens, shares_prefixes, ..Limits::ROOMY };
         let batcher = batcher::named(batcher).expect("listed");
         let engine = Engine { limits, table, batcher, spans: Spans::Closed };
         let gpus_per_replica = degrees.0 * degrees.1;
@@ -84,9 +98,11 @@ proptest! {
         let slo = Slo { ttft: Some(Seconds::new(0.2)), tpot: Some(Seconds::new(0.02)), e2e: None };
         let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
         metrics::fleet::add(&mut figures, &fleet, &served);
-        let load = Load::of(&requests).expect("requests without prefixes");
+        metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+        prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
+        let load = Load::of(&requests, shares_prefixes).expect("patient clients");
         let replica = Replica::new(&config, &cost, largest, &load);
-        let outlook = replica.outlook(replicas, gpus_per_replica, (sequences, tokens)).expect("plain");
+        let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         for (metric, value) in &figures {
             let Some(best) = outlook.figure(metric, Some(2.0)) else { continue };
             let is_most = metric.contains("per_s");
@@ -110,9 +126,50 @@ fn a_fleet_that_is_far_too_small_is_known_to_be_late() {
     let table = StepTable::new(&config, (4096, 256), &cost, Case::Expected);
     // 1,500 tokens every 5 ms are 300,000 a second; 312 TFLOP/s over 16 GFLOP a token are 19,500.
     let requests = requests(600, 5, 1);
-    let load = Load::of(&requests).expect("requests");
+    let load = Load::of(&requests, true).expect("requests");
     let replica = Replica::new(&config, &cost, table, &load);
-    let met = replica.outlook(1, 1, (256, 4096)).expect("plain").met_ratio(Seconds::new(0.2), None);
+    let met = replica.outlook(1, 1, &Limits::ROOMY).expect("plain").met_ratio(Seconds::new(0.2), None);
     // The shortest prompts may still be served in time.
     assert!(met < 0.25, "{met}");
+}
+
+/// A replica that computes nothing but fixed iterations of a millisecond, with drafts.
+fn drafting(acceptance: f64, load: &Load<'_>) -> Option<f64> {
+    let model = engine::model::embedded("llama-3-8b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+    let (cost, config) = (Roofline::new(&cluster), ReplicaConfig::new(&model, &cluster, 1));
+    let speculation = Speculation { n_drafts: 3, tree: None, acceptance, per_draft: Seconds::new(1e-3), seed: 0 };
+    let table = StepTable::constant(Seconds::new(1e-3)).speculating(&speculation);
+    let replica = Replica::new(&config, &cost, table, load);
+    // Blocks of 16 tokens: a sequence of 141 takes nine.
+    let limits = Limits { sequences_max: 2, kv_blocks: 18, ..Limits::ROOMY };
+    let tight = Limits { kv_blocks: 17, ..limits };
+    assert!(replica.outlook(1, 1, &tight).is_none(), "somebody may have to be computed again");
+    replica.outlook(1, 1, &limits)?.figure("tpot_s.mean", None)
+}
+
+#[test]
+fn drafts_that_are_all_accepted_or_none_take_the_iterations_that_they_take() {
+    let requests = Requests::of((0..3).map(|_| Request::new(Time::ZERO, 100, 41)).collect());
+    let load = Load::of(&requests, false).expect("requests");
+    // A verification of 1 ms behind three drafts of 1 ms each gives four tokens, or one.
+    for (acceptance, wanted) in [(1.0, 1e-3), (0.0, 4e-3)] {
+        let found = drafting(acceptance, &load).expect("room for two");
+        assert!((found * (1.0 + SLACK) / wanted - 1.0).abs() < 1e-6, "{found} of {wanted}");
+    }
+}
+
+#[test]
+fn of_a_prompt_only_what_no_other_has_too_is_computed_for_sure() {
+    let request = |first: u32, count: u32| Request {
+        prefix_first: first,
+        prefix_count: count,
+        ..Request::new(Time::ZERO, 100, 1)
+    };
+    // Two begin with the same 32 tokens; the third one's 96 are its own, and so are the second one's further ones.
+    let list = vec![request(0, 1), request(1, 3), request(4, 3)];
+    let prefix_ids = vec![0, 0, 1, 2, 3, 4, 5];
+    let requests = Requests { list, prefix_ids, n_prefix_ids: 6, prefix_tokens: 32, ..Requests::default() };
+    assert_eq!(computed(&requests), [68, 68, 100]);
+    assert_eq!(Load::of(&requests, false).expect("requests").computed, [100; 3]);
 }

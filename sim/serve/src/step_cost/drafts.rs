@@ -4,6 +4,8 @@
 //! one takes what a step adds: one token of a sequence, or as many as a tree has branches. Units: ticks, tokens, sequences.
 
 use super::host::RoundLaunches;
+use super::lanes::Lanes;
+use super::least::least_of;
 use super::writer::Writer;
 use super::{ReplicaConfig, StepLoad, StepTable, at, filled};
 use crate::speculation::{Acceptance, DraftKind, Speculation};
@@ -72,11 +74,27 @@ impl Draft {
     }
 }
 
+/// Least ticks of drafting.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct LeastDrafts {
+    /// For a sequence of a batch.
+    pub(super) sequence: f64,
+    /// For a batch.
+    pub(super) iteration: f64,
+    /// For a token of a prompt.
+    pub(super) prompt_token: f64,
+}
+
 impl StepTable {
     /// The same with tokens that are drafted and verified.
     pub fn speculating(self, speculation: &Speculation) -> Self {
         let drafting = Drafting { speculation: *speculation, acceptance: Acceptance::new(speculation) };
         Self { drafting: Some(drafting), ..self }
+    }
+
+    /// How tokens are drafted, where they are.
+    pub fn speculation(&self) -> Option<Speculation> {
+        self.drafting.as_ref().map(|drafting| drafting.speculation)
     }
 
     /// Draws of accepted drafts, where tokens are drafted.
@@ -111,5 +129,22 @@ impl StepTable {
     pub(super) fn drafts_per_key(&self, n_decode: u32) -> Tick {
         let n_drafts = self.drafting.as_ref().map_or(0, |drafting| drafting.speculation.n_drafts);
         self.draft.as_ref().map_or(Tick::ZERO, |draft| draft.table.decode.per_key(n_decode, 0) * u64::from(n_drafts))
+    }
+
+    /// What drafting takes at least with at most so many sequences; nothing where several batches share a round.
+    pub(super) fn least_drafts(&self, sequences_max: u32) -> LeastDrafts {
+        if self.drafting.is_none() || self.lanes != Lanes::ONE {
+            return LeastDrafts::default();
+        }
+        let batches = || (1..=self.graphs.padded(sequences_max)).map(|n| (f64::from(n), self.drafts(n, 0).as_f64()));
+        let of_tokens = |draft: &Draft| {
+            let sizes = 1..draft.table.tokens.len() as u64;
+            least_of(sizes.map(|m| draft.first_tokens(m).as_f64() / hw::real(m)))
+        };
+        LeastDrafts {
+            sequence: least_of(batches().map(|(n, ticks)| ticks / n)),
+            iteration: least_of(batches().map(|(_, ticks)| ticks)),
+            prompt_token: self.draft.as_deref().map_or(0.0, of_tokens),
+        }
     }
 }

@@ -11,7 +11,7 @@ const PAIRS: u32 = 4;
 /// replica busy for at least `P · prompt + D · decoded`, for each pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Least {
-    /// Prices of a token of a prompt and of a token that is decoded.
+    /// Prices of a token of a prompt, and of a sequence that decodes in an iteration: of its token, or of its drafts and their verification.
     pub pairs: Vec<[f64; 2]>,
     /// Price of a token that is sampled: the head.
     pub sampled: f64,
@@ -19,12 +19,14 @@ pub struct Least {
     pub key: f64,
     /// The shortest passage of a batch through all layers and the head.
     pub passage: f64,
+    /// The shortest iteration in which a sequence decodes: a passage, and what is drafted before it.
+    pub decoding: f64,
     /// A token of a long prompt by itself, through all stages.
     pub token: f64,
 }
 
 impl StepTable {
-    /// Prices under limits; `None` where tokens are drafted or stages have times of their own, for which no price is known.
+    /// Prices under limits; `None` where stages have times of their own, for which no price is known.
     ///
     /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
     /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
@@ -32,42 +34,55 @@ impl StepTable {
     /// `t(s)`, or `s − d` of prompts and `R · d` decoding ones share one of `(d · t(s) + (s − d) · lone(s)) / s`. In between the time is
     /// linear in the tokens, so both ends suffice.
     ///
+    /// A verification of `k` drafts has `1 + k` such tokens for a sequence, which samples as many. Drafting adds what it takes at least for a sequence, and for
+    /// a token of a prompt, which a draft model reads too. Where several batches share a round, drafting counts as nothing.
+    ///
     /// # Panics
     /// When a limit is 0.
     pub fn least(&self, sequences_max: u32, tokens_max: u32) -> Option<Least> {
         assert!(sequences_max > 0 && tokens_max > 0, "a batch has a sequence and a token");
-        if self.drafting.is_some() || self.stages.is_some() || self.tokens.len() < 2 {
+        if self.stages.is_some() || self.tokens.len() < 2 {
             return None;
         }
-        let sequences = u64::from(self.lanes.largest(sequences_max));
-        let both = self.tokens.iter().zip(self.lone()).enumerate().skip(1).take(tokens_max as usize);
-        let size = |(size, (even, lone)): (usize, (&Tick, &Tick))| Size {
-            tokens: hw::real(size as u64),
-            even: even.as_f64(),
-            lone: lone.as_f64(),
-        };
-        let sizes: Vec<Size> = both.map(size).collect();
+        let per_sequence = self.tokens_per_sequence();
+        // Where an engine's limit is that of prompts alone, decoding sequences may have more tokens.
+        let decoding = self.lanes.largest(sequences_max).saturating_mul(per_sequence);
+        let sizes = self.sizes(tokens_max.max(decoding));
         let token = least_of(sizes.iter().map(|size| size.lone / size.tokens));
         let ranks = f64::from(self.lanes.ranks);
         let in_batch = least_of(sizes.iter().map(|size| size.even / size.tokens)).min(token * ranks);
         // A round computes a batch in each lane.
         let lanes = f64::from(self.lanes.n());
-        let most = hw::real(sequences);
+        let drafts = self.least_drafts(sequences_max);
         let pair = |index: u32| {
             let prompt = in_batch * f64::from(index) / f64::from(PAIRS);
-            let decoded = least_of(sizes.iter().map(|size| size.decoded(prompt, most, ranks)));
-            [prompt / lanes, decoded.max(prompt) / lanes]
+            let decoded = least_of(sizes.iter().map(|size| size.decoded(prompt, f64::from(decoding), ranks)));
+            let verified = decoded.max(prompt) / lanes * f64::from(per_sequence);
+            [prompt / lanes + drafts.prompt_token, verified + drafts.sequence]
         };
         let head = self.head.iter().enumerate().skip(1);
         let sampled = least_of(head.map(|(n, ticks)| ticks.as_f64() / hw::real(n as u64))).max(0.0);
         let shortest = least_of(sizes.iter().map(|size| size.lone));
+        let passage = shortest + self.head.get(1).map_or(0.0, |ticks| ticks.as_f64());
         Some(Least {
             pairs: (0..=PAIRS).map(pair).collect(),
             sampled: if sampled.is_finite() { sampled / lanes } else { 0.0 },
             key: least_of((1..=sequences_max).map(|n| self.rate(n).as_f64())),
-            passage: shortest + self.head.get(1).map_or(0.0, |ticks| ticks.as_f64()),
+            passage,
+            decoding: passage + drafts.iteration,
             token,
         })
+    }
+
+    /// Ticks of batches of every size up to so many tokens.
+    fn sizes(&self, most: u32) -> Vec<Size> {
+        let both = self.tokens.iter().zip(self.lone()).enumerate().skip(1).take(most as usize);
+        let size = |(size, (even, lone)): (usize, (&Tick, &Tick))| Size {
+            tokens: hw::real(size as u64),
+            even: even.as_f64(),
+            lone: lone.as_f64(),
+        };
+        both.map(size).collect()
     }
 }
 
@@ -81,7 +96,7 @@ struct Size {
 }
 
 impl Size {
-    /// The largest price of a decoded token beside so many tokens of prompts at this price, with at most so many sequences in a lane.
+    /// The largest price of a decoded token beside so many tokens of prompts at this price, with at most so many decoded ones in a lane.
     fn decoded(&self, prompt: f64, most: f64, ranks: f64) -> f64 {
         let n = self.tokens.min(most);
         let rest = self.tokens - n;
@@ -90,7 +105,7 @@ impl Size {
     }
 }
 
-fn least_of(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn least_of(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::INFINITY, f64::min)
 }
 

@@ -15,12 +15,12 @@ use reports::expect::{self, Holds};
 use reports::tuned::{self, Change, Counts, SCHEMA, Setting, Tuned, Unknown};
 use serve::metrics;
 use serve::outlook::{self, Load, Outlook};
-use serve::step_cost::StepTable;
+use serve::replica::Limits;
 
 use super::best::candidate;
 use super::figures;
 use crate::kinds;
-use scenario::serving::{Best, Operation, Serving, ServingChoice};
+use scenario::serving::{Best, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
@@ -50,7 +50,7 @@ struct Settings<'s> {
     best: &'s Best,
     ways: Vec<&'s ServingChoice>,
     /// What replicas of each operation may do at best; none where nothing bounds them.
-    replicas: Vec<(&'s Operation, outlook::Replica<'s>)>,
+    replicas: Vec<(&'s ServingChoice, outlook::Replica<'s>)>,
     played: BTreeMap<usize, Played>,
     /// What is sought or limited and no result has, with the metrics that there are.
     unknown: OnceLock<Unknown>,
@@ -60,8 +60,8 @@ struct Settings<'s> {
 pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     let best = scenario.tune.as_ref()?;
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
-    let load = scenario.load();
-    let replicas = load.as_ref().map_or_else(Vec::new, |load| replicas(scenario, &ways, load));
+    let loads = [false, true].map(|keeps_prefixes| scenario.load(keeps_prefixes));
+    let replicas = replicas(scenario, &ways, &loads);
     let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new(), unknown: OnceLock::new() };
     let outlooks: Vec<Result<f64, Refused>> =
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
@@ -81,12 +81,12 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
 fn replicas<'s>(
     scenario: &'s Serving,
     ways: &[&'s ServingChoice],
-    load: &'s Load<'s>,
-) -> Vec<(&'s Operation, outlook::Replica<'s>)> {
+    loads: &'s [Option<Load<'s>>; 2],
+) -> Vec<(&'s ServingChoice, outlook::Replica<'s>)> {
     let group = &scenario.groups[0];
     let mut operations: Vec<&ServingChoice> = Vec::new();
     for way in ways.iter().filter(|way| way.refused.is_none() && way.kv == scenario.kv) {
-        if !operations.iter().any(|known| known.operation == way.operation) {
+        if !operations.iter().any(|known| known.works_as(way)) {
             operations.push(way);
         }
     }
@@ -94,25 +94,23 @@ fn replicas<'s>(
     let tokens_max = limits().map(|limits| limits.tokens_max).max().unwrap_or(1);
     let sequences_max = limits().map(|limits| limits.sequences_max).max().unwrap_or(1);
     let replica = |way: &&'s ServingChoice| {
-        let cost = scenario.costs(group);
-        let config = scenario.deployment_of(way, group);
-        let table = StepTable::new(&config, (tokens_max, sequences_max), cost.as_ref(), Case::Expected);
-        (&way.operation, outlook::Replica::new(&config, cost.as_ref(), table, load))
+        let load = loads[usize::from(way.limits.shares_prefixes)].as_ref()?;
+        let (cost, limits) = (scenario.costs(group), Limits { tokens_max, sequences_max, ..way.limits });
+        let table = scenario.table(way, group, &limits, cost.as_ref(), Case::Expected);
+        Some((*way, outlook::Replica::new(&scenario.deployment_of(way, group), cost.as_ref(), table, load)))
     };
-    operations.par_iter().map(replica).collect()
+    operations.par_iter().filter_map(replica).collect()
 }
 
 impl Settings<'_> {
     /// What a setting may do at best; `None` where nothing bounds it.
     fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
         let (way, group) = (self.ways[at], self.scenario.groups.first()?);
-        let (_, replica) = self.replicas.iter().find(|(operation, _)| **operation == way.operation)?;
+        let (_, replica) = self.replicas.iter().find(|(known, _)| known.works_as(way))?;
         let limits = self.scenario.limits(way, group);
         let n_gpus = self.scenario.deployment_of(way, group).n_gpus();
         let n_replicas = self.scenario.replicas_of(way, group);
-        self.scenario
-            .is_bounded(way)
-            .then(|| replica.outlook(n_replicas, n_gpus, (limits.sequences_max, limits.tokens_max)))?
+        self.scenario.is_bounded(way).then(|| replica.outlook(n_replicas, n_gpus, &limits))?
     }
 
     /// The best that is sought may be with a setting.

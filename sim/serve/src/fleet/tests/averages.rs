@@ -19,9 +19,10 @@ fn averages_of_groups_are_those_of_the_requests_that_ended_there() {
     let mut small = engine(4);
     small.limits.kv_blocks = 100;
     let groups = vec![Group::new("two", small.clone(), 2), Group::new("one", small, 1)];
-    let served = Fleet { groups, ..Fleet::default() }.serve(&requests, named("round-robin").as_mut());
+    let fleet = Fleet { groups, ..Fleet::default() };
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
     assert_eq!(served.n_refused, 1);
-    let found = average::of_groups(&requests, &served);
+    let found = average::of_groups(&requests, &fleet, &served);
     let mut all_decoded = 0.0;
     for (group, found) in found.iter().enumerate() {
         let is_here = |replica: u32| served.group_of.get(replica as usize).is_some_and(|of| *of as usize == group);
@@ -40,7 +41,7 @@ fn averages_of_groups_are_those_of_the_requests_that_ended_there() {
         all_decoded += decoded;
     }
     let steps = hw::real(served.counts.iter().map(|counts| counts.n_steps).sum());
-    let whole = average::of(&requests, &served).expect("played");
+    let whole = average::of(&requests, &fleet, &served).expect("played");
     assert!((whole.decode - all_decoded / steps).abs() < 1e-12, "a refused request decodes nothing");
 }
 
@@ -52,7 +53,7 @@ fn a_group_that_ends_no_request_has_prompts_of_the_usual_length() {
     let groups = vec![of("prefill", Role::Prefill), of("decode", Role::Decode)];
     let fleet = Fleet { groups, links: vec![slow_link()], ..Fleet::default() }.handing_on(1e6);
     let served = fleet.serve(&requests, named("round-robin").as_mut());
-    let found = average::of_groups(&requests, &served);
+    let found = average::of_groups(&requests, &fleet, &served);
     let [prefill, decode] = [found[0], found[1]].map(|found| found.expect("it had iterations"));
     assert_eq!((prefill.prompt_whole, decode.prompt_whole), (16.0, 16.0));
     assert!(prefill.prompt > 0.0 && prefill.decode == 0.0 && decode.decode > 0.0);

@@ -67,6 +67,7 @@ fn step(name: &str, (tp, ep): (u32, u32), (decode, prompt): (f64, f64)) -> BTree
         prompt_whole: prompt,
         adapted: 0.0,
         adapters: 0.0,
+        speculation: None,
     };
     let mut found = BTreeMap::new();
     for (what, _, seconds) in average.provenance(&config, &Profiled::new(&profile, &cluster)).seconds() {
