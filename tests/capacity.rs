@@ -419,6 +419,7 @@ kind = "serving"
 name = "llama-3-8b"
 [cluster]
 gpu = "h100-sxm"
+nodes = 1
 [trace]
 lengths = "azure-conv"
 requests = 1200
@@ -467,7 +468,7 @@ fn requests_of_the_busiest_part_meet_the_outages_of_that_part() {
         };
         format!("{LOSES}{capacity}{}", all.iter().map(one).collect::<String>())
     };
-    let set = ["fleet.replicas=4", "cluster.nodes=1"];
+    let set = ["fleet.replicas=4"];
     let found = of_text(&text(&outages), &set).scenario.expect("a good scenario").capacity().expect("it asks");
     let headroom = found.headroom.unwrap_or_else(|| panic!("{:?} {:?}", found.points, found.sources));
     let (from_s, to_s) = (headroom.from_s, headroom.to_s);
@@ -493,7 +494,8 @@ fn requests_of_the_busiest_part_meet_the_outages_of_that_part() {
             (2, (50.0 - from_s) / factor, 2.0, 8.0 / factor),
             (3, (75.0 - from_s) / factor, 0.0, 1e6),
         ];
-        assert_eq!(run(factor, &by_hand), load.attainment_ratio, "{load:?}");
+        let found = run(factor, &by_hand);
+        assert!((found - load.attainment_ratio).abs() < 1e-9, "{found} by hand, {load:?}");
     }
     // Without outages the fleet takes more.
     let whole = of_text(&text(&[]), &set).scenario.expect("a good scenario").capacity().expect("it asks");

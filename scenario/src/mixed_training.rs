@@ -122,7 +122,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         of_cards(reader, &mut training, &mut groups);
     }
     let problem = model.map(|model| problem(model, &groups[0], (reserved, head.seed), &training));
-    let job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups };
+    let mut job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups };
     let (stages, places) = stages.unzip();
     let given = stages.map(|stages| Pipelines { stages, micro_batches: training.shares.clone() });
     let placed = given.as_ref().zip(places.as_deref());
@@ -142,6 +142,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let problems = alone.map_or_else(|| vec![problem.clone()], |plan| job.problems(plan));
         no_effect::of_problems(reader, &written, &OF_EXECUTION, (problems.as_slice(), alone.is_none()));
     }
+    job.problem = job.problem.map(framework::without_other_loss);
     let free_parameters = free_parameters(&job, &training.executed);
     let head = Head { baseline: run.baseline, expectations, ..head };
     Some(MixedTraining { head, job, given, choices: run.choices, objective, free_parameters })
@@ -178,7 +179,7 @@ fn training(
     let tokens = tokens(&mut section, is_drawn, has_model);
     let shares = shares(&mut section);
     let messages = section.one_of("messages", Messages::Behind, &Messages::WORDS);
-    unread::keys(&mut section, "training");
+    unread::of_training(&mut section);
     let execution = section.left();
     let zero = [Zero::Off, Zero::OptimizerStates][section.size("zero", 1, 0..=1)];
     let has_host = section.has("host_overhead_per_layer_us");
@@ -203,9 +204,9 @@ fn training(
     let what = format!("a step of {batch_size} sequences on pipelines of {n_stages} stages");
     let is_begun = is_within_reason(&mut section, effort, (at, &what, "lower `training.batch_size`"));
     section.finish();
-    let batch_size = if is_whole && is_begun { batch_size } else { u64::from(micro_batch) };
+    let batch_size = if is_whole && is_begun && batch_size > 0 { batch_size } else { u64::from(micro_batch) };
     let mut section = reader.section("overlap");
-    unread::keys(&mut section, "overlap");
+    unread::of_overlap(&mut section);
     beside(&mut section, has_model);
     let overlap = executed::overlap(section);
     let mut section = reader.section("optimizer");

@@ -149,16 +149,6 @@ impl ServingChoice {
         if self.limits.context_max == 0 { u64::MAX } else { self.limits.context_max.into() }
     }
 
-    /// What is wrong where decoding sequences do not find room in an iteration.
-    fn few_tokens(&self) -> Option<String> {
-        let tokens = self.limits.tokens_max;
-        let sequences = if self.is_usual[0] { 1 } else { self.limits.sequences_max };
-        let per_sequence = self.operation.tokens_per_sequence();
-        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
-        (self.batcher.counts_decoding() && tokens < sequences * per_sequence)
-            .then(|| format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}"))
-    }
-
     /// Whether a stream is served.
     pub fn takes(&self, stream: &Stream) -> bool {
         self.streams.is_empty() || self.streams.contains(&stream.name)
@@ -482,8 +472,7 @@ pub fn of_requests(
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().filter(|way| way.candidate.is_none()).map(|way| way.name.as_str()).collect();
-    let requests = asked.as_ref().map(|asked| &asked.requests);
-    let requests = requests.map(|requests| (requests, fleet.scales()));
+    let requests = asked.as_ref().map(|asked| (&asked.requests, fleet.scales()));
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);

@@ -287,7 +287,7 @@ pub fn of_sequences(
         free_parameters: [free_parameters, said(&asked, &problem, &cost, search.is_some())].concat(),
         head: Head { baseline, expectations, ..head },
         profile: if of_card.is_some() && !asked.profile { Some(of_framework(&problem)) } else { cost.profile },
-        problem,
+        problem: framework::without_other_loss(problem),
         search,
         objective,
         long_run,

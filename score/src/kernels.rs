@@ -95,9 +95,6 @@ fn experts(cells: &mut Cells<'_>, kind: PassKind) -> Op {
 fn attention(cells: &mut Cells<'_>, batch: u32, pass: Pass) -> Op {
     let [tokens, n_heads, n_kv_heads, head_dim] =
         ["seq_tokens", "heads", "kv_heads", "qk_head_dim"].map(|column| u64::from(cells.positive(column)));
-    // A head has as many products as one whose keys and values are both as wide as their mean.
-    let value_dim = cells.count("v_head_dim").filter(|width| *width > 0).map_or(head_dim, u64::from);
-    let head_dim = u64::midpoint(head_dim, value_dim);
     let documents = vec![Document::causal(tokens); batch as usize];
     Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv: Dtype::Bf16, pass }
 }

@@ -261,9 +261,8 @@ fn blackwell_attends_as_the_authors_of_cudnn_measured() {
     // Two sequences of 4,096 and of 8,192 tokens: what `profiles/published/cudnn` has, forward and backward. A query sees itself among its last 128 tokens.
     let windowed = |tokens: u64| Document { pairs: 128 * tokens - 128 * 127 / 2, ..Document::causal(tokens) };
     let grouped = ([64, 8, 128], Dtype::Bf16, Document::causal as fn(u64) -> Document);
-    // Keys of 192 and values of 128.
-    let latent = ([128, 128, 160], Dtype::Bf16, grouped.2);
-    let narrow = ([128, 128, 160], Dtype::Fp8, grouped.2);
+    let latent = ([128, 128, 192], Dtype::Bf16, grouped.2);
+    let narrow = ([128, 128, 192], Dtype::Fp8, grouped.2);
     let seen = ([128, 128, 64], Dtype::Bf16, windowed as fn(u64) -> Document);
     let measured = [
         ("gb200", grouped, [[0.391, 1.198], [1.397, 4.127]]),

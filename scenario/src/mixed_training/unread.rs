@@ -39,8 +39,17 @@ pub fn sections(top: &mut Section<'_>) {
     }
 }
 
-/// Refuses keys of a section that are there.
-pub fn keys(section: &mut Section<'_>, name: &str) {
+/// Refuses keys of `[training]` that are there.
+pub fn of_training(section: &mut Section<'_>) {
+    keys("training", section);
+}
+
+/// The same of `[overlap]`.
+pub fn of_overlap(section: &mut Section<'_>) {
+    keys("overlap", section);
+}
+
+fn keys(name: &str, section: &mut Section<'_>) {
     for (_, keys, why) in KEYS.iter().filter(|(of, ..)| *of == name) {
         for key in *keys {
             if let Some(at) = section.away(key) {

@@ -247,6 +247,18 @@ fn degrees_of_blocks(deployment: &ReplicaConfig) -> [u64; 2] {
     [tensor, if deployment.expert_degree > 1 { 1 } else { tensor }]
 }
 
+impl ServingChoice {
+    /// What is wrong where decoding sequences do not find room in an iteration.
+    pub(super) fn few_tokens(&self) -> Option<String> {
+        let tokens = self.limits.tokens_max;
+        let sequences = if self.is_usual[0] { 1 } else { self.limits.sequences_max };
+        let per_sequence = self.operation.tokens_per_sequence();
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        (self.batcher.counts_decoding() && tokens < sequences * per_sequence)
+            .then(|| format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}"))
+    }
+}
+
 /// What is wrong with a choice on a group, and what to do.
 fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
     let mut plain = degrees(serving, choice, group);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use engine::Model;
 use hw::{Capability, Dtype, Format, Gpu};
+use train::Problem;
 use train::problem::{AttentionKernel, Execution, Framework, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
@@ -31,6 +32,15 @@ pub fn trained(model: Model, framework: Framework, predicting_layers: Option<u64
     }
     let n = predicting_layers.unwrap_or(model.n_predicting);
     model.with_predicting(n)
+}
+
+/// Takes away a loss that the framework does not have, once it was said to change nothing.
+pub fn without_other_loss(mut problem: Problem) -> Problem {
+    let execution = &mut problem.execution;
+    if execution.framework == Framework::MegatronCore && execution.loss == Loss::Chunked {
+        execution.loss = Loss::Unfused;
+    }
+    problem
 }
 
 /// PyTorch modules hide exchanges of the tensor group by cutting them into pieces beside their products.

@@ -76,12 +76,7 @@ fn equal_steps(reader: &mut Reader<'_>, training: &Training, workload: &Workload
 }
 
 /// Reads the section: sequences of so many steps of such a batch.
-pub fn workload(
-    mut section: Section<'_>,
-    folder: &Path,
-    (batch_size, steps): (u64, u64),
-    seed: u64,
-) -> Option<Workload> {
+pub fn workload(mut section: Section<'_>, folder: &Path, (batch, steps): (u64, u64), seed: u64) -> Option<Workload> {
     let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
     if given != ["file"] {
         section.idle(&["field"], "`file`");
@@ -94,8 +89,8 @@ pub fn workload(
     let longer_at = section.place("longer");
     let longer = section.word("longer", 0, &["redraw", "cut", "truncate"]);
     let (is_cut, is_truncated) = (longer == 1, longer == 2);
-    let n = usize::try_from(batch_size * steps).expect("bounded");
-    let batch_size = usize::try_from(batch_size).expect("bounded");
+    let n = usize::try_from(batch * steps).expect("bounded");
+    let batch_size = usize::try_from(batch).expect("bounded");
     let mut repeated = |lengths: &[u64]| -> Vec<u64> {
         cuts_nothing |= lengths.iter().all(|length| *length <= max_tokens);
         let documents = lengths.iter().copied().cycle();

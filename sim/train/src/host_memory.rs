@@ -45,6 +45,11 @@ impl Kept {
         said.join(", ")
     }
 
+    /// All of it as a figure of the contract; `None` where no host keeps anything.
+    pub fn figure(&self) -> Option<(String, f64)> {
+        Some(("host_memory_bytes".to_owned(), self.total())).filter(|(_, bytes)| *bytes > 0.0)
+    }
+
     /// What the fullest node keeps, as a sentence; `None` where no host keeps anything.
     pub fn words(&self) -> Option<String> {
         (self.total() > 0.0).then(|| format!("the host of the fullest node keeps {}", self.parts()))

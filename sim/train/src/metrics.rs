@@ -109,10 +109,6 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("peak_memory_bytes", hw::real(peaks.highest));
     put("peak_memory_bytes_min", hw::real(peaks.lowest));
     put("peak_activation_bytes", hw::real(peaks.highest_above_resident));
-    let on_host = host_memory::of_steps(problem, steps.iter().map(|step| (&step.graph, &step.timeline)));
-    if on_host.total() > 0.0 {
-        put("host_memory_bytes", on_host.total());
-    }
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
@@ -122,15 +118,13 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let energy = Energy::of(problem, steps, iteration);
     energy.iter().flat_map(|energy| energy.values(tokens)).for_each(|(key, value)| put(key, value));
     let lent = energy.and_then(|energy| energy.lender).map(power::borrowed_in_words);
+    let on_host = host_memory::of_steps(problem, steps.iter().map(|step| (&step.graph, &step.timeline)));
+    values.extend(on_host.figure());
+    let step = words(problem, &shares, &work);
+    let said = [Some(step), copies::words(steps, iteration), on_host.words(), Some(peaks.words), lent];
     Metrics {
         parts: Parts::from(&shares, &work),
-        why: joined([
-            Some(words(problem, &shares, &work)),
-            copies::words(steps, iteration),
-            on_host.words(),
-            Some(peaks.words),
-            lent,
-        ]),
+        why: joined(said),
         values,
         source: work.source,
         provenance: work.provenance,

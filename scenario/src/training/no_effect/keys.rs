@@ -121,7 +121,7 @@ pub static KEYS: &[Key] = &[
         "a context group, which `cp = 1` does not have",
     ),
     of_model("training", "products", no_narrow_part, "a part that layers of the model have"),
-    of_model(
+    of_layout(
         "training",
         "dropout",
         no_dropout,
@@ -167,6 +167,22 @@ pub static KEYS: &[Key] = &[
         "gradient_sync",
         |problem| problem.execution.gradient_sync == GradientSync::AtEnd && problem.gradients_cannot_wait(),
         "gradients that a rank can hold whole until the end; with `zero = 3` they are reduced in every backward, but where PyTorch shards without a pipeline",
+    ),
+    of_sharding(
+        "training",
+        "gradient_sync",
+        |problem| {
+            let (execution, layout) = (&problem.execution, &problem.layout);
+            let is_each = execution.gradient_sync == GradientSync::EachMicroBatch && execution.trains_weights();
+            is_each && layout.zero == Zero::Parameters
+        },
+        "gradients that wait: with `zero = 3` every backward reduces its own anyway",
+    ),
+    of_layout(
+        "parallel",
+        "order",
+        |problem| problem.cluster.n_domains() == 1 && problem.cluster.gpus_per_switch == 1,
+        "several nodes, or switches that GPUs share: all ranks of one node reach each other alike",
     ),
     of_layout(
         "overlap",
@@ -356,7 +372,9 @@ fn no_dropout(problem: &Problem) -> bool {
     let Some(dropout) = execution.dropout.filter(|dropout| *dropout != NONE) else { return false };
     let hides_scores = execution.attention.is_fused();
     let usual = Shard { given_dropout: None, ..problem.shard() }.dropout();
-    hides_scores && (execution.framework.torch().is_some() || !dropout.residual && !usual.residual)
+    // In a pipeline PyTorch's modules are counted by the terms that hold masks.
+    let is_listed = execution.framework.torch().is_some() && problem.layout.pp == 1;
+    hides_scores && (is_listed || !dropout.residual && !usual.residual)
 }
 
 pub fn no_recompute(problem: &Problem) -> bool {

@@ -114,11 +114,6 @@ pub fn of_width(kernel: &str, width: Option<u64>, kv: Dtype) -> String {
     format!("{kernel}-{width}{}", suffix(kv))
 }
 
-/// Whether a name is that of latent attention.
-pub fn is_latent(name: &str) -> bool {
-    name.split('-').any(|word| word == LATENT)
-}
-
 /// Name of attention to tokens that an index picks, by format of keys and values.
 pub fn of_selected(kernel: &str, kv: Dtype) -> String {
     format!("{kernel}-{SELECTED}{}", suffix(kv))

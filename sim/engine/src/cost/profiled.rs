@@ -6,7 +6,6 @@
 //! key-value head. Collectives and memory-bound kernels are curves over bytes. The interval is the 5 % and 95 % quantile of the
 //! residuals of rows that the fit did not see.
 
-mod attention;
 pub mod borrowed;
 mod engine;
 mod links;
@@ -24,7 +23,6 @@ use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::cost::{collective, curve};
 use crate::task::{Collective, Document, Op, Pass, PassKind};
-use attention::Attention;
 use links::{begun, is_same, later_inside_s, over_link, own_link_ratio, starts_usually_across};
 
 /// Query rows of one tile of a flash attention kernel.
@@ -242,7 +240,7 @@ impl Profiled {
 
     /// Fitted attention of a head width and a format of keys and values, and whether it is of another format.
     fn attention_name(&self, kernel: &str, op: &Attention<'_>) -> Option<(String, bool)> {
-        let latent = op.is_latent();
+        let latent = op.head_dim == LATENT_DIM && op.n_kv_heads == op.n_heads;
         let latent_names = [op.kv, Dtype::Bf16].map(|kv| names::of_width(kernel, None, kv));
         let names = latent_names.into_iter().filter(|_| latent);
         let mut names = names.chain(names::nearest(kernel, op.head_dim, op.kv));
@@ -255,9 +253,9 @@ impl Profiled {
     fn attention(&self, kernel: &str, op: &Attention<'_>) -> Option<Estimate> {
         let (name, is_other) = self.attention_name(kernel, op)?;
         let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
-        let (group, head_dim) = (hw::real(op.n_heads) / hw::real(op.n_kv_heads), op.base_dim(&name));
+        let group = hw::real(op.n_heads) / hw::real(op.n_kv_heads);
         let parts = op.documents.iter().map(computed).map(|document| {
-            let base = self.roofline.attention_base(&document, op.n_heads, op.n_kv_heads, head_dim);
+            let base = self.roofline.attention_base(&document, op.n_heads, op.n_kv_heads, op.head_dim);
             (base, vec![document_length(&document), hw::real(tiles), group])
         });
         let found = self.fitted(&name, parts)?.estimate(ATTENTION_AXES);
@@ -347,6 +345,9 @@ impl Profiled {
 const ATTENTION_AXES: [&str; 3] =
     ["attention document length", "attention query tiles", "attention heads per key-value head"];
 
+/// Width of a head of latent attention in prompts: 128 elements and 64 that rotate, as in the models whose tables there are.
+const LATENT_DIM: u64 = 192;
+
 /// What a kernel computes of a document: with a window that leaves most keys out, whole tiles on both of its edges.
 pub const fn computed(document: &Document) -> Document {
     let is_windowed = 4 * document.pairs < document.queries * document.keys;
@@ -392,6 +393,14 @@ pub const fn gemm_name(format: Format) -> &'static str {
 /// Length of the whole causal document that has the same keys per query.
 pub fn document_length(document: &Document) -> f64 {
     2.0 * hw::real(document.pairs) / hw::real(document.queries.max(1))
+}
+
+struct Attention<'a> {
+    documents: &'a [Document],
+    n_heads: u64,
+    n_kv_heads: u64,
+    head_dim: u64,
+    kv: Dtype,
 }
 
 struct Fitted<'a> {
@@ -515,12 +524,6 @@ impl Profiled {
         own.filter(|operator| operator.law.is_some()).or_else(by_surface)
     }
 
-    /// Width of a head in the base of forward's curve over that of the operation.
-    fn wider_base(&self, op: &Attention<'_>) -> f64 {
-        let name = self.attention_name("attention", op);
-        name.map_or(1.0, |(name, _)| hw::real(op.base_dim(&name)) / hw::real(op.head_dim))
-    }
-
     fn least_attention(&self, op: &Op) -> Option<Seconds> {
         let Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } = op else { return None };
         let (n_kv_heads, kv) = (*n_kv_heads, *kv);
@@ -545,7 +548,7 @@ impl Profiled {
                 let per_pair = law.pair_s * hw::real(*head_dim) + law.score_s;
                 Seconds::new(pairs * hw::real(*n_heads) * per_pair)
             }
-            _ => self.roofline.attention_flops(op) * self.wider_base(&forward),
+            _ => self.roofline.attention_flops(op),
         };
         Some(base * (factor * passes))
     }

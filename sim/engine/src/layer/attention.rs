@@ -3,7 +3,6 @@
 use hw::Format;
 
 use super::cast_per_block;
-use crate::model::Model;
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
 
@@ -25,8 +24,9 @@ pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pas
         return Vec::new();
     }
     let (model, cut) = (shard.model, head_share * u64::from(shard.tp));
-    let (kv_heads, head_dim) =
-        model.latent.map_or((model.n_kv_heads, model.head_dim), |latent| (model.n_heads, latent.mean_dim()));
+    let (kv_heads, head_dim) = model
+        .latent
+        .map_or((model.n_kv_heads, model.head_dim), |latent| (model.n_heads, latent.nope_dim + latent.rope_dim));
     let n_heads = model.n_heads.div_ceil(cut);
     if shard.attention == AttentionKernel::Unfused {
         return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
@@ -38,17 +38,10 @@ pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pas
     let op = Op::Attention { documents: documents.iter().map(seen).collect(), n_heads, n_kv_heads, head_dim, kv, pass };
     let mut ops = vec![(op, 1)];
     if shard.framework == Framework::MegatronCore && kv.bytes() == 1 {
-        let [key_dim, value_dim] = widths(model);
-        let keys_and_values = n_kv_heads * (key_dim + value_dim);
-        let cast = if pass == Pass::Forward { n_heads * key_dim + keys_and_values } else { n_heads * value_dim };
-        ops.push((Op::Elementwise { bytes: cast_per_block(tokens * cast) }, 1));
+        let n_cast = if pass == Pass::Forward { n_heads + 2 * n_kv_heads } else { n_heads };
+        ops.push((Op::Elementwise { bytes: cast_per_block(tokens * n_cast * head_dim) }, 1));
     }
     ops
-}
-
-/// Widths of a head of keys and of a head of values.
-fn widths(model: &Model) -> [u64; 2] {
-    model.latent.map_or([model.head_dim; 2], |latent| [latent.key_dim(), latent.value_dim])
 }
 
 /// A document with the mean of the pairs that the layers compute, where some attend to a window alone. The published formulas know no windows.
@@ -68,10 +61,9 @@ fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
 fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> Ops {
-    let (m, format, [key_dim, value_dim]) =
-        (n_heads * document.queries, Format::from(shard.dtype), widths(shard.model));
-    let scores = Op::Gemm { m, n: document.keys, k: key_dim, format };
-    let values = Op::Gemm { m, n: value_dim, k: document.keys, format };
+    let (m, format, head_dim) = (n_heads * document.queries, Format::from(shard.dtype), shard.model.head_dim);
+    let scores = Op::Gemm { m, n: document.keys, k: head_dim, format };
+    let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
     let at = usize::from(pass == Pass::Backward);
     let n_products = [1, 2][at];
     let dropout = if shard.dropout().attention { DROPOUT_TRAFFIC } else { 0 };
@@ -122,19 +114,6 @@ mod tests {
         // 64 heads of 64, and 8 of keys and of values: four and a half bytes each, and in backward those of the gradient.
         assert_eq!(seen(&narrow, Pass::Forward), (windowed, 18 * 1024 * (64 + 2 * 8) * 64));
         assert_eq!(seen(&narrow, Pass::Backward), (whole[0].pairs, 18 * 1024 * 64 * 64));
-    }
-
-    #[test]
-    fn latent_attention_multiplies_as_its_keys_and_values_are_wide() {
-        let model = crate::model::embedded("deepseek-v3").expect("embedded");
-        for kernel in [AttentionKernel::Flash, AttentionKernel::Unfused] {
-            let shard = Shard { attention: kernel, ..Shard::forward(&model, Dtype::Bf16, 1) };
-            let square = Document { pairs: 100 * 100, ..Document::causal(100) };
-            let ops = attention(&shard, &[square], 1, Pass::Forward);
-            let found: f64 = ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum();
-            // 128 heads; scores over 192 elements, sums over values of 128.
-            assert_eq!(found, 2.0 * 10_000.0 * 128.0 * (192.0 + 128.0), "{kernel:?}");
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use engine::layer;
 use engine::recompute::{Module, Modules};
-use engine::task::{Document, Ops, Pass};
+use engine::task::{Document, Op, Ops, Pass};
 
 use crate::experts::ExpertLoad;
 use crate::layout::{ContextExchange, Layout, Zero};
@@ -48,10 +48,6 @@ pub(super) fn of(problem: &Problem) -> [f64; 2] {
     [n_passes * products + mixing, again]
 }
 
-fn count(ops: &Ops) -> f64 {
-    ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum()
-}
-
 impl Whole {
     fn of(problem: &Problem) -> Self {
         let mut whole = problem.clone();
@@ -66,23 +62,31 @@ impl Whole {
         Self { problem: whole, documents, tokens }
     }
 
+    /// Operations of a list. Latent attention multiplies values that are narrower than keys; its kernels are priced as wide as keys.
+    fn count(&self, ops: &Ops) -> f64 {
+        let latent = self.problem.model.latent;
+        let of_keys = latent.map_or(1.0, |latent| hw::real(latent.mean_dim()) / hw::real(latent.key_dim()));
+        let of = |op: &Op| if matches!(op, Op::Attention { .. }) { op.flops() * of_keys } else { op.flops() };
+        ops.iter().map(|(op, n)| of(op) * f64::from(*n)).sum()
+    }
+
     fn head(&self) -> f64 {
-        count(&layer::head(&self.problem.shard(), self.tokens, PassKind::Forward))
+        self.count(&layer::head(&self.problem.shard(), self.tokens, PassKind::Forward))
     }
 
     /// Attention in one layer, forward.
     fn attention(&self) -> f64 {
-        count(&layer::attention(&self.problem.shard(), &self.documents, 1, Pass::Forward))
+        self.count(&layer::attention(&self.problem.shard(), &self.documents, 1, Pass::Forward))
     }
 
     fn layers(&self, stage: &Stage) -> Layers {
         if let Some(parts) = hybrid::apart(&self.problem, stage, &self.documents) {
-            let [products, mixing, gradients] = parts.map(|ops| count(&ops));
+            let [products, mixing, gradients] = parts.map(|ops| self.count(&ops));
             return Layers { products, mixing, gradients };
         }
         let shard = self.problem.shard();
-        let before = count(&layer::before_attention(&shard, self.tokens, PassKind::Forward));
-        let after = |load| count(&layer::after_attention(&shard, self.tokens, PassKind::Forward, load));
+        let before = self.count(&layer::before_attention(&shard, self.tokens, PassKind::Forward));
+        let after = |load| self.count(&layer::after_attention(&shard, self.tokens, PassKind::Forward, load));
         let of = |n: u32, load| if n == 0 { 0.0 } else { f64::from(n) * (before + after(load)) };
         let products = of(stage.n_dense, None) + of(stage.n_expert, Some(&ExpertLoad::EVEN));
         let mixing = f64::from(stage.n_layers()) * self.attention();
@@ -98,7 +102,7 @@ impl Whole {
                 layers.products + layers.mixing
             }
             Recompute::Selective | Recompute::Modules(_) => {
-                count(&hybrid::recomputed(&self.problem, ExpertLoad::EVEN, stage, self.tokens, &self.documents))
+                self.count(&hybrid::recomputed(&self.problem, ExpertLoad::EVEN, stage, self.tokens, &self.documents))
             }
         }
     }

@@ -27,7 +27,7 @@ fn at(second: f64, output: u32) -> Request {
 fn served(rank: PromptRank, engine_loop: EngineLoop, list: impl IntoIterator<Item = Request>) -> (Requests, Served) {
     let base = super::engine(8);
     let table = StepTable::constant(Seconds::new(1e-3)).in_lanes(Lanes { stages: 1, ranks: RANKS }, PROMPT);
-    let table = table.hosted(Host { engine_loop, ..Host::default() });
+    let table = table.hosted(Host::new(engine_loop, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO));
     let mut engine = Engine { table, batcher: batcher::named("sglang").expect("listed"), ..base };
     (engine.limits.tokens_max, engine.limits.kv_blocks, engine.limits.prompt_rank) = (PROMPT, 100_000, rank);
     let of = |name: &str, role| Group { role, ..Group::new(name, engine.clone(), 1) };
@@ -71,7 +71,7 @@ fn prompts_with_one_token_of_an_answer_leave_a_replica_that_computes_for_others(
     // somebody follows or not.
     for (engine_loop, output, n) in [EngineLoop::Serial, EngineLoop::Asynchronous]
         .into_iter()
-        .flat_map(|engine_loop| [(engine_loop, 1, 1), (engine_loop, 1, 50), (engine_loop, 2, 50)])
+        .flat_map(|engine_loop| [(engine_loop, 1, 1_u32), (engine_loop, 1, 50), (engine_loop, 2, 50)])
     {
         let (_, served) = served(PromptRank::Drawn, engine_loop, (0..n).map(|k| at(0.3e-3 * f64::from(k), output)));
         assert_eq!(served.records.n_ended(), u64::from(n), "{engine_loop:?}, {output} tokens of {n}");
