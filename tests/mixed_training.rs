@@ -160,7 +160,9 @@ fn no_layer_moves_to_another_stage_for_a_shorter_step() {
     let read = scenario::mixed_training::read(&mut reader, &source, super::root(), &Overrides::default());
     let scenario = read.expect("a good scenario");
     let costs = scenario.costs();
-    let found = planner::train::mixed_gpus::search(&scenario.job, &costs).expect("a plan");
+    let found =
+        planner::train::mixed_gpus::search(&scenario.job, planner::train::search::space::Objective::Seconds, &costs)
+            .expect("a plan");
     let seconds = |plan: &train::mixed_gpus::Pipelines| {
         let step = scenario.job.step(plan, &costs, engine::play::Case::Expected).expect("linked").0;
         step.span().to_seconds().get()

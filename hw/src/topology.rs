@@ -225,6 +225,7 @@ mod tests {
                 source: String::new(),
                 prices: Vec::new(),
             },
+            host_memory: None,
             n_nodes,
             gpus_per_node: 8,
             nvlink_island,

@@ -12,16 +12,17 @@ pub fn meant<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Strin
     nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
-/// The nearest of `names`, when it is near enough to be meant. One that begins so comes first, as `h100-sxm` does with `h100`. Then comes one with all
-/// parts of what was found, or with no others; then the one with the fewest letters to change; then the one with most parts in common.
+/// The nearest of `names`, when it is near enough to be meant. One that begins so comes first, as `h100-sxm` does with `h100`, and one with a single slip.
+/// Then comes one with all parts of what was found, or with no others; then the one with the fewest letters to change; then the one with most parts in common.
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
     // Data sheets write cards in capitals.
     let lower = found.to_lowercase();
     let found = if names.iter().any(|name| name.chars().any(char::is_uppercase)) { found } else { &lower };
     begins_so(found, &names)
+        .or_else(|| with_few_letters_changed(found, &names, |_| 1))
         .or_else(|| with_all_parts(found, &names))
-        .or_else(|| with_few_letters_changed(found, &names))
+        .or_else(|| with_few_letters_changed(found, &names, |n_letters| n_letters.div_ceil(3)))
         .or_else(|| with_the_same_parts(found, &names))
 }
 
@@ -94,14 +95,15 @@ fn product(name: &str) -> Option<&str> {
     ((1..=3).contains(&letters) && figures > 0).then(|| &name[..letters + figures])
 }
 
-/// The name with the fewest letters to change. A third of the shorter one may be wrong, and of three letters not the first.
-fn with_few_letters_changed<'a>(found: &str, names: &[&'a str]) -> Option<&'a str> {
+/// The name with the fewest letters to change. So many of the shorter one's letters may be wrong, and of three letters the first may be left out and not be another.
+fn with_few_letters_changed<'a>(found: &str, names: &[&'a str], most: fn(usize) -> usize) -> Option<&'a str> {
     let is_slip = |name: &&str| product(found).is_none_or(|asked| product(name) == Some(asked));
     let is_short = |name: &str| name.len().min(found.len()) <= BEGINNING;
-    let is_other = |name: &str| is_short(name) && name.chars().next() != found.chars().next();
+    let is_cut = |name: &str| name.ends_with(found) || found.ends_with(name);
+    let is_other = |name: &str| is_short(name) && !is_cut(name) && name.chars().next() != found.chars().next();
     let scored = names.iter().copied().filter(is_slip).map(|name| (strsim::damerau_levenshtein(found, name), name));
     scored
-        .filter(|(distance, name)| *distance <= name.len().min(found.len()).div_ceil(3) && !is_other(name))
+        .filter(|(distance, name)| *distance <= most(name.len().min(found.len())) && !is_other(name))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
@@ -151,6 +153,7 @@ mod tests {
         // Other families, and generations that nobody has listed.
         assert_eq!((near("h800"), near("a800"), near("b100"), near("x900")), (None, None, None, None));
         assert_eq!(nearest("tpu", ["cpu"]), None);
+        assert_eq!(nearest("est", ["west", "one"]), Some("west"));
         assert_eq!(nearest("fp8", ["bf16", "fp16", "fp32"]), None);
         // Words are slips as ever.
         assert_eq!(nearest("max_tokns", ["max_tokens", "max_context"]), Some("max_tokens"));
@@ -182,6 +185,9 @@ mod tests {
         assert_eq!(near("tensor-parallel-size"), Some("tensor-model-parallel-size"));
         assert_eq!(near("pipeline-parallel-size"), Some("pipeline-model-parallel-size"));
         assert_eq!(near("max-num-sequences"), Some("max-num-seqs"));
+        // A slip in a part is that, though a shorter name has all other parts.
+        let formats = ["bf16_mixed", "bf16_with_mxfp8_mixed"];
+        assert_eq!(nearest("bf16_with_mxpf8_mixed", formats), Some("bf16_with_mxfp8_mixed"));
         assert_eq!(nearest("max_seqs", ["max_tokens", "max_sequences"]), Some("max_sequences"));
     }
 }

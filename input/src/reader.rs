@@ -343,9 +343,7 @@ impl Section<'_> {
         default: Option<u64>,
         range: std::ops::RangeInclusive<u64>,
     ) -> (u64, Place) {
-        // What stands for a key that is left out is no default where nobody may write it.
-        let of = |n: u64| if range.contains(&n) { n.to_string() } else { String::new() };
-        let shown = || default.map_or_else(|| "needed".to_owned(), of);
+        let shown = || default.map_or_else(|| "needed".to_owned(), |n| seen::listed(&n, &range));
         self.note(key, "whole number", shown, || format!("{} to {}", range.start(), range.end()));
         let Some((value, at)) = self.take(key) else {
             return (self.absent(key, default.map(|n| n.to_string()), default), None);
@@ -367,9 +365,8 @@ impl Section<'_> {
 
     /// A number within a range.
     pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
-        let is_allowed = default.is_finite() && range.contains(&default);
-        let shown = || if is_allowed { default.to_string() } else { String::new() };
-        self.number_or(key, (default, shown), range)
+        let listed = seen::listed(&default, &range);
+        self.number_or(key, (default, || listed), range)
     }
 
     /// The same with the words that stand for its default where keys are listed.
@@ -575,12 +572,11 @@ pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], mos
     found
 }
 
-/// A value in words.
+/// A value in words; a number with its point, which is what is wrong where a whole one is expected.
 fn described(value: &ValueInner<'_>) -> String {
     match value {
         ValueInner::String(text) => format!("the string `{text}`"),
         ValueInner::Integer(number) => format!("the number {number}"),
-        // With its point, which is what is wrong where a whole number is expected.
         ValueInner::Float(number) => format!("the number {number:?}"),
         ValueInner::Boolean(flag) => format!("{flag}"),
         ValueInner::Array(_) => "a list".to_owned(),

@@ -195,8 +195,8 @@ mod tests {
     fn what_names_nothing_is_no_miss_but_unknown() {
         let metrics = BTreeMap::from([("iteration_time_s".to_owned(), 2.0)]);
         let planner = PlannerFacts { objective: Some(2.0), ..PlannerFacts::default() };
-        let row =
-            PolicyResult { policy: "skrull".to_owned(), metrics, planner: Some(planner), ..PolicyResult::default() };
+        let (policy, status) = ("skrull".to_owned(), Ended::Ok);
+        let row = PolicyResult { policy, status, metrics, planner: Some(planner), ..PolicyResult::default() };
         let run = RunResult { scenario: "one".to_owned(), results: vec![row], ..RunResult::default() };
         let nearest: Nearest = |_, names| names.first().copied();
         let said = |key: &str, holds: Holds| {

@@ -176,12 +176,12 @@ impl Machine {
         self.stated.iter().any(|stated| keys.contains(&stated.as_str()))
     }
 
-    /// Whether an override states what a warning asks for, so that nothing is taken in its place.
+    /// Whether overrides state all that a warning asks for, so that nothing is taken in its place.
     fn answers(&self, finding: &Finding) -> bool {
         let help = finding.help.as_deref().unwrap_or_default();
-        let mut asked = help.split("--set ").skip(1).filter_map(|rest| rest.split_once('='));
+        let keys = || help.split("--set ").skip(1).filter_map(|rest| rest.split_once('='));
         let is_taken = finding.code == Code::MissingFlag && finding.severity == Severity::Warning;
-        is_taken && asked.any(|(key, _)| self.states(&[key]))
+        is_taken && keys().next().is_some() && keys().all(|(key, _)| self.states(&[key]))
     }
 
     /// A file beside the one that is read.

@@ -64,6 +64,11 @@ pub(super) fn inside<T>(section: &'static str, run: impl FnOnce() -> T) -> T {
     found
 }
 
+/// A default as it is listed. What stands for a key that is left out is none where nobody may write it.
+pub(super) fn listed<T: PartialOrd + ToString>(default: &T, allowed: &std::ops::RangeInclusive<T>) -> String {
+    if allowed.contains(default) { default.to_string() } else { String::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ use hw::real;
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
-use crate::lower::training::{self, hybrid, mixed, pass};
+use crate::lower::training::{self, hybrid, layers, mixed};
 use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
@@ -172,7 +172,7 @@ impl<'a> Floor<'a> {
                 continue;
             }
             ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n));
-            ops.extend(pass::after_attention(problem, self.load, stage, tokens, kind));
+            ops.extend(layers::after_attention(problem, self.load, stage, tokens, kind));
             ops.extend(layer::head(&problem.shard(), tokens, kind));
         }
         self.cost.estimate(&Op::Sequence(ops)).time.get()

@@ -99,13 +99,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         put("bubble_ratio", shares.bubble);
         put("rank_bubble_ratio", shares.rank_bubble);
     }
-    let loads: Vec<ExpertLoad> = (0..steps.len()).filter_map(|step_index| experts::load(problem, step_index)).collect();
-    if !loads.is_empty() {
-        let permille = |of: fn(&ExpertLoad) -> u64| hw::real(loads.iter().map(of).sum::<u64>()) / n_steps;
-        put("expert_imbalance_ratio", permille(|load| load.permille) / 1000.0);
-        put("dropped_token_ratio", permille(|load| load.dropped_permille) / 1000.0);
-        put("all_to_all_over_compute_ratio", experts::of_shapes(problem));
-    }
+    of_experts(problem, steps.len()).into_iter().for_each(|(key, value)| put(key, value));
     put("peak_memory_bytes", hw::real(peaks.highest));
     put("peak_memory_bytes_min", hw::real(peaks.lowest));
     put("peak_activation_bytes", hw::real(peaks.highest_above_resident));
@@ -129,6 +123,20 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         source: work.source,
         provenance: work.provenance,
     }
+}
+
+/// What the experts of so many steps are given; nothing where the model has none.
+fn of_experts(problem: &Problem, n_steps: usize) -> Vec<(&'static str, f64)> {
+    let loads: Vec<ExpertLoad> = (0..n_steps).filter_map(|step| experts::load(problem, step)).collect();
+    if loads.is_empty() {
+        return Vec::new();
+    }
+    let ratio = |of: fn(&ExpertLoad) -> u64| hw::real(loads.iter().map(of).sum::<u64>()) / f64_of(n_steps) / 1000.0;
+    vec![
+        ("expert_imbalance_ratio", ratio(|load| load.permille)),
+        ("dropped_token_ratio", ratio(|load| load.dropped_permille)),
+        ("all_to_all_over_compute_ratio", experts::of_shapes(problem)),
+    ]
 }
 
 fn f64_of(n: usize) -> f64 {

@@ -158,7 +158,7 @@ pub static KEYS: &[Key] = &[
         "gradient_sync",
         |problem| {
             let execution = &problem.execution;
-            !execution.trains_weights() && execution.gradient_sync == GradientSync::EachMicroBatch
+            !execution.trains_weights() && execution.gradient_sync != GradientSync::Overlapped
         },
         "gradients of the model's own weights, which `optimizer.trains = \"adapters\"` does not have",
     ),

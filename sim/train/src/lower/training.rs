@@ -25,9 +25,10 @@ mod hosted;
 pub(crate) mod hybrid;
 mod known;
 mod lanes;
+pub(crate) mod layers;
 mod messages;
 pub mod mixed;
-pub(crate) mod pass;
+mod pass;
 #[cfg(test)]
 mod published;
 mod rank_times;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hw::Span;
 
 use super::{
-    Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, hybrid, mixed, pass, stage_index,
+    Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, hybrid, layers, mixed, stage_index,
 };
 use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
@@ -188,7 +188,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     let kind = if kind == PassKind::Backward { problem.execution.backward() } else { kind };
     let is_own = !problem.execution.trains_weights() || !problem.model.is_hybrid();
     if kind == PassKind::Weight && is_own {
-        return pass::weight_ops(problem, load, stage, share.tokens);
+        return layers::weight_ops(problem, load, stage, share.tokens);
     }
     let n_layers = stage.n_layers();
     // With a ring, `sharded` is one of the hops; together they see every key.
@@ -224,7 +224,7 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     if problem.layout.exchange == ContextExchange::Ulysses {
         ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
     }
-    ops.extend(pass::after_attention(problem, load, stage, share.tokens, kind));
+    ops.extend(layers::after_attention(problem, load, stage, share.tokens, kind));
     ops.extend(blocking(problem, load, stage, share.tokens, kind));
     ops
 }

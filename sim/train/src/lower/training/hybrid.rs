@@ -12,7 +12,7 @@ use engine::model::{Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
-use super::{Builder, Share, compressed, pass};
+use super::{Builder, Share, compressed, layers};
 use crate::problem::Problem;
 use crate::stage::Stage;
 
@@ -46,7 +46,7 @@ impl Builder<'_> {
                 }
                 layers
             }
-            _ => pass::weight_ops(problem, self.load, piece, share.tokens),
+            _ => layers::weight_ops(problem, self.load, piece, share.tokens),
         }
     }
 }

@@ -4,9 +4,9 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
+use super::layers::after_attention;
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
 use crate::activation::Activation;
-use crate::experts::ExpertLoad;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
@@ -557,32 +557,4 @@ const fn one_layer(piece: &Stage) -> Stage {
 const fn all_but_one_layer(piece: &Stage) -> Stage {
     let one = one_layer(piece);
     Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
-}
-
-/// What follows attention in all layers of a stage.
-pub(crate) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-    let shard = problem.shard();
-    let dense = if stage.is_repeated && shard.framework.torch().is_some() {
-        layer::read_by_backward(&shard, tokens)
-    } else {
-        layer::after_attention(&shard, tokens, kind, None)
-    };
-    let mut ops = layer::repeated(&dense, stage.n_dense);
-    if stage.n_expert > 0 {
-        let experts = layer::after_attention(&shard, tokens, kind, Some(&load));
-        ops.extend(layer::repeated(&experts, stage.n_expert));
-    }
-    ops
-}
-
-/// GEMM of the weight gradients of some layers, and of the head where the piece has it.
-pub(super) fn weight_ops(problem: &Problem, load: ExpertLoad, piece: &Stage, tokens: u64) -> Ops {
-    if !problem.execution.trains_weights() {
-        return Vec::new();
-    }
-    let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
-    let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
-    ops.extend(layer::repeated(&before, piece.n_layers()));
-    ops.extend(after_attention(problem, load, piece, tokens, PassKind::Weight));
-    ops
 }

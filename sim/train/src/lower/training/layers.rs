@@ -1,0 +1,36 @@
+//! Operations of the layers of a stage, whatever pass they are in.
+
+use engine::layer;
+use engine::shard::ExpertLoad;
+use engine::task::{Ops, PassKind};
+
+use crate::problem::Problem;
+use crate::stage::Stage;
+
+/// What follows attention in all layers of a stage.
+pub(crate) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    let shard = problem.shard();
+    let dense = if stage.is_repeated && shard.framework.torch().is_some() {
+        layer::read_by_backward(&shard, tokens)
+    } else {
+        layer::after_attention(&shard, tokens, kind, None)
+    };
+    let mut ops = layer::repeated(&dense, stage.n_dense);
+    if stage.n_expert > 0 {
+        let experts = layer::after_attention(&shard, tokens, kind, Some(&load));
+        ops.extend(layer::repeated(&experts, stage.n_expert));
+    }
+    ops
+}
+
+/// GEMM of the weight gradients of some layers, and of the head where the piece has it.
+pub(super) fn weight_ops(problem: &Problem, load: ExpertLoad, piece: &Stage, tokens: u64) -> Ops {
+    if !problem.execution.trains_weights() {
+        return Vec::new();
+    }
+    let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
+    let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
+    ops.extend(layer::repeated(&before, piece.n_layers()));
+    ops.extend(after_attention(problem, load, piece, tokens, PassKind::Weight));
+    ops
+}
