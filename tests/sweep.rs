@@ -105,3 +105,23 @@ fn a_sweep_without_a_result_fails_and_says_why() {
     }
     std::fs::remove_dir_all(&folder).expect("it was made");
 }
+
+/// A metric without its unit ends a sweep with its first point. One that other points alone have does not, however near another metric is called.
+#[test]
+fn a_front_of_what_the_first_point_lacks_is_no_slip() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-front-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (metric, code, n_points) in [("iteration_time", 2, 1), ("expert_imbalance_ratio", 0, 2)] {
+        let sweep = format!(
+            "scenario = \"quickstart\"\n[[axis]]\nkey = \"model.name\"\nvalues = [\"qwen2.5-0.5b\", \"olmoe-1b-7b\"]\n[front]\nleast = [\"{metric}\"]\n"
+        );
+        std::fs::write(folder.join("s.toml"), sweep).expect("a sweep");
+        let found = command(&folder, metric).stderr(Stdio::piped()).output().expect("it runs");
+        let said = String::from_utf8_lossy(&found.stderr).into_owned();
+        assert_eq!(found.status.code(), Some(code), "{metric}: {said}");
+        assert_eq!(said.contains("did you mean `iteration_time_s`?"), code == 2, "{said}");
+        let rows = std::fs::read_to_string(folder.join(metric).join("points.jsonl")).expect("rows");
+        assert_eq!(rows.lines().count(), n_points, "{metric}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was made");
+}

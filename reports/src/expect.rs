@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::gate::Nearest;
+use crate::gate::{Nearest, hint};
 use crate::quantity::significant;
 use crate::{Ended, PlannerFacts, PolicyResult, RunResult};
 
@@ -82,9 +82,7 @@ pub fn hold(expectations: &[Expectation], result: &RunResult, nearest: Nearest) 
 
 /// What names nothing: a policy that has no row, or a figure that its row lacks though it has a result.
 fn unknown(expectation: &Expectation, result: &RunResult, nearest: Nearest) -> Option<String> {
-    let hint = |found: &str, names: Vec<&str>| {
-        nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
-    };
+    let hint = |found: &str, names| hint(nearest, found, names);
     let row = |policy: &str| result.results.iter().find(|row| row.policy == policy);
     let no_policy = |policy: &str| {
         let names = result.results.iter().map(|row| row.policy.as_str()).collect();

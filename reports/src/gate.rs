@@ -11,6 +11,11 @@ use crate::junit::Case;
 /// The nearest of some names, where one is near enough to be meant.
 pub type Nearest = for<'n> fn(&str, Vec<&'n str>) -> Option<&'n str>;
 
+/// What was perhaps meant, behind a message; empty where no name is near.
+pub(crate) fn hint(nearest: Nearest, found: &str, names: Vec<&str>) -> String {
+    nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
 /// How a ratio is held against a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
@@ -159,9 +164,7 @@ impl Gate {
             (is_amount || !entry.is_baseline) && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy))
         };
         let entries: Vec<&Entry> = comparison.entries.iter().filter(about).collect();
-        let hint = |found: &str, names: Vec<&str>| {
-            nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
-        };
+        let hint = |found: &str, names| hint(nearest, found, names);
         if let (Some(policy), true) = (&self.policy, entries.is_empty()) {
             if comparison.entries.iter().any(|entry| is_of(entry, policy)) {
                 return Err(WrongGate::Baseline { gate: gate(), policy: policy.clone() });

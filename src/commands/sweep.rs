@@ -52,8 +52,8 @@ fn shown(
     (rows, n_points): (&[row::Row], usize),
     counted: &str,
 ) -> Result<String, Failure> {
-    if let Some((metric, meant)) = front::unknown_objective(sweep, rows) {
-        return Err(Failure::input(Code::WrongAxis, format!("no row has the metric `{metric}` of `[front]`{meant}")));
+    if let Some(unknown) = front::UnknownObjective::of(sweep, rows) {
+        return Err(Failure::input(Code::WrongAxis, unknown));
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let found = swept::Swept { name, version, text: source.text, ..report::swept(sweep, rows, n_points) };

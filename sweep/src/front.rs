@@ -161,12 +161,27 @@ fn groups<'a>(all: &'a [Candidate], key: &str) -> (Vec<(Value, Vec<&'a Candidate
     (sorted.chunks(size).map(part).collect(), true)
 }
 
-/// An objective that no row has, and the metric that was perhaps meant; where no row has figures, nobody can say.
-pub fn unknown_objective(sweep: &Sweep, rows: &[Row]) -> Option<(String, String)> {
-    let known: BTreeSet<&str> = rows.iter().flat_map(|row| row.metrics.keys().map(String::as_str)).collect();
-    let is_unknown = |objective: &&Objective| !known.is_empty() && !known.contains(objective.metric.as_str());
-    let Objective { metric, .. } = sweep.objectives.iter().find(is_unknown)?;
-    Some((metric.clone(), input::diagnostic::meant(metric, known)))
+/// An objective that no row has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no row has the metric `{metric}` of `[front]`{}", input::diagnostic::meant(metric, known.iter().map(String::as_str)))]
+pub struct UnknownObjective {
+    metric: String,
+    known: BTreeSet<String>,
+}
+
+impl UnknownObjective {
+    /// The first of a sweep; where no row has figures, nobody can say.
+    pub fn of(sweep: &Sweep, rows: &[Row]) -> Option<Self> {
+        let known: BTreeSet<String> = rows.iter().flat_map(|row| row.metrics.keys().cloned()).collect();
+        let is_unknown = |objective: &&Objective| !known.is_empty() && !known.contains(&objective.metric);
+        let metric = sweep.objectives.iter().find(is_unknown)?.metric.clone();
+        Some(Self { metric, known })
+    }
+
+    /// Whether it is the beginning of a metric, as without a unit. Any other may be a metric that other points have.
+    pub fn is_cut(&self) -> bool {
+        self.known.iter().any(|name| name.starts_with(&self.metric))
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::axis::NoGrid;
-use crate::front::{candidates, front, unknown_objective};
+use crate::front::{UnknownObjective, candidates, front};
 use crate::given::Sweep;
 use crate::key::{Key, Keys};
 use crate::refine::{Refinement, gain};
@@ -94,14 +94,9 @@ pub enum SweepError {
     /// A refinement depends on all rows, so no part of it stands alone.
     #[error("`--until` and `--shard` exclude each other")]
     NoParts,
-    /// The front is of a metric that no row has, and rows have one that is called nearly so.
-    #[error("no row has the metric `{metric}` of `[front]`{meant}")]
-    NoMetric {
-        /// What was written.
-        metric: String,
-        /// What was perhaps meant.
-        meant: String,
-    },
+    /// The front is of the beginning of a metric.
+    #[error(transparent)]
+    NoMetric(#[from] UnknownObjective),
     /// The disk failed.
     #[error("cannot keep rows: {0}")]
     Disk(#[from] io::Error),
@@ -113,7 +108,7 @@ pub enum SweepError {
 /// When the axes make no points, the options do not fit each other, or the disk fails.
 pub fn play(sweep: &Sweep, folder: &Path, work: &Work<'_>) -> Result<Played, SweepError> {
     let store = Store::open(folder, &Shard::file_name(work.shard))?;
-    let mut run = Run { store, work, chunk: sweep.chunk, played: Played::default() };
+    let mut run = Run { store, work, chunk: sweep.chunk, has_figures: false, played: Played::default() };
     let is_whole = match work.until {
         None => run.all(sweep)?,
         Some(_) if work.shard.is_some() => return Err(SweepError::NoParts),
@@ -130,6 +125,8 @@ struct Run<'a> {
     store: Store,
     work: &'a Work<'a>,
     chunk: usize,
+    /// Whether a point has figures.
+    has_figures: bool,
     played: Played,
 }
 
@@ -150,7 +147,7 @@ impl Run<'_> {
             if !self.play(&chunk)? {
                 return Ok(false);
             }
-            self.ask_for_slips(sweep)?;
+            self.ask_for_cut_objectives(sweep)?;
             (self.work.progress)(done, Some(n));
         }
     }
@@ -175,7 +172,7 @@ impl Run<'_> {
                 if !self.play(chunk)? {
                     return Ok(false);
                 }
-                self.ask_for_slips(sweep)?;
+                self.ask_for_cut_objectives(sweep)?;
                 (self.work.progress)(self.played.lines.len() as u64, None);
             }
             positions.extend(new);
@@ -198,13 +195,15 @@ impl Run<'_> {
         }
     }
 
-    /// An objective that is a slip ends the sweep with its first rows. One that is like no other may come with later points, so the end says it.
-    fn ask_for_slips(&self, sweep: &Sweep) -> Result<(), SweepError> {
-        let rows: Vec<_> = self.played.lines.iter().take(self.chunk).flat_map(|line| rows(line)).collect();
-        match unknown_objective(sweep, &rows) {
-            Some((metric, meant)) if !meant.is_empty() => Err(SweepError::NoMetric { metric, meant }),
-            _ => Ok(()),
+    /// An objective that is cut short ends the sweep with the first points that have figures. Any other may come with later points, so the end says it.
+    fn ask_for_cut_objectives(&mut self, sweep: &Sweep) -> Result<(), SweepError> {
+        if self.has_figures {
+            return Ok(());
         }
+        let rows: Vec<_> = self.played.lines.iter().flat_map(|line| rows(line)).collect();
+        self.has_figures = rows.iter().any(|row| !row.metrics.is_empty());
+        let cut = UnknownObjective::of(sweep, &rows).filter(UnknownObjective::is_cut);
+        cut.map_or(Ok(()), |unknown| Err(unknown.into()))
     }
 
     fn candidates(&self, sweep: &Sweep) -> Vec<crate::front::Candidate> {

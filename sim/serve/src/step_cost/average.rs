@@ -185,16 +185,11 @@ mod tests {
         speculation: None,
     };
 
-    #[test]
-    fn parts_of_an_iteration_add_up_to_its_time() {
-        let model = engine::model::embedded("mixtral-8x22b").expect("listed");
-        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
-        let config = ReplicaConfig::new(&model, &cluster, 4);
-        let cost = Roofline::new(&cluster);
-        let average = Average { decode: 32.0, keys: 2000.0, prompt: 256.0, prompt_whole: 256.0, ..IDLE };
-        let provenance = average.provenance(&config, &cost);
-        let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
-        let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
+    /// Thirty-two sequences of 2,000 tokens, and a prompt of 256.
+    const MIXED: Average = Average { decode: 32.0, keys: 2000.0, prompt: 256.0, prompt_whole: 256.0, ..IDLE };
+
+    /// Seconds of that iteration as a table has it.
+    fn whole(table: &StepTable) -> f64 {
         let load = StepLoad {
             n_decode: 32,
             context: 64_000,
@@ -203,7 +198,19 @@ mod tests {
             n_sampled: 32,
             ..StepLoad::default()
         };
-        let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
+        table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds()
+    }
+
+    #[test]
+    fn parts_of_an_iteration_add_up_to_its_time() {
+        let model = engine::model::embedded("mixtral-8x22b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let config = ReplicaConfig::new(&model, &cluster, 4);
+        let cost = Roofline::new(&cluster);
+        let provenance = MIXED.provenance(&config, &cost);
+        let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
+        let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
+        let whole = whole(&table);
         assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
         assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));
     }
@@ -239,25 +246,10 @@ mod tests {
         let heads = DraftKind::Head(engine::model::DraftHead::Eagle3);
         for draft in [None, Some((&small, DraftKind::Model)), Some((&eagle, heads))] {
             let config = ReplicaConfig { draft, ..ReplicaConfig::new(&model, &cluster, 4) };
-            let average = Average {
-                decode: 32.0,
-                keys: 2000.0,
-                prompt: 256.0,
-                prompt_whole: 256.0,
-                speculation: Some(FOUR),
-                ..IDLE
-            };
+            let average = Average { speculation: Some(FOUR), ..MIXED };
             let seconds: f64 = average.provenance(&config, &cost).seconds().map(|(_, _, seconds)| seconds).sum();
             let table = StepTable::new(&config, (512, 160), &cost, Case::Expected).speculating(&FOUR);
-            let load = StepLoad {
-                n_decode: 32,
-                context: 64_000,
-                n_chunk_tokens: 256,
-                n_chunks: 1,
-                n_sampled: 32,
-                ..StepLoad::default()
-            };
-            let whole = table.step(&load, std::iter::once(Chunk { past: 0, new: 256 })).to_seconds();
+            let whole = whole(&table);
             assert!((seconds / whole - 1.0).abs() < 0.02, "{draft:?}: {seconds} s in parts, {whole} s as a whole");
         }
     }
