@@ -26,7 +26,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "docs" / name for name in ("accuracy-training.md", "accuracy-training-rows.md", "accuracy.md", "accuracy-rl.md")]
+PAGES = [ROOT / "docs" / name for name in ("accuracy-training.md", "accuracy-training-rows.md", "accuracy-serving.md", "accuracy-rl.md")]
 BLOCK = re.compile(r"(<!-- (generated|groups): (.*?)-->\n)(.*?)(<!-- end -->)", re.DOTALL)
 # Other names of columns in the tables of a command: those of steps that their host bounds, and of reinforcement learning.
 ALIASES = {"step mean": ("mean",), "median": ("step median",)}

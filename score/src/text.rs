@@ -185,7 +185,7 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     text.chars().take(begin).chain(['…']).chain(text.chars().skip(n - end)).collect()
 }
 
-/// The table of groups as Markdown, for `docs/accuracy.md`.
+/// The table of groups as Markdown, for `docs/accuracy-serving.md`.
 pub fn markdown(score: &Score) -> String {
     let mut text = format!(
         "{} runs, {} with a prediction.\n\n| by | group | runs | TTFT error | bias | in interval | TPOT error | bias | in interval |\n\

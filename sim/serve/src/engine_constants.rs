@@ -1,7 +1,7 @@
 //! What no table holds of a serving engine and is fitted: four numbers per engine, for all models, cards and loads alike.
 //!
 //! Each engine's numbers are fitted on the runs that stand beside them, and on no others; `score::leave_out` has the lattice. Those of vLLM's iteration were moved
-//! by hand with the term of small kernels (docs/accuracy.md). `skrull-sim score` shows what they do to all runs (docs/accuracy.md). Source of the runs: ai-dynamo/aiconfigurator @ 095f58a51c4c, silicon_sample.csv, Apache-2.0. Units: seconds.
+//! by hand with the term of small kernels (docs/accuracy-serving-causes.md). `skrull-sim score` shows what they do to all runs (docs/accuracy-serving-causes.md). Source of the runs: ai-dynamo/aiconfigurator @ 095f58a51c4c, silicon_sample.csv, Apache-2.0. Units: seconds.
 
 use hw::Seconds;
 

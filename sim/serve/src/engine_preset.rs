@@ -328,7 +328,7 @@ impl EnginePreset {
     }
 
     /// Who hands its tokens to clients, with so many GPUs in a tensor group and for the experts. How long a token takes there no source says: what is published
-    /// contradicts itself (docs/accuracy.md).
+    /// contradicts itself (docs/accuracy-serving-causes.md).
     pub fn frontend(&self, [tensor, expert]: [u32; 2]) -> Frontend {
         Frontend { processes: self.detokenizer.count.of(expert / tensor), ..Frontend::NONE }
     }

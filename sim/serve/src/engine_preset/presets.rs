@@ -43,7 +43,7 @@ const VLLM_API: ApiServer = ApiServer {
 const SGLANG_API: ApiServer = ApiServer {
     us_per_token: [48.0, 58.0],
     gathers: false,
-    source: "requests as vLLM's, an assumption: both are FastAPI; tokens by the fullest runs of Llama-3.1-8B on H200 (docs/accuracy.md); generate_request of \
+    source: "requests as vLLM's, an assumption: both are FastAPI; tokens by the fullest runs of Llama-3.1-8B on H200 (docs/accuracy-serving-causes.md); generate_request of \
              python/sglang/srt/managers/tokenizer_manager.py sends a request as soon as it is tokenized",
     ..VLLM_API
 };

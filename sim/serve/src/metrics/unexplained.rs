@@ -1,6 +1,6 @@
 //! What played iterations leave unexplained of a latency: the interval of every predicted one is at least so wide.
 //!
-//! The widths are 5 % and 95 % quantiles of measured over predicted means of the given published runs on H100 and H200 (`docs/accuracy.md`). Other quantiles
+//! The widths are 5 % and 95 % quantiles of measured over predicted means of the given published runs on H100 and H200 (`docs/accuracy-serving.md`). Other quantiles
 //! of a latency have the widths of its mean, and a rate that the fleet sets has those of further tokens.
 
 use std::collections::BTreeMap;
