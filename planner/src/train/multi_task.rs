@@ -119,28 +119,62 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
 
 /// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
 ///
-/// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner.
+/// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner. Waves end a level
+/// before the next one begins, so short levels can lose to plans without levels. Then the plan that ends soonest when it is played is taken.
 pub fn plan(
     work: &Work,
     policy: Policy,
     placement: Placement,
     played_s: &dyn Fn(&Schedule) -> f64,
 ) -> Decision<Schedule> {
+    let mut best = placed(work, policy, placement, played_s);
+    if policy == Policy::Spindle {
+        for (other, name) in WITHOUT_LEVELS {
+            let found = placed(work, other, placement, played_s);
+            if found.played_s < best.played_s {
+                let lost = best.played_s / found.played_s - 1.0;
+                let note = format!("{name}: waves would end {:.1} % later when they are played", lost * 100.0);
+                best = Placed { notes: std::iter::once(note).chain(found.notes).collect(), ..found };
+            }
+        }
+    }
+    let seconds = best.schedule.seconds(work);
+    Decision::new(best.schedule, Aim::Seconds, seconds).said(best.notes, BTreeMap::new())
+}
+
+/// Plans that know no levels, in words.
+const WITHOUT_LEVELS: [(Policy, &str); 3] = [
+    (Policy::Sequential, "one MetaOp after another"),
+    (Policy::DistMm, "one task after another, its branches side by side"),
+    (Policy::Optimus, "tasks side by side on GPUs of their own"),
+];
+
+/// Slots with their devices.
+struct Placed {
+    schedule: Schedule,
+    /// What it takes when it is played, seconds; endless where it does not fit.
+    played_s: f64,
+    notes: Vec<String>,
+}
+
+fn placed(work: &Work, policy: Policy, placement: Placement, played_s: &dyn Fn(&Schedule) -> f64) -> Placed {
     let decided = match policy {
         Policy::Spindle => spindle::decide(work),
         Policy::Sequential => sequential::decide(work),
         Policy::DistMm => distmm::decide(work),
         Policy::Optimus => optimus::decide(work),
     };
-    let (mut schedule, mut note) = place::place(work, &decided.slots, placement);
+    let with = |placement| {
+        let (schedule, note) = place::place(work, &decided.slots, placement);
+        (played_s(&schedule), schedule, note)
+    };
+    let (mut seconds, mut schedule, mut note) = with(placement);
     if placement == Placement::Local {
-        let (in_order, _) = place::place(work, &decided.slots, Placement::Consecutive);
-        if played_s(&in_order) < played_s(&schedule) {
-            schedule = in_order;
+        let (in_order_s, in_order, _) = with(Placement::Consecutive);
+        if in_order_s < seconds {
+            (seconds, schedule) = (in_order_s, in_order);
             note = Some("placed in order of slots: the nearest devices end later when they are played".to_owned());
         }
     }
-    let seconds = schedule.seconds(work);
-    let notes = decided.notes.into_iter().chain(note).collect();
-    Decision::new(schedule, Aim::Seconds, seconds).said(notes, BTreeMap::new())
+    Placed { schedule, played_s: seconds, notes: decided.notes.into_iter().chain(note).collect() }
 }

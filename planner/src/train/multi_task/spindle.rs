@@ -1,14 +1,14 @@
 //! Spindle (arXiv:2409.03365, section 3): level by level, the continuous optimum, cut to two sizes and packed into waves.
 //!
 //! The paper packs greedily without naming the order; here every order of `waves::Order` is tried on every level, on the paper's cut and on
-//! others that are drawn or made from the best by a small change, and the shortest is kept. One `MetaOp` after another is taken where that is shorter still.
+//! others that are drawn or made from the best by a small change, and the shortest is kept.
 
 use engine::random::{self, Stream};
 use train::multi_task::Work;
 
 use super::optimum::{Job, Optimum, Part, optimum, whole_layers};
 use super::waves::{Begin, Order, Preference, pack};
-use super::{Decided, Slot, makespan_s, sequential};
+use super::{Decided, Slot, makespan_s};
 
 /// `MetaOps` of each level.
 pub fn levels(work: &Work) -> Vec<Vec<usize>> {
@@ -151,10 +151,6 @@ pub fn decide(work: &Work) -> Decided {
             other.seconds * 1e3,
         ));
         slots.extend(best.slots);
-    }
-    let one_by_one = sequential::decide(work);
-    if makespan_s(work, &one_by_one.slots) < makespan_s(work, &slots) {
-        return Decided { notes: vec!["one MetaOp after another is shorter than all waves".to_owned()], ..one_by_one };
     }
     Decided { slots, notes }
 }

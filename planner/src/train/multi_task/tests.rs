@@ -6,7 +6,7 @@ use hw::{Bytes, Cluster};
 use proptest::prelude::*;
 use train::multi_task::curve::Curve;
 use train::multi_task::play::play;
-use train::multi_task::schedule::check;
+use train::multi_task::schedule::{Schedule, check};
 use train::multi_task::{Body, Call, Execution, MultiTask, Operator, Task, Work};
 
 use super::bound::bound;
@@ -301,6 +301,18 @@ fn independent(parts: &[(u32, f64, f64)], n_gpus: u32) -> Work {
     work(training(operators, tasks, calls, n_gpus))
 }
 
+/// Tasks of a long part and a layer behind it, so that levels are of unlike lengths: layers, work, loss and the layer's work in milliseconds.
+fn chains(parts: &[(u32, f64, f64, f64)], n_gpus: u32) -> Work {
+    let (mut operators, mut calls) = (Vec::new(), Vec::new());
+    for (task, &(n_layers, of_long, loss, of_last)) in parts.iter().enumerate() {
+        operators.extend([operator(&format!("long {task}"), n_layers), operator(&format!("last {task}"), 1)]);
+        calls.push(call(task, 2 * task, vec![], n_gpus, |n| loss + of_long / n));
+        calls.push(call(task, 2 * task + 1, vec![2 * task], n_gpus, |n| loss + of_last / n));
+    }
+    let tasks = (0..parts.len()).map(|at| Task { name: format!("t{at}"), batch: 24 }).collect();
+    work(training(operators, tasks, calls, n_gpus))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
@@ -316,6 +328,16 @@ proptest! {
             let found = seconds(&work, policy);
             prop_assert!(found >= best * (1.0 - 1e-9), "{name} {found}, best {best}");
         }
+    }
+
+    #[test]
+    fn waves_are_left_where_another_plan_ends_sooner_when_it_is_played(
+        parts in prop::collection::vec((1_u32..12, 1.0_f64..9.0, 0.1_f64..3.0, 0.5_f64..9.0), 2..5), n_gpus in 2_u32..9,
+    ) {
+        let work = chains(&parts, n_gpus);
+        let played_s = |schedule: &Schedule| play(&work, schedule, &Fixed::default()).map_or(f64::INFINITY, |played| played.iteration_s);
+        let [spindle, others @ ..] = POLICIES.map(|(_, policy, _)| played_s(&plan(&work, policy, Placement::Local, &played_s).plan));
+        prop_assert!(others.iter().all(|&other| spindle <= other), "{spindle} {others:?}");
     }
 
     #[test]
