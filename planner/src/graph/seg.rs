@@ -150,7 +150,7 @@ pub fn judged(asked: &Asked, method: Method, cost: &dyn CostModel) -> Judged<Pla
             return row(asked, method, &ways, cost);
         }
     }
-    let why = format!("the shortest epoch takes {shortest:.1} s, `budget.epoch_s` is {:.1}", asked.epoch_s_max);
+    let why = format!("the shortest epoch takes {shortest:.3} s, `budget.epoch_s` is {}", asked.epoch_s_max);
     Judged::refused(Refused::infeasible(why))
 }
 

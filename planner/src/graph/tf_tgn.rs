@@ -215,7 +215,7 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Pl
         }
     }
     if shortest.is_finite() {
-        let why = format!("the shortest epoch takes {shortest:.1} s, `budget.epoch_s` is {:.1}", asked.epoch_s_max);
+        let why = format!("the shortest epoch takes {shortest:.3} s, `budget.epoch_s` is {}", asked.epoch_s_max);
         return Judged::refused(Refused::infeasible(why));
     }
     Judged::refused(memory.err().unwrap_or_else(|| Refused::out_of_memory("there is no batch to train on")))
