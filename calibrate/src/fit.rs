@@ -61,6 +61,7 @@ struct Equation {
 /// Fits a surface on the rows that are not held out; `start_s` is subtracted from every measurement.
 pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residuals) {
     let n: usize = axes.iter().map(|axis| axis.knots.len()).product();
+    let axes = surfaces::spanned(axes, rows.iter().map(|row| row.point.as_slice()));
     let mut surface = Surface { axes, values: vec![0.0; n] };
     let equations: Vec<Equation> = rows
         .iter()
@@ -223,7 +224,7 @@ mod tests {
                 Row { point: vec![at], base_s: 1e-3, measured_s: 1e-3 * at.powf(0.1) * slow, shape: u64::from(index) }
             })
             .collect();
-        let (surface, residuals) = surface(&rows, vec![Axis { name: "length".to_owned(), knots }], 0.0);
+        let (surface, residuals) = surface(&rows, vec![Axis::new("length", knots)], 0.0);
         assert!(residuals.median_error < 0.02, "{residuals:?}");
         assert!((surface.factor(&[100.0]).0 / 100.0_f64.powf(0.1) - 1.0).abs() < 0.05);
     }

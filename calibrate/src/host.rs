@@ -183,7 +183,7 @@ fn knots(samples: &[&HostSample], axis: usize, name: &str) -> Axis {
             knots.push(place);
         }
     }
-    Axis { name: name.to_owned(), knots }
+    Axis::new(name, knots)
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ fn find_all(dir: &Path, folder: &str, file: &'static str) -> Vec<PathBuf> {
 }
 
 fn axis(name: &str, knots: &[f64]) -> Axis {
-    Axis { name: name.to_owned(), knots: knots.to_vec() }
+    Axis::new(name, knots.to_vec())
 }
 
 /// Knots of the GEMM surface: powers of two where the tables have rows.

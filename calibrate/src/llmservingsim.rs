@@ -151,7 +151,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
 
 /// A surface with knots where the rows are: all of a few values, else at equal ratios.
 fn surface(rows: &[Row], names: [&str; 3], start_s: f64) -> Operator {
-    let axes = (0..3).map(|axis| Axis { name: names[axis].to_owned(), knots: knots(rows, axis) }).collect();
+    let axes = (0..3).map(|axis| Axis::new(names[axis], knots(rows, axis))).collect();
     let (surface, residuals) = fit::surface(rows, axes, start_s);
     Operator { residuals, kernel: None, start_s, law: None, surface }
 }

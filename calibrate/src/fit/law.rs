@@ -115,7 +115,7 @@ fn axis_of(rows: &[&Row], axis: usize, name: &str) -> Axis {
         let n = hw::whole(steps);
         (0..=n).map(|k| if k == n { high } else { low * (high / low).powf(float(k as usize) / steps) }).collect()
     };
-    Axis { name: name.to_owned(), knots }
+    Axis { measured: (low >= high).then_some([low, high]), ..Axis::new(name, knots) }
 }
 
 /// Non-negative coefficients: alternately sides and least squares, from several first guesses of which rows memory bounds.

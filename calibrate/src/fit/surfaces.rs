@@ -1,6 +1,6 @@
 //! Surfaces through weighted points, and operators whose error is that of a fit without whole shapes while the shipped fit has seen all rows.
 //!
-//! Knots are asked for once for every card and engine; those beyond what was measured are dropped, so that the hull is what was measured.
+//! Knots are asked for once for every card and engine; those beyond what was measured are dropped. An axis says besides where its rows end, which is the hull.
 
 use engine::cost::profile::{Operator, Residuals};
 use engine::cost::surface::{Axis, Surface};
@@ -20,14 +20,31 @@ pub struct Point {
 
 /// Axes of these names with the knots that the points span.
 pub fn axes<'p>(names: &[&str], knots: &[&[f64]], points: impl Iterator<Item = &'p [f64]> + Clone) -> Vec<Axis> {
-    let spanned = |(index, (name, knots)): (usize, (&&str, &&[f64]))| {
-        let (low, high) = points
-            .clone()
-            .map(|at| at[index])
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), at| (low.min(at), high.max(at)));
-        Axis { name: (*name).to_owned(), knots: within(knots, low, high) }
+    let asked = |(index, (name, knots)): (usize, (&&str, &&[f64]))| {
+        let [low, high] = ends(points.clone().map(|at| at[index]));
+        measured(Axis::new(name, within(knots, low, high)), knots.len(), [low, high])
     };
-    names.iter().zip(knots).enumerate().map(spanned).collect()
+    names.iter().zip(knots).enumerate().map(asked).collect()
+}
+
+/// The same axes, which say where points end.
+pub fn spanned<'p>(axes: Vec<Axis>, points: impl Iterator<Item = &'p [f64]> + Clone) -> Vec<Axis> {
+    let of = |(index, axis): (usize, Axis)| {
+        let n_knots = axis.knots.len();
+        measured(axis, n_knots, ends(points.clone().map(|at| at[index])))
+    };
+    axes.into_iter().enumerate().map(of).collect()
+}
+
+/// Least and largest of positions.
+fn ends(at: impl Iterator<Item = f64>) -> [f64; 2] {
+    at.fold([f64::INFINITY, 0.0_f64], |[low, high], at| [low.min(at), high.max(at)])
+}
+
+/// An axis over positions with such ends. One knot that was asked for stands for every place, as whoever asks for it says that the axis does not matter.
+fn measured(axis: Axis, n_asked: usize, [low, high]: [f64; 2]) -> Axis {
+    let says = n_asked > 1 && low <= high && axis.span() != Some([low, high]);
+    Axis { measured: says.then_some([low, high]), ..axis }
 }
 
 /// Knots from the last at or below `low` to the first at or above `high`.
@@ -112,6 +129,18 @@ mod tests {
         assert_eq!(within(&knots, 4.0, 15.0), [4.0, 16.0]);
         assert_eq!(within(&knots, 5.0, 5.0), [4.0, 16.0]);
         assert_eq!(within(&knots, 0.5, 1e9), knots);
+    }
+
+    #[test]
+    fn an_axis_ends_where_its_rows_end() {
+        let points = [[1.0, 5.0, 3.0, 8.0], [1024.0, 5.0, 64.0, 8.0]];
+        let knots: [&[f64]; 4] = [&[1.0, 256.0, 8192.0], &[1.0, 4.0, 16.0], &[1.0], &[8.0, 16.0]];
+        let found = axes(&["a", "b", "c", "d"], &knots, points.iter().map(<[f64; 4]>::as_slice));
+        let spans: Vec<Option<[f64; 2]>> = found.iter().map(Axis::span).collect();
+        assert_eq!(spans, [Some([1.0, 1024.0]), Some([5.0, 5.0]), None, Some([8.0, 8.0])]);
+        // Where rows end at knots, knots say it.
+        let whole = spanned(vec![Axis::new("a", vec![1.0, 1024.0])], points.iter().map(<[f64; 4]>::as_slice));
+        assert_eq!((whole[0].measured, whole[0].span()), (None, Some([1.0, 1024.0])));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl Terms {
         }
         let names = job(1, 1.0, NEAR).kernel.axes();
         let axes = [fan_outs.to_vec(), distances].into_iter().zip(names);
-        Surface { axes: axes.map(|(knots, name)| Axis { name: name.to_owned(), knots }).collect(), values }
+        Surface { axes: axes.map(|(knots, name)| Axis::new(name, knots)).collect(), values }
     }
 }
 

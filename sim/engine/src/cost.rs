@@ -34,6 +34,8 @@ use crate::cost::mixed::MixedChunk;
 use crate::cost::reduce::ReduceKernel;
 use crate::task::Op;
 
+/// Factor by which an interval widens on each side outside of what was measured.
+pub(crate) const OUTSIDE_WIDENING: f64 = 1.3;
 /// Factor by which an interval widens on each side where a neighbour stands in: what one shipped card's curves miss of another's tables
 /// (`docs/profiles.md`).
 const BORROWED_WIDENING: f64 = 1.3;

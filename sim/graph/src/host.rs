@@ -208,7 +208,7 @@ mod tests {
 
     fn measured(kernel: Kernel, factor: f64) -> HostCosts {
         let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.05, p90_error: 0.1, low: 0.9, high: 1.2 };
-        let axis = |name: &str| Axis { name: name.to_owned(), knots: vec![100.0] };
+        let axis = |name: &str| Axis::new(name, vec![100.0]);
         let surface = Surface { axes: vec![axis("a"), axis("b")], values: vec![libm::log(factor)] };
         let mut costs = HostCosts::of_ns(100.0, 10.0);
         costs.measured.insert(kernel.name().to_owned(), HostKernel { residuals, threads: 1, surface });

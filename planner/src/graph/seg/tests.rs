@@ -187,7 +187,7 @@ fn a_measured_extraction_stands_for_what_is_assumed() {
     use engine::cost::residuals::Residuals;
     use engine::cost::surface::{Axis, Surface};
     let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.05, p90_error: 0.1, low: 0.9, high: 1.2 };
-    let axis = |name: &str| Axis { name: name.to_owned(), knots: vec![100.0] };
+    let axis = |name: &str| Axis::new(name, vec![100.0]);
     let surface = Surface { axes: vec![axis("a"), axis("b")], values: vec![3.0_f64.ln()] };
     let mut asked = asked(1);
     asked.hot_bytes = 1e9;

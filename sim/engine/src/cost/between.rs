@@ -89,11 +89,18 @@ impl Surface {
 }
 
 impl Axis {
+    /// The knots of both; what both measured, or this one where they have nothing in common.
     fn with_knots_of(&self, other: &Self) -> Self {
         let mut knots = [self.knots.as_slice(), &other.knots].concat();
         knots.sort_by(f64::total_cmp);
         knots.dedup();
-        Self { name: self.name.clone(), knots }
+        let measured = match (self.span(), other.span()) {
+            (Some([low, high]), Some([least, most])) if low.max(least) <= high.min(most) => {
+                Some([low.max(least), high.min(most)])
+            }
+            (own, others) => own.or(others),
+        };
+        Self { name: self.name.clone(), knots, measured }
     }
 }
 
@@ -118,7 +125,7 @@ mod tests {
 
     fn operator(knots: &[f64], factors: &[f64]) -> Operator {
         let residuals = Residuals { n_fit: 1, n_held_out: 1, median_error: 0.0, p90_error: 0.0, low: 1.0, high: 1.0 };
-        let axes = vec![Axis { name: "m".to_owned(), knots: knots.to_vec() }];
+        let axes = vec![Axis::new("m", knots.to_vec())];
         let values = factors.iter().map(|factor| factor.ln()).collect();
         Operator { residuals, kernel: None, start_s: 0.0, law: None, surface: Surface { axes, values } }
     }
@@ -132,6 +139,15 @@ mod tests {
         assert!(close(1.0, 4.0) && close(2.0, 2.0) && close(4.0, 4.0), "{found:?}");
         // They are apart by ln 4, 0 and ln 4: the interval reaches half of the mean, 4^(1/3), on each side.
         assert!((found.residuals.high / 4.0_f64.powf(1.0 / 3.0) - 1.0).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn what_one_card_alone_measured_is_outside_of_the_middle() {
+        let (one, two) = (operator(&[1.0, 64.0], &[2.0, 2.0]), operator(&[2.0, 256.0], &[2.0, 2.0]));
+        let found = one.between(&two);
+        let outside = |at: f64| found.surface.factor(&[at]).1;
+        assert_eq!([2.0, 64.0].map(outside), [None; 2]);
+        assert_eq!([1.0, 65.0].map(outside), [Some(0); 2]);
     }
 
     #[test]

@@ -17,11 +17,11 @@ pub mod by_head;
 use hw::{BytesPerSecond, Dtype};
 use serde::{Deserialize, Serialize};
 
-use crate::cost::Source;
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::cost::unusable::Unusable;
+use crate::cost::{OUTSIDE_WIDENING, Source};
 use by_head::ByHead;
 
 /// What a decoding sequence reads in a layer.
@@ -129,6 +129,8 @@ pub struct ShapedDecode {
     law: Form,
     interval: [f64; 2],
     source: Source,
+    /// What a neighbour stands in for, if one does.
+    neighbour: Option<&'static str>,
     /// Factor of every time.
     factor: f64,
     /// What keys cost beside a chunk where nothing was measured there and the kernel takes each query head by itself.
@@ -166,6 +168,7 @@ impl ShapedDecode {
             bandwidth,
             source: law.source(),
             interval,
+            neighbour: None,
             law: Form::Law(law.clone()),
             factor: 1.0,
             by_head: None,
@@ -176,7 +179,8 @@ impl ShapedDecode {
     pub fn of_surfaces(surfaces: &DecodeSurfaces, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [surfaces.residuals.low, surfaces.residuals.high];
         let law = Form::Surfaces(surfaces.clone());
-        Self { shape, bandwidth, source: Source::Measured, interval, law, factor: 1.0, by_head: None }
+        let source = Source::Measured;
+        Self { shape, bandwidth, source, neighbour: None, interval, law, factor: 1.0, by_head: None }
     }
 
     /// The same with every time multiplied.
@@ -189,15 +193,36 @@ impl ShapedDecode {
         Self { by_head, ..self }
     }
 
-    /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
-    pub fn lent(self, source: Source, widening: f64) -> Self {
+    /// The same from another shape, format or card, as `what` says: a weaker source and an interval that is wider on each side.
+    pub fn lent(self, source: Source, widening: f64, what: &'static str) -> Self {
         let [low, high] = self.interval;
-        Self { source: self.source.max(source), interval: [low / widening, high * widening], ..self }
+        let interval = [low / widening, high * widening];
+        Self { source: self.source.max(source), interval, neighbour: Some(what), ..self }
     }
 
-    /// Interval of every time, as factors.
-    pub const fn interval(&self) -> [f64; 2] {
-        self.interval
+    /// In which dimension launches over so many sequences lie outside of what was measured, if in any.
+    pub fn outside(&self, n_sequences: u64) -> Option<&'static str> {
+        self.outside_surfaces(n_sequences).map(|axis| AXES[axis]).or(self.neighbour)
+    }
+
+    /// The axis of the surfaces outside of which such launches lie.
+    fn outside_surfaces(&self, n_sequences: u64) -> Option<usize> {
+        let Form::Surfaces(surfaces) = &self.law else { return None };
+        let point = self.shape.point(n_sequences);
+        surfaces.start.factor(&point).1.or_else(|| surfaces.read.factor(&point).1)
+    }
+
+    /// An interval as it is for so many sequences: wider outside of the surfaces.
+    fn widened(&self, [low, high]: [f64; 2], n_sequences: u64) -> [f64; 2] {
+        match self.outside_surfaces(n_sequences) {
+            Some(_) => [low / OUTSIDE_WIDENING, high * OUTSIDE_WIDENING],
+            None => [low, high],
+        }
+    }
+
+    /// Interval of times over so many sequences, as factors.
+    pub fn interval(&self, n_sequences: u64) -> [f64; 2] {
+        self.widened(self.interval, n_sequences)
     }
 
     /// Where it comes from.
@@ -252,14 +277,14 @@ impl ShapedDecode {
     }
 
     /// Interval of what sequences take beside a chunk.
-    pub fn interval_beside_chunk(&self) -> [f64; 2] {
+    pub fn interval_beside_chunk(&self, n_sequences: u64) -> [f64; 2] {
         match &self.law {
             Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => [mixed.residuals.low, mixed.residuals.high],
             _ if self.by_head.is_some() => {
                 let ([low, high], [least, most]) = (self.interval, by_head::INTERVAL);
-                [low.min(least), high.max(most)]
+                self.widened([low.min(least), high.max(most)], n_sequences)
             }
-            _ => self.interval,
+            _ => self.interval(n_sequences),
         }
     }
 
@@ -351,7 +376,7 @@ mod tests {
     }
 
     fn surfaces() -> DecodeSurfaces {
-        let axis = |name: &str, knots: &[f64]| Axis { name: name.to_owned(), knots: knots.to_vec() };
+        let axis = |name: &str, knots: &[f64]| Axis::new(name, knots.to_vec());
         let axes = vec![axis(AXES[0], &[8.0, 512.0]), axis(AXES[1], &[4.0]), axis(AXES[2], &[8.0])];
         let of = |values: [f64; 2]| Surface { axes: axes.clone(), values: values.map(f64::ln).to_vec() };
         let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
@@ -393,9 +418,25 @@ mod tests {
     #[test]
     fn what_is_borrowed_is_less_sure() {
         let shaped = ShapedDecode::of_surfaces(&surfaces(), shape(Dtype::Bf16), BytesPerSecond::new(1e12));
-        let borrowed = shaped.clone().lent(Source::Borrowed, 1.5);
+        let borrowed = shaped.clone().lent(Source::Borrowed, 1.5, "another card");
         assert_eq!((shaped.source(), borrowed.source()), (Source::Measured, Source::Borrowed));
-        assert!((borrowed.interval()[0] - 0.6).abs() < 1e-9 && (borrowed.interval()[1] - 1.8).abs() < 1e-9);
+        let [low, high] = borrowed.interval(3);
+        assert!((low - 0.6).abs() < 1e-9 && (high - 1.8).abs() < 1e-9);
         assert_eq!(borrowed.alone(3), shaped.alone(3));
+        assert_eq!((shaped.outside(3), borrowed.outside(3)), (None, Some("another card")));
+    }
+
+    #[test]
+    fn more_sequences_than_were_measured_are_less_sure_and_say_so() {
+        let mut surfaces = surfaces();
+        // Eight key-value heads of one to sixteen sequences; the last knot is at 64.
+        surfaces.start.axes[0].measured = Some([8.0, 128.0]);
+        let shaped = ShapedDecode::of_surfaces(&surfaces, shape(Dtype::Bf16), BytesPerSecond::new(1e12));
+        assert_eq!([1, 16].map(|n| (shaped.outside(n), shaped.interval(n))), [(None, [0.9, 1.2]); 2]);
+        for n in [17, 64, 1000] {
+            let ([low, high], beside) = (shaped.interval(n), shaped.interval_beside_chunk(n));
+            assert_eq!((shaped.outside(n), beside), (Some(AXES[0]), [low, high]));
+            assert!((low - 0.9 / 1.3).abs() < 1e-9 && (high - 1.2 * 1.3).abs() < 1e-9);
+        }
     }
 }

@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_curve_is_its_law_times_its_surface() {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-        let axis = |name: &str| crate::cost::surface::Axis { name: name.to_owned(), knots: vec![1e9] };
+        let axis = |name: &str| crate::cost::surface::Axis::new(name, vec![1e9]);
         let surface = Surface { axes: AXES.map(axis).to_vec(), values: vec![2.0_f64.ln()] };
         let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.0, p90_error: 0.0, low: 1.0, high: 1.0 };
         let law = ExpertsLaw { start_s: 1e-5, weights: 1.5, ..ExpertsLaw::default() };

@@ -20,7 +20,7 @@ use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, memory_bound};
 use crate::cost::reduce::ReduceKernel;
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
-use crate::cost::{CostModel, Estimate, Source};
+use crate::cost::{CostModel, Estimate, OUTSIDE_WIDENING, Source};
 use crate::cost::{collective, curve};
 use crate::task::{Collective, Document, Op, Pass, PassKind};
 use links::{begun, is_same, later_inside_s, over_link, own_link_ratio, starts_usually_across};
@@ -37,8 +37,6 @@ const WINDOW_EDGE: u64 = ATTENTION_TILE / 2;
 /// Products with a scale for every 32 elements over those with one for a tensor, on units that scale blocks: 7.161 over 6.812 ms for those of a layer on B300, of
 /// operands that are narrow already (Transformer Engine @ d0067d0da6cb, `docs/examples/gemm_profiling/gemm_profiling.rst`).
 pub const BLOCKS_OVER_TENSORS: f64 = 1.051;
-/// Factor by which an interval widens outside the hull, on each side.
-const OUTSIDE_WIDENING: f64 = 1.3;
 /// Dimension of estimates from another card's profile.
 const ANOTHER_CARD: &str = "another card's profile";
 /// Spread of attention backward around its factor, where only forward was measured.

@@ -1,7 +1,8 @@
 //! A fitted correction over a physical base: ln(measured / base) on a grid of knots, interpolated between them.
 //!
 //! Knots are positive and increasing and are compared by their logarithm; values are natural logarithms. Inside the grid the
-//! interpolation is multilinear in the logarithms, outside it the edge is kept, and the query is marked as outside the hull.
+//! interpolation is multilinear in the logarithms, outside it the edge is kept. A query outside of what was measured is marked: knots lie where a
+//! grid wants them, and the last one may lie far beyond the last row.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ pub struct Axis {
     pub name: String,
     /// Positions, positive and increasing.
     pub knots: Vec<f64>,
+    /// Least and largest position that was measured; left out, the first and the last knot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<[f64; 2]>,
 }
 
 /// A grid of corrections.
@@ -34,13 +38,28 @@ pub struct Surface {
 pub type Corner = (usize, f64);
 
 impl Axis {
-    /// Cell and position inside it, and whether `at` lies on the axis.
-    fn locate(&self, at: f64) -> (usize, f64, bool) {
+    /// An axis whose knots are what was measured.
+    pub fn new(name: &str, knots: Vec<f64>) -> Self {
+        Self { name: name.to_owned(), knots, measured: None }
+    }
+
+    /// Least and largest position that was measured; `None` where a knot by itself stands for every place.
+    pub fn span(&self) -> Option<[f64; 2]> {
         let last = self.knots.len() - 1;
+        self.measured.or_else(|| (last > 0).then(|| [self.knots[0], self.knots[last]]))
+    }
+
+    /// Whether `at` lies among what was measured.
+    fn holds(&self, at: f64) -> bool {
+        self.span().is_none_or(|[low, high]| (low..=high).contains(&at))
+    }
+
+    /// Cell and position inside it, and whether `at` lies among what was measured.
+    fn locate(&self, at: f64) -> (usize, f64, bool) {
+        let (last, inside) = (self.knots.len() - 1, self.holds(at));
         if last == 0 {
-            return (0, 0.0, true);
+            return (0, 0.0, inside);
         }
-        let inside = at >= self.knots[0] && at <= self.knots[last];
         let cell = self.knots.partition_point(|knot| *knot <= at).clamp(1, last) - 1;
         let (low, high) = (libm::log(self.knots[cell]), libm::log(self.knots[cell + 1]));
         let part = ((libm::log(at.max(f64::MIN_POSITIVE)) - low) / (high - low)).clamp(0.0, 1.0);
@@ -103,7 +122,8 @@ impl Surface {
         for axis in &self.axes {
             let sorted = axis.knots.windows(2).all(|pair| pair[0] < pair[1]);
             let positive = axis.knots.iter().all(|knot| knot.is_finite() && *knot > 0.0);
-            if axis.knots.is_empty() || !sorted || !positive {
+            let is_span = axis.measured.is_none_or(|[low, high]| low > 0.0 && low <= high && high.is_finite());
+            if axis.knots.is_empty() || !sorted || !positive || !is_span {
                 return Err(Unusable::Knots { axis: axis.name.clone() });
             }
             n *= axis.knots.len();
@@ -124,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_least_of_a_box_is_at_an_end_or_a_knot() {
-        let axis = Axis { name: "m".to_owned(), knots: vec![1.0, 4.0, 16.0] };
+        let axis = Axis::new("m", vec![1.0, 4.0, 16.0]);
         let surface = Surface { axes: vec![axis], values: vec![1.0, 0.0, 2.0] };
         assert!((surface.least(&[(1.0, 16.0)]) - 1.0).abs() < 1e-12, "the knot in the middle");
         assert!((surface.least(&[(8.0, 16.0)]) - 1.0_f64.exp()).abs() < 1e-12, "the low end");
@@ -133,12 +153,32 @@ mod tests {
 
     #[test]
     fn the_middle_of_a_cell_is_the_geometric_mean_of_its_corners() {
-        let axis = |name: &str| Axis { name: name.to_owned(), knots: vec![1.0, 4.0] };
+        let axis = |name: &str| Axis::new(name, vec![1.0, 4.0]);
         let values = [1.0_f64, 2.0, 4.0, 8.0].iter().map(|v| v.ln()).collect();
         let surface = Surface { axes: vec![axis("m"), axis("n")], values };
         // (2, 2) is the middle in logarithms: (1·2·4·8)^(1/4) = 64^(1/4).
         assert!((surface.factor(&[2.0, 2.0]).0 - 64.0_f64.powf(0.25)).abs() < 1e-12);
         assert_eq!(surface.factor(&[4.0, 1.0]), (4.0, None));
         assert_eq!(surface.factor(&[9.0, 1.0]).1, Some(0));
+    }
+
+    #[test]
+    fn a_place_between_the_last_row_and_the_last_knot_is_outside_of_what_was_measured() {
+        let axis = Axis { measured: Some([2.0, 1024.0]), ..Axis::new("m", vec![1.0, 256.0, 8192.0]) };
+        let surface = Surface { axes: vec![axis], values: vec![0.0, 1.0, 2.0] };
+        assert_eq!(surface.check(), Ok(()));
+        let outside = |at: f64| surface.factor(&[at]).1;
+        assert_eq!([2.0, 300.0, 1024.0].map(outside), [None; 3]);
+        assert_eq!([1.0, 1025.0, 8192.0, 1e6].map(outside), [Some(0); 4]);
+        // What is answered there stays: the line between the knots, and the edge.
+        assert!((surface.factor(&[8192.0]).0 - 2.0_f64.exp()).abs() < 1e-12);
+        let alone = Axis { measured: Some([64.0, 64.0]), ..Axis::new("m", vec![64.0]) };
+        let one = Surface { axes: vec![alone], values: vec![0.0] };
+        assert_eq!((one.factor(&[64.0]).1, one.factor(&[65.0]).1), (None, Some(0)));
+        let wrong = |measured: [f64; 2]| {
+            let axis = Axis { measured: Some(measured), ..Axis::new("m", vec![1.0]) };
+            Surface { axes: vec![axis], values: vec![0.0] }.check().is_err()
+        };
+        assert!(wrong([0.0, 1.0]) && wrong([2.0, 1.0]) && wrong([1.0, f64::INFINITY]) && wrong([f64::NAN, 1.0]));
     }
 }

@@ -5,12 +5,12 @@
 
 use engine::cost::busy::{Busy, Part};
 use engine::cost::provenance::Provenance;
-use engine::cost::{CostModel, Source};
+use engine::cost::{CostModel, Estimate, Source};
 use engine::play::Case;
 use hw::{Seconds, Tick};
 
 use super::adapters::AdapterWriter;
-use super::decode_attention::DecodeTicks;
+use super::decode_attention::{self, DecodeTicks};
 use super::writer::Writer;
 use super::{Chunk, ReplicaConfig};
 use crate::sampler::Drawing;
@@ -131,7 +131,16 @@ impl Decodes {
         let of_keys = table.per_key(n, n_chunks).as_f64() * self.keys * hw::real(self.n);
         let times = if self.of_keys == OfKeys::Multiplied { hw::real(tokens) } else { 1.0 };
         let ticks = (table.fixed(n, n_chunks).as_f64() + of_keys) * times;
-        into.add("attention of decoding sequences", table.source, ticks * Tick::SECONDS);
+        let time = Seconds::new(ticks * Tick::SECONDS);
+        let found = Estimate::exact(time, table.source);
+        let found = match decode_attention::outside(deployment, self.n, cost) {
+            Some(([fixed_s, per_key_s], dimension)) if self.n > 0 => {
+                let outside_s = (fixed_s + per_key_s * self.keys * hw::real(self.n)) * times;
+                Estimate { outside: Seconds::new(outside_s.min(time.get())), dimension: Some(dimension), ..found }
+            }
+            _ => found,
+        };
+        into.add_estimate("attention of decoding sequences", &found, 1.0);
     }
 
     /// Passes of the model that drafts, one behind the other, and of the prompts that it reads. What is looked up, or takes a time that is given, is no work.

@@ -108,13 +108,21 @@ impl DecodeTicks {
             Case::Expected => 1.0,
             Case::High => high,
         };
-        let alone = Coefficients::tabulated(n_max, |n| of_all(&kernels, n, |law| (law.alone(n), end(law.interval()))));
+        let alone = Coefficients::tabulated(n_max, |n| of_all(&kernels, n, |law| (law.alone(n), end(law.interval(n)))));
         let mixed = Coefficients::tabulated(n_max, |n| {
-            of_all(&kernels, n, |law| (law.beside_chunk(n), end(law.interval_beside_chunk())))
+            of_all(&kernels, n, |law| (law.beside_chunk(n), end(law.interval_beside_chunk(n))))
         });
         let source = kernels.iter().map(|(law, _)| law.source()).max().unwrap_or(Source::Measured);
         Self { alone, mixed, source }
     }
+}
+
+/// Launches over so many sequences that lie outside of what was measured: seconds of their layers but for keys, and per key, and the dimension.
+pub fn outside(deployment: &ReplicaConfig<'_>, n: u64, cost: &dyn CostModel) -> Option<([f64; 2], &'static str)> {
+    let mut kernels = kernels(deployment, cost);
+    kernels.retain(|(law, _)| law.outside(n).is_some());
+    let dimension = kernels.iter().find_map(|(law, _)| law.outside(n))?;
+    Some((of_all(&kernels, n, |law| (law.alone(n), 1.0)), dimension))
 }
 
 /// Seconds of all layers for `n` sequences but for their keys, and per key.

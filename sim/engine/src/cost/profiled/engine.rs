@@ -116,8 +116,9 @@ impl Profiled {
             None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
         };
         let lender = self.lender.max((!is_exact).then_some(Source::Borrowed));
+        let what = if is_exact { super::ANOTHER_CARD } else { "width or format of keys and values" };
         Some(match lender {
-            Some(source) => law.lent(source, super::OUTSIDE_WIDENING),
+            Some(source) => law.lent(source, super::OUTSIDE_WIDENING, what),
             None => law,
         })
     }

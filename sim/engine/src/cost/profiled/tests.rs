@@ -6,7 +6,7 @@ use crate::cost::surface::Surface;
 use hw::Fabric;
 
 fn profile() -> Profile {
-    let axis = |name: &str, knots: &[f64]| crate::cost::surface::Axis { name: name.to_owned(), knots: knots.to_vec() };
+    let axis = |name: &str, knots: &[f64]| crate::cost::surface::Axis::new(name, knots.to_vec());
     let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
     let axes = vec![axis("m", &[1.0, 1024.0]), axis("n", &[1.0, 1024.0]), axis("k", &[1.0, 1024.0])];
     let surface = Surface { axes, values: vec![0.5; 8] };
