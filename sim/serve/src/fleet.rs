@@ -210,6 +210,8 @@ pub struct Served {
     pub group_of: Vec<u32>,
     /// Ticks for which every replica is paid.
     pub paid_ticks: Vec<Tick>,
+    /// Ticks in which every replica served, be it only what it had: those that are paid but for loading.
+    pub up_ticks: Vec<Tick>,
     /// When replicas began to be paid, and when they ended to be, in order of time.
     pub paid_changes: Vec<PaidChange>,
     /// Requests that no replica could hold.

@@ -7,6 +7,10 @@
 //! and position, so the verifications of a request are known beforehand. They are as many only where nobody is computed again, so with drafts nothing is
 //! known unless memory holds all sequences that may run. Units: seconds, tokens, requests.
 
+mod energy;
+
+use std::sync::OnceLock;
+
 use engine::CostModel;
 use hw::power::JOULES_PER_WH;
 use hw::{Power, Seconds, Tick, Time};
@@ -65,8 +69,11 @@ pub struct Replica<'l> {
     all_decoding: Decoding,
     /// Iterations of a request over its tokens after the first one, in increasing order.
     paces: Vec<f64>,
-    /// What a GPU draws at least, where that is known.
-    watts: Option<f64>,
+    /// What runs, and what a GPU of it draws, where that is known.
+    config: ReplicaConfig<'l>,
+    power: Option<Power>,
+    /// What work adds to that; asked for energy alone.
+    work: OnceLock<energy::Work>,
 }
 
 /// What a fleet of replicas may do at best.
@@ -75,6 +82,10 @@ pub struct Outlook<'l> {
     least: Least,
     n_replicas: f64,
     n_gpus: f64,
+    /// Fewest iterations of all replicas.
+    steps_min: f64,
+    /// Least time in which all replicas together have an iteration under way.
+    busy_s: f64,
     /// When the last request ends at best.
     end_s: f64,
 }
@@ -155,7 +166,7 @@ impl Decoding {
 
 impl<'l> Replica<'l> {
     /// What a deployment with a table takes at least for a load.
-    pub fn new(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: StepTable, load: &'l Load<'l>) -> Self {
+    pub fn new(config: &ReplicaConfig<'l>, cost: &dyn CostModel, table: StepTable, load: &'l Load<'l>) -> Self {
         let longest = load.requests.list.iter().map(|request| request.prompt).max().unwrap_or(1);
         let mut attention: Vec<(u32, f64)> =
             knots(longest).map(|tokens| (tokens, first_token::attention(config, cost, tokens).get())).collect();
@@ -173,9 +184,10 @@ impl<'l> Replica<'l> {
         let mut paces: Vec<f64> =
             several.map(|(request, decoding)| decoding.passes / f64::from(request.output - 1)).collect();
         paces.sort_unstable_by(f64::total_cmp);
-        let watts = Power::of(&config.cluster.gpu).map(|power| power.idle_watts());
+        let (config, power, work) = (config.clone(), Power::of(&config.cluster.gpu), OnceLock::new());
+        let attention_s = 0.0;
         let mut replica =
-            Self { load, table, attention, attention_s: 0.0, stages, decoding, all_decoding, paces, watts };
+            Self { load, table, attention, attention_s, stages, decoding, all_decoding, paces, config, power, work };
         replica.attention_s = load.computed.iter().map(|tokens| replica.attention_of(*tokens)).sum();
         replica
     }
@@ -192,10 +204,36 @@ impl<'l> Replica<'l> {
             return None;
         }
         let least = self.table.least(limits.sequences_max, limits.tokens_max)?;
-        let n_gpus = f64::from(n_replicas) * f64::from(gpus_each);
-        let mut outlook = Outlook { replica: self, least, n_replicas: f64::from(n_replicas), n_gpus, end_s: 0.0 };
+        let n_replicas = f64::from(n_replicas);
+        let n_gpus = n_replicas * f64::from(gpus_each);
+        let steps_min = self.steps_min([limits.sequences_max, limits.tokens_max].map(f64::from));
+        let mut outlook = Outlook { replica: self, least, n_replicas, n_gpus, steps_min, busy_s: 0.0, end_s: 0.0 };
+        outlook.busy_s = outlook.busy_s();
         outlook.end_s = outlook.end_s();
         Some(outlook)
+    }
+
+    /// Fewest iterations of all replicas, where each has so many decoding sequences and so many tokens at most. Ranks of data-parallel attention may each
+    /// have as many, and so may stages have tokens.
+    fn steps_min(&self, [sequences, tokens]: [f64; 2]) -> f64 {
+        let lanes = self.table.lanes();
+        let sequences = sequences * f64::from(lanes.ranks);
+        let each = f64::from(self.table.tokens_per_sequence());
+        let (passes, prompts) = (self.all_decoding.passes, self.load.prompt_tokens);
+        // Where an engine's limit is that of prompts alone, decoding sequences may have more tokens.
+        let all = (passes * each + prompts) / (tokens.max(sequences * each) * f64::from(lanes.n()));
+        (passes / sequences).max(all)
+    }
+
+    /// What work draws at least over so many iterations and more, in seconds at the limit of a GPU.
+    fn work(&self, power: &Power, steps_min: f64) -> f64 {
+        let totals = || energy::Totals {
+            passes: self.all_decoding.passes,
+            prompt_tokens: self.load.prompt_tokens,
+            speculation: self.table.speculation(),
+            steps_min: self.steps_min([self.table.largest_batch(); 2]),
+        };
+        self.work.get_or_init(|| energy::Work::of(&self.config, power, self.load, totals())).least(steps_min)
     }
 
     /// Whether memory holds the longest sequences that may run together, so that nobody ever gives way. Behind an asynchronous host those that have
@@ -314,14 +352,19 @@ impl Outlook<'_> {
         (decoding.passes * (price + sampled) + decoding.keys * self.least.key) * Tick::SECONDS
     }
 
-    /// When the last request ends at best: all work is done, and the last one to arrive has passed.
-    fn end_s(&self) -> f64 {
+    /// Least time that all work takes on one replica.
+    fn busy_s(&self) -> f64 {
         let (load, replica) = (self.replica.load, self.replica);
         let first = |price: f64| (load.prompt_tokens * price + load.n() * self.least.sampled) * Tick::SECONDS;
         let work = |pair: &[f64; 2]| first(pair[0]) + self.decoding_s(&replica.all_decoding, pair[1]);
         let most = self.least.pairs.iter().map(work).fold(0.0, f64::max);
-        let work_s = most + replica.attention_s / replica.stages;
-        let busy_until = load.first_s + work_s / self.n_replicas / (1.0 + SLACK);
+        (most + replica.attention_s / replica.stages) / (1.0 + SLACK)
+    }
+
+    /// When the last request ends at best: all work is done, and the last one to arrive has passed.
+    fn end_s(&self) -> f64 {
+        let load = self.replica.load;
+        let busy_until = load.first_s + self.busy_s / self.n_replicas;
         busy_until.max(load.last_s + self.passage_s())
     }
 
@@ -330,9 +373,13 @@ impl Outlook<'_> {
         self.least.passage * Tick::SECONDS / (1.0 + SLACK)
     }
 
-    /// What all GPUs draw at least until the last request has ended.
+    /// What all GPUs draw at least until the last request has ended: what they draw as they wait, and what work adds. A GPU that is busy draws no more than its limit.
     fn joules(&self) -> Option<f64> {
-        Some(self.replica.watts? * self.n_gpus * self.end_s)
+        let power = self.replica.power.as_ref()?;
+        let waiting = power.idle_watts() * self.n_gpus * self.end_s;
+        let work = power.limit_watts * self.replica.work(power, self.steps_min) / (1.0 + SLACK);
+        let room = (power.limit_watts - power.idle_watts()) * self.busy_s;
+        Some(waiting + work.min(room) * self.n_gpus / self.n_replicas)
     }
 
     /// Least time per token after the first one: that of the request which is slower than so large a share of all, or the mean. `None` where every

@@ -272,7 +272,7 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
     let unexplained = (case == Case::Expected && !scenario.times_are_known())
         .then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, RateSetBy::of(queue.as_ref())));
     let (router, asked) = (own.router_name(choice.router.name), (queue, 1 + scenario.draws.len()));
-    let why = metrics::words::of(&fleet, router, asked, (&values, &replicas));
+    let why = metrics::words::of((&fleet, &served), router, asked, (&values, &replicas));
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &fleet, (&requests, &served)));
     Figures {

@@ -145,15 +145,15 @@ impl<'r> Client<'r> {
         }
     }
 
-    /// Sends what is due, while so many API servers are there.
-    fn send(&mut self, now: Tick, n_open: u32) {
+    /// Sends what is due, while these API servers take requests.
+    fn send(&mut self, now: Tick, open: &[u32]) {
         while let Some(Reverse((tick, _, request))) = self.due.peek().copied() {
             if tick > now {
                 return;
             }
             self.due.pop();
             let prompt = self.requests.list[request as usize].prompt;
-            self.on_the_way.send((request, prompt), tick, n_open);
+            self.on_the_way.send((request, prompt), tick, open);
             self.sent[request as usize] = tick;
         }
     }
@@ -175,7 +175,7 @@ impl Run<'_, '_> {
     fn play_held(mut self, users: Users) -> (Vec<Tick>, Served) {
         self.records.watch();
         let mut client = Client::new(self.requests, users, OnTheWay::new(self.fleet.start));
-        client.send(Tick::ZERO, self.n_open());
+        client.send(Tick::ZERO, self.open_servers());
         loop {
             let (event, arrival) = (self.next_tick(), client.next());
             let now = event.min(arrival);
@@ -187,6 +187,7 @@ impl Run<'_, '_> {
             }
             if event < arrival {
                 self.next_event(arrival);
+                self.send_again(&mut client.on_the_way);
             } else if let Some((_, request)) = client.on_the_way.take(now) {
                 self.arrive(request, client.sent[request as usize], now);
             }
@@ -194,7 +195,7 @@ impl Run<'_, '_> {
             for (request, late) in self.records.take_ended() {
                 client.goes_on(request, now + late);
             }
-            client.send(now, self.n_open());
+            client.send(now, self.open_servers());
         }
     }
 }

@@ -9,12 +9,14 @@
 mod clients;
 mod control;
 mod lending;
+mod servers;
 mod split;
 pub(super) mod stations;
 
 use clients::Clients;
 use control::Control;
 use lending::Lending;
+use servers::Servers;
 use split::Split;
 use stations::Stations;
 
@@ -47,8 +49,8 @@ pub(super) struct Run<'a, 'r> {
     pub(super) group_of: Vec<u32>,
     /// Replicas that take requests which arrive, and those that take requests from prefill replicas; ascending.
     pub(super) candidates: [Vec<u32>; 2],
-    /// API servers of the first of these.
-    pub(super) n_servers: u32,
+    /// API servers of the first of these, and of those that were lost.
+    pub(super) servers: Servers,
     router: &'r mut dyn Router,
     /// Who plans the groups that wait for a planner.
     pub(super) scaler: Option<&'r mut dyn Scaler>,
@@ -98,11 +100,12 @@ impl<'a, 'r> Run<'a, 'r> {
             replicas.iter_mut().for_each(Replica::watch_tokens);
         }
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
+        let servers = Servers::new(fleet, &replicas);
         let mut run = Self {
             requests,
             fleet,
             candidates: [Vec::new(), Vec::new()],
-            n_servers: 0,
+            servers,
             router,
             scaler: None,
             records: Records::new(requests),
@@ -148,16 +151,13 @@ impl<'a, 'r> Run<'a, 'r> {
         let is_instant = self.fleet.start.is_instant();
         for (index, request) in self.requests.list.iter().enumerate() {
             let sent = Tick::from(request.arrival);
-            self.let_in(&mut on_the_way, sent);
             let index = u32::try_from(index).expect("fewer than 2^32 requests");
             if is_instant {
                 self.run_until(sent);
                 self.arrive(index, sent, sent);
             } else {
-                if self.control.is_active {
-                    self.run_until(sent);
-                }
-                on_the_way.send((index, request.prompt), sent, self.n_open());
+                self.let_in(&mut on_the_way, sent);
+                on_the_way.send((index, request.prompt), sent, self.open_servers());
             }
         }
         self.let_in(&mut on_the_way, IDLE);
@@ -167,24 +167,25 @@ impl<'a, 'r> Run<'a, 'r> {
         self.end()
     }
 
-    /// Requests that are in the queue by a tick arrive, each at its own.
+    /// Requests that are in the queue by a tick arrive, each at its own. A fleet that changes has changed by then.
     fn let_in(&mut self, on_the_way: &mut OnTheWay, by: Tick) {
-        while let Some((now, request)) = on_the_way.take(by) {
-            // Whoever would be there behind the end of the clock is not served.
-            if now == IDLE {
-                self.is_past_clock = true;
+        loop {
+            let next = on_the_way.next();
+            let is_due = next <= by && next != IDLE;
+            if !is_due && (by == IDLE || !self.control.is_active) {
+                // Whoever would be there behind the end of the clock is not served.
+                self.is_past_clock |= by == IDLE && !on_the_way.is_empty();
+                return;
+            }
+            if self.run_until_loss(next.min(by)) {
+                self.send_again(on_the_way);
                 continue;
             }
-            self.run_until(now);
+            let arrived = if is_due { on_the_way.take(next) } else { None };
+            let Some((now, request)) = arrived else { return };
             let sent = Tick::from(self.requests.list[request as usize].arrival);
             self.arrive(request, sent, now);
         }
-    }
-
-    /// API servers that take requests now. Those of a fleet that changes are those of the replicas that do.
-    pub(super) const fn n_open(&self) -> u32 {
-        let changes = self.control.is_active && self.stations.is_none();
-        if changes { self.n_servers } else { self.fleet.start.servers }
     }
 
     /// Requests that ended or were refused.
@@ -328,7 +329,7 @@ impl<'a, 'r> Run<'a, 'r> {
         assert!(self.control.backlog.is_empty() && self.split.is_empty(), "nobody is left on the way");
     }
 
-    fn served(mut self) -> Served {
+    fn served(self) -> Served {
         let n_unserved = self.requests.len() as u64 - self.n_ended();
         if !self.is_past_clock || n_unserved == 0 {
             self.check_end();
@@ -339,6 +340,7 @@ impl<'a, 'r> Run<'a, 'r> {
         let token_gaps = if is_asked { token_gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
         Served {
             paid_ticks: self.control.paid_until(end),
+            up_ticks: self.control.up_until(end),
             paid_changes: self.control.paid_changes,
             counts: self.replicas.iter().map(|replica| replica.counts).collect(),
             blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),

@@ -3,7 +3,8 @@
 //! Every arrival passes it: of users who wait for their answers, and of requests that come by themselves. A client counts from the moment at which it sends, so a
 //! start counts for its first token. An API server is one thread of Python (`api_server.rs`): it takes one request after another, or all that wait together.
 //! Several share the requests in turn: those of replicas that take requests as one is sent. What is left of the mean start is an exponential draw, one for each request in order of sending. The spread parts
-//! requests that were sent together, and nobody waits for it. Units: ticks inside.
+//! requests that were sent together, and nobody waits for it. API servers are lost with their replica: whoever is on the way through one is sent again, to one of those that are left, and its client
+//! counts from the first sending. Where no work of an API server is known, a request is on the way to no replica, and none is lost with one. Units: ticks inside.
 //!
 //! Approximation: tokens of answers that pass the same thread (`frontend.rs`) delay no request, and the other way round.
 
@@ -41,8 +42,9 @@ impl Start {
     /// How long each of some requests is on the way, where they come by themselves.
     pub fn drawn(&self, requests: &Requests) -> Vec<Tick> {
         let mut on_the_way = OnTheWay::new(*self);
+        let all: Vec<u32> = (0..self.servers).collect();
         for (index, request) in (0_u32..).zip(&requests.list) {
-            on_the_way.send((index, request.prompt), Tick::from(request.arrival), self.servers);
+            on_the_way.send((index, request.prompt), Tick::from(request.arrival), &all);
         }
         let mut takes = vec![Tick::ZERO; requests.list.len()];
         while let Some((tick, request)) = on_the_way.take(IDLE) {
@@ -77,15 +79,28 @@ impl Door {
     }
 
     /// Begins with those that wait, where it is free by a tick.
-    fn begin(&mut self, by: Tick, coming: &mut BinaryHeap<Reverse<(Tick, u32)>>) {
+    fn begin(&mut self, by: Tick, own: usize, coming: &mut BinaryHeap<Reverse<Coming>>) {
         if self.gathered.is_empty() || self.free > by {
             return;
         }
         self.free += std::mem::take(&mut self.work);
         let done = self.free;
-        coming.extend(self.gathered.drain(..).map(|(besides, request)| Reverse((done + besides, request))));
+        let comes = |(besides, request)| Reverse(Coming { at: done + besides, request, door: own });
+        coming.extend(self.gathered.drain(..).map(comes));
     }
 }
+
+/// A request that the engine will see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Coming {
+    at: Tick,
+    request: u32,
+    /// API server that it passes; `NO_DOOR` where none is known.
+    door: usize,
+}
+
+/// No API server.
+const NO_DOOR: usize = usize::MAX;
 
 /// Requests that the engine has not seen.
 pub(super) struct OnTheWay {
@@ -95,7 +110,7 @@ pub(super) struct OnTheWay {
     /// Requests that were sent.
     n_sent: usize,
     /// By the tick at which the engine sees them.
-    coming: BinaryHeap<Reverse<(Tick, u32)>>,
+    coming: BinaryHeap<Reverse<Coming>>,
 }
 
 impl OnTheWay {
@@ -107,48 +122,64 @@ impl OnTheWay {
         Self { start, draws, doors, n_sent: 0, coming: BinaryHeap::new() }
     }
 
-    /// A request with so many tokens of a prompt is sent, while so many API servers are there.
-    pub(super) fn send(&mut self, (request, prompt): (u32, u32), now: Tick, n_open: u32) {
+    /// A request with so many tokens of a prompt is sent, while these API servers take requests.
+    pub(super) fn send(&mut self, (request, prompt): (u32, u32), now: Tick, open: &[u32]) {
         let [work, besides] = self.start.parts();
         let varies = besides * self.draws.exponential();
         let tokenizer = self.start.tokenize * f64::from(prompt);
         if self.doors.is_empty() {
-            return self.coming.push(Reverse((now + Tick::from_seconds(varies + work + tokenizer), request)));
+            let at = now + Tick::from_seconds(varies + work + tokenizer);
+            return self.coming.push(Reverse(Coming { at, request, door: NO_DOOR }));
         }
         // A tokenizer that handlers wait for has a thread of its own.
         let (own, besides) =
             if self.start.server.gathers { (work, varies + tokenizer) } else { (work + tokenizer, varies) };
         let [own, besides] = [own, besides].map(Tick::from_seconds);
         // Where no replica is up somebody takes the request all the same: it waits for one at the router.
-        let turn = self.n_sent % (n_open as usize).clamp(1, self.doors.len());
+        let turn = open.get(self.n_sent % open.len().max(1)).map_or(0, |server| *server as usize % self.doors.len());
         self.n_sent += 1;
         let door = &mut self.doors[turn];
-        door.begin(now, &mut self.coming);
+        door.begin(now, turn, &mut self.coming);
         if self.start.server.gathers && door.free > now {
             door.gathered.push((besides, request));
             door.work += own;
         } else {
             door.free = door.free.max(now) + own;
-            self.coming.push(Reverse((door.free + besides, request)));
+            self.coming.push(Reverse(Coming { at: door.free + besides, request, door: turn }));
         }
+    }
+
+    /// API servers are lost; the requests that were on their way through them, those first that would have been there first.
+    pub(super) fn lose(&mut self, servers: &[u32]) -> Vec<u32> {
+        let is_lost = |door: usize| servers.iter().any(|server| *server as usize == door);
+        let (mut gone, left): (Vec<_>, Vec<_>) = self.coming.drain().partition(|Reverse(coming)| is_lost(coming.door));
+        self.coming = left.into();
+        gone.sort_by_key(|Reverse(coming)| *coming);
+        let mut requests: Vec<u32> = gone.into_iter().map(|Reverse(coming)| coming.request).collect();
+        for &server in servers {
+            let Some(door) = self.doors.get_mut(server as usize) else { continue };
+            requests.extend(std::mem::take(door).gathered.into_iter().map(|(_, request)| request));
+        }
+        requests
     }
 
     /// Tick at which the engine sees the next one, were nobody sent before that; `IDLE` where nobody is on the way.
     pub(super) fn next(&self) -> Tick {
-        let first = self.coming.peek().map_or(IDLE, |Reverse((tick, _))| *tick);
+        let first = self.coming.peek().map_or(IDLE, |Reverse(coming)| coming.at);
         self.doors.iter().filter_map(Door::first).fold(first, Tick::min)
     }
 
     /// Who is there by a tick, one after another, with the tick at which. Whoever is sent before it was sent.
     pub(super) fn take(&mut self, by: Tick) -> Option<(Tick, u32)> {
-        for door in &mut self.doors {
-            door.begin(by, &mut self.coming);
+        for (own, door) in self.doors.iter_mut().enumerate() {
+            door.begin(by, own, &mut self.coming);
         }
-        let Reverse((tick, _)) = self.coming.peek()?;
-        if *tick > by {
+        let Reverse(first) = *self.coming.peek()?;
+        if first.at > by {
             return None;
         }
-        self.coming.pop().map(|Reverse(first)| first)
+        self.coming.pop();
+        Some((first.at, first.request))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -286,6 +317,55 @@ mod tests {
         let mut router = (router::ROUTERS[0].make)(0);
         let (_, held) = fleet.serve_held(&requests, Rules::of(router.as_mut()), Users::OfSessions);
         assert_eq!(held.records, serve(&fleet, &requests).records);
+    }
+
+    #[test]
+    fn whoever_waits_at_the_door_of_a_lost_replica_is_sent_again() {
+        // Two replicas, a second of work for each request, four at once in turn: each server has two. The first replica is lost after half a second, so both of its
+        // requests stand behind the two of the other one: one by one they are done after 3 and 4 s, and those who go on together after 1 + 3 s with the second of the other.
+        let list = vec![Request::new(Time::ZERO, 100, 11); 4];
+        let requests = Requests::of(list);
+        let away = |back_after: Option<f64>| Outage {
+            group: 0,
+            replica: 0,
+            at: Time::ZERO + Span::from_seconds(Seconds::new(0.5)),
+            notice: Seconds::ZERO,
+            back_after: back_after.map(Seconds::new),
+        };
+        // One that is back after a second is too late for those that were sent again.
+        for (gathers, done_s) in [(false, [3.0, 1.0, 4.0, 2.0]), (true, [4.0, 1.0, 4.0, 4.0])] {
+            for back_after in [None, Some(1.0)] {
+                let group = fleet(Start::default(), Spans::Closed).groups.remove(0);
+                let group = Group::new("all", group.engine, 2);
+                let fleet =
+                    Fleet { start: doors(1.0, 2, gathers), outages: vec![away(back_after)], ..Fleet::of(group) };
+                let by_themselves = serve(&fleet, &requests);
+                let found = ttft_s(&requests, &by_themselves);
+                for (found, done_s) in found.iter().zip(done_s) {
+                    assert!((found - done_s - STEP_S).abs() < 2.0 * STEP_S, "{gathers}, {back_after:?}: {found} s");
+                }
+                assert_eq!((by_themselves.changes.n_retried, by_themselves.changes.n_outages), (2, 1));
+                let mut router = (router::ROUTERS[0].make)(0);
+                let (_, held) = fleet.serve_held(&requests, Rules::of(router.as_mut()), Users::OfSessions);
+                assert_eq!((held.records, held.changes.n_retried), (by_themselves.records, 2));
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_at_the_door_of_another_replica_is_sent_again() {
+        // The second replica is lost as its only request is served, so whoever waits at the first one's door goes on.
+        let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 3]);
+        let at = Time::ZERO + Span::from_seconds(Seconds::new(1.5));
+        let outage = Outage { group: 0, replica: 1, at, notice: Seconds::ZERO, back_after: None };
+        let group = fleet(Start::default(), Spans::Closed).groups.remove(0);
+        let group = Group::new("all", group.engine, 2);
+        let fleet = Fleet { start: doors(1.0, 2, false), outages: vec![outage], ..Fleet::of(group) };
+        let served = serve(&fleet, &requests);
+        for (found, done_s) in ttft_s(&requests, &served).iter().zip([1.0, 1.0, 2.0]) {
+            assert!((found - done_s - STEP_S).abs() < 2.0 * STEP_S, "{found} s");
+        }
+        assert_eq!(served.changes.n_retried, 0);
     }
 
     #[test]

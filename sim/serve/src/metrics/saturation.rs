@@ -1,6 +1,7 @@
 //! How near a fleet is to what it can serve: who waits in the middle and at the end of the arrivals, beside how busy replicas are.
 //!
-//! A replica that decodes is busy with one sequence as with a hundred, so utilisation alone says little. What waits says the rest. Below the
+//! A replica that decodes is busy with one sequence as with a hundred, so utilisation alone says little. What waits says the rest. Replicas count by the time in
+//! which they served: one that loads, or that was never started, takes no work off the others. Below the
 //! limit the queue comes back to its mean; near it the mean grows as 1/(1 − ρ) and a draw of finite length scatters as much
 //! (Pollaczek and Khinchine); above it the queue grows with every arrival. Requests that come as others end do not tell: their queue cannot grow.
 
@@ -53,7 +54,7 @@ impl RateSetBy {
 /// What is seen of the queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queue {
-    /// Share of the paid time that the busiest group works, or of the time that the busiest link between replicas does.
+    /// Share of the time in which its replicas serve that the busiest group works, or of the time that the busiest link between replicas does.
     pub busy: f64,
     /// Requests that wait for their first iteration halfway through the arrivals, and with the last arrival.
     pub waiting: [u64; 2],
@@ -132,18 +133,18 @@ fn waiting((requests, served): (&Requests, &Served), starts: &[Tick], at: Time) 
     waits.count() as u64
 }
 
-/// Share of the paid time that the busiest group works.
+/// Share of the time in which its replicas serve that the busiest group works.
 fn busiest(served: &Served) -> f64 {
     let n_groups = served.group_of.iter().max().map_or(0, |last| last + 1);
     (0..n_groups).map(|group| busy(served, group)).fold(0.0, f64::max)
 }
 
 fn busy(served: &Served, group: u32) -> f64 {
-    let replicas = served.counts.iter().zip(&served.paid_ticks).zip(&served.group_of);
+    let replicas = served.counts.iter().zip(&served.up_ticks).zip(&served.group_of);
     let of_group = replicas.filter(|(_, of)| **of == group).map(|(found, _)| found);
-    let busy = of_group.clone().map(|(counts, paid)| counts.busy_ticks.min(*paid)).sum::<TickSum>();
-    let paid = of_group.map(|(_, paid)| *paid).sum::<TickSum>();
-    busy.as_ns() / paid.as_ns().max(1.0)
+    let busy = of_group.clone().map(|(counts, up)| counts.busy_ticks.min(*up)).sum::<TickSum>();
+    let up = of_group.map(|(_, up)| *up).sum::<TickSum>();
+    busy.as_ns() / up.as_ns().max(1.0)
 }
 
 #[cfg(test)]
@@ -157,7 +158,8 @@ mod tests {
         assert_eq!(of, [RateSetBy::Arrivals, RateSetBy::Fleet, RateSetBy::Fleet]);
     }
     use crate::arrivals::{Arrivals, lay};
-    use crate::fleet::serve;
+    use crate::fleet::dynamics::{Rule, Scaling};
+    use crate::fleet::{Fleet, Group, serve};
     use crate::replica::{Engine, Limits, Spans};
     use crate::request::Request;
     use crate::step_cost::StepTable;
@@ -206,6 +208,35 @@ mod tests {
         assert!(found.is_crowd() && (found.wait_s / 10.0 - 1.0).abs() < 0.05, "{found:?}");
         assert_eq!(found.saturation(), Saturation::Beyond);
         assert!(!queue(0.95, 2000, 3).is_crowd());
+    }
+
+    #[test]
+    fn replicas_that_load_or_never_start_take_no_work_off_the_others() {
+        // One server of a hundredth of a second with 95 requests a second, and three beside it: never started, or all loading until after the last request.
+        let table = StepTable::constant(Seconds::new(0.01));
+        let limits = Limits { sequences_max: 1, tokens_max: 512, ..Limits::ROOMY };
+        let engine =
+            Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); 20_000]);
+        lay(&mut requests, Arrivals::Poisson { per_s: 95.0 }, 1);
+        let busy = |n: u32, rows: Vec<(Time, u32)>| {
+            let (rule, start_up) = (Rule::Timetable(rows), Seconds::new(1e6));
+            let scaling = Some(Scaling { replicas_min: 1, replicas_first: 1, start_up, rule });
+            let fleet = Fleet::of(Group { scaling, ..Group::new("all", engine.clone(), n) });
+            let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+            let queue = Queue::of(&requests, &served, &Start::default()).expect("a queue");
+            let paid = crate::metrics::fleet::times(&fleet, &served)[0][0].as_ns();
+            (queue, served.up_ticks.iter().copied().sum::<TickSum>().as_ns() / paid)
+        };
+        let second = Time::ZERO + hw::Span::from_seconds(Seconds::new(1.0));
+        let [(alone, all), (never, one), (loading, quarter)] =
+            [busy(1, Vec::new()), busy(4, Vec::new()), busy(4, vec![(second, 4)])];
+        assert!((alone.busy - 0.95).abs() < 0.02, "{alone:?}");
+        assert_eq!((never, loading), (alone, alone));
+        assert!((all - 1.0).abs() < 1e-9 && (one - 1.0).abs() < 1e-9);
+        // All but the first of four that are paid load, but for the first second.
+        assert!((quarter - 0.25).abs() < 0.01, "{quarter}");
+        assert_eq!(loading.saturation(), Saturation::Near);
     }
 
     #[test]

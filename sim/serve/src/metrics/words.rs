@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hw::{Power, Seconds, Tick, power};
+use hw::{Power, Seconds, Tick, TickSum, power};
 
 use super::saturation::{BUSY, Queue, Saturation};
-use crate::fleet::{Fleet, Group};
-use crate::replica::Limits;
+use crate::fleet::{Fleet, Group, Served};
+use crate::replica::{Limits, Role};
 use crate::step_cost::ReplicaConfig;
 
 fn of_group(group: &Group) -> String {
+    let most = if group.scaling.is_some() { "up to " } else { "" };
     match (group.n_replicas, group.gpus_per_replica) {
-        (n, 1) => format!("{n} × {}", group.name),
-        (n, gpus) => format!("{n} × {} of {gpus} GPUs", group.name),
+        (n, 1) => format!("{most}{n} × {}", group.name),
+        (n, gpus) => format!("{most}{n} × {} of {gpus} GPUs", group.name),
     }
 }
 
@@ -22,11 +23,12 @@ fn replicas(fleet: &Fleet, router: &str) -> String {
         let groups: Vec<String> = fleet.groups.iter().map(of_group).collect();
         return format!("{} by {router}", groups.join(", "));
     };
+    let most = if group.scaling.is_some() { "up to " } else { "" };
     match (group.n_replicas, group.gpus_per_replica) {
         (1, 1) => "one GPU".to_owned(),
         (1, gpus) => format!("one replica of {gpus} GPUs"),
-        (n, 1) => format!("{n} replicas by {router}"),
-        (n, gpus) => format!("{n} replicas of {gpus} GPUs by {router}"),
+        (n, 1) => format!("{most}{n} replicas by {router}"),
+        (n, gpus) => format!("{most}{n} replicas of {gpus} GPUs by {router}"),
     }
 }
 
@@ -64,9 +66,11 @@ fn of_queue(queue: &Queue, n_draws: usize) -> Option<String> {
     }
 }
 
-/// What a frontend that is busy nearly all the time says of the figures.
-fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
-    let busy = values.get("frontend_busy_ratio").filter(|busy| **busy >= BUSY)? * 100.0;
+/// What frontends that are busy nearly all the time in which their replicas serve say of the figures.
+fn of_frontend(served: &Served) -> Option<String> {
+    let frontends = served.counts.iter().zip(&served.up_ticks).map(|(counts, up)| counts.frontend_ticks.min(*up));
+    let busy = frontends.sum::<TickSum>().as_f64() / served.up_ticks.iter().copied().sum::<TickSum>().as_f64();
+    let busy = Some(busy).filter(|busy| *busy >= BUSY)? * 100.0;
     Some(format!(
         "frontends are busy {busy:.0} % of the time, so tokens wait for them and not for GPUs: `engine.stream_interval` and \
          `engine.api_servers` take work off them"
@@ -76,10 +80,24 @@ fn of_frontend(values: &BTreeMap<String, f64>) -> Option<String> {
 /// Share of its time from which on an API server that works so much is named.
 const BUSY_SERVER: f64 = 0.75;
 
-/// What API servers that requests and streamed tokens keep busy say of the figures. Time on tokens is a range, and not counted.
-fn of_api_servers(fleet: &Fleet, values: &BTreeMap<String, f64>) -> Option<String> {
+/// API servers of replicas that take requests, on average: those of a fleet that changes are there as long as their replicas serve.
+fn mean_servers(fleet: &Fleet, served: &Served) -> f64 {
+    if !fleet.is_dynamic() {
+        return f64::from(fleet.start.servers);
+    }
+    let end = served.records.end_ticks();
+    let of = |(group, up): (&u32, &Tick)| {
+        let group = fleet.groups.get(*group as usize).filter(|group| group.role != Role::Decode);
+        let own = group.map_or(0, |group| group.engine.limits.frontend.processes.get());
+        f64::from(own) * up.of_each(1).mean_over(end)
+    };
+    served.group_of.iter().zip(&served.up_ticks).map(of).sum()
+}
+
+/// What API servers that requests and streamed tokens keep busy say of the figures; there are so many on average. Time on tokens is a range, and not counted.
+fn of_api_servers(fleet: &Fleet, n: f64, values: &BTreeMap<String, f64>) -> Option<String> {
     let start = &fleet.start;
-    let each = |key: &str| values.get(key).copied().unwrap_or(0.0) / f64::from(start.servers.max(1));
+    let each = |key: &str| values.get(key).copied().unwrap_or(0.0) / if n > 0.0 { n } else { 1.0 };
     // A frontend that takes time has its own words.
     let counts_tokens = fleet.groups.iter().any(|group| group.engine.limits.frontend.takes_time());
     let tokens = if counts_tokens || start.servers == 0 { 0.0 } else { each("output_tokens_per_s") };
@@ -88,7 +106,8 @@ fn of_api_servers(fleet: &Fleet, values: &BTreeMap<String, f64>) -> Option<Strin
     if to < BUSY_SERVER * 100.0 {
         return None;
     }
-    let (n, [least, most]) = (start.servers, start.server.us_per_token);
+    let [least, most] = start.server.us_per_token;
+    let n = if fleet.is_dynamic() { format!("{n:.1} on average") } else { n.to_string() };
     let mut share = format!("{to:.0} %");
     let mut left_out = String::new();
     if tokens > 0.0 {
@@ -132,7 +151,7 @@ fn of_energy(values: &BTreeMap<String, f64>, replicas: &[(ReplicaConfig<'_>, Lim
 
 /// What served, with a replica of `each` group, and what limits it. `queue` is that of requests that come by themselves.
 pub fn of(
-    fleet: &Fleet,
+    (fleet, served): (&Fleet, &Served),
     router: &str,
     (queue, n_draws): (Option<Queue>, usize),
     (values, each): (&BTreeMap<String, f64>, &[(ReplicaConfig<'_>, Limits)]),
@@ -161,17 +180,17 @@ pub fn of(
     }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
     limits.extend(of_links(values));
-    limits.extend(of_frontend(values));
-    limits.extend(of_api_servers(fleet, values));
+    limits.extend(of_frontend(served));
+    limits.extend(of_api_servers(fleet, mean_servers(fleet, served), values));
     limits.extend(of_launches(values));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }
     limits.extend(of_energy(values, each));
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
-    let (served, busy) = (replicas(fleet, router), value("busy_ratio") * 100.0);
+    let (who, busy) = (replicas(fleet, router), value("busy_ratio") * 100.0);
     let (room, used) = (room(fleet, value("kv_tokens")), value("kv_peak_ratio") * 100.0);
-    format!("{served}, busy {busy:.0} % of the time, {room}, at most {used:.0} % in use{limits}")
+    format!("{who}, busy {busy:.0} % of the time, {room}, at most {used:.0} % in use{limits}")
 }
 
 /// Blocks of a fleet in words: what a replica has room for.
@@ -185,7 +204,12 @@ fn room(fleet: &Fleet, tokens: f64) -> String {
 mod tests {
     use super::*;
     use crate::api_server::ApiServer;
+    use crate::fleet::dynamics::Failures;
     use crate::fleet::start::Start;
+    use crate::frontend::Frontend;
+    use crate::replica::{Engine, Spans};
+    use crate::request::{Request, Requests};
+    use crate::step_cost::StepTable;
 
     #[test]
     fn api_servers_that_requests_and_tokens_fill_are_named() {
@@ -194,12 +218,32 @@ mod tests {
         let fleet = Fleet { start, ..Fleet::default() };
         let of = |requests: f64, tokens: f64| {
             let values = [("requests_per_s", requests), ("output_tokens_per_s", tokens)];
-            of_api_servers(&fleet, &values.map(|(key, value)| (key.to_owned(), value)).into())
+            of_api_servers(&fleet, 1.0, &values.map(|(key, value)| (key.to_owned(), value)).into())
         };
         assert_eq!(of(100.0, 100.0), None);
         // 100 × 2 ms, and 10,000 × 40 to 60 us.
         assert!(of(100.0, 10_000.0).is_some_and(|words| words.contains("busy 60 to 80 %")));
         assert!(of(400.0, 0.0).is_some_and(|words| words.contains("busy 80 %")));
+    }
+
+    #[test]
+    fn api_servers_of_a_fleet_that_changes_count_by_the_time_of_their_replicas() {
+        // Four replicas with three servers each; one is never there, one half of the time, one decodes for others.
+        let limits = Limits { frontend: Frontend::new(0.0, [1, 3]), ..Limits::ROOMY };
+        let (table, batcher) =
+            (StepTable::constant(Seconds::new(0.01)), crate::batcher::named("vllm-v1").expect("listed"));
+        let engine = Engine { limits, table, batcher, spans: Spans::Closed };
+        let [mut all, mut decode] =
+            [Role::Both, Role::Decode].map(|role| Group { role, ..Group::new("all", engine.clone(), 3) });
+        all.failures = Some(Failures { mtbf: Seconds::new(1.0), mttr: Seconds::new(1.0), seed: 0 });
+        decode.n_replicas = 1;
+        let fleet = Fleet { groups: vec![all, decode], ..Fleet::default() };
+        let requests = Requests::of(vec![Request::new(hw::Time::ZERO, 1, 100)]);
+        let served = fleet.serve(&requests, (crate::router::ROUTERS[0].make)(0).as_mut());
+        let end = served.records.end_ticks();
+        let served = Served { up_ticks: vec![end, Tick::ZERO, end / 2, end], ..served };
+        let n = mean_servers(&fleet, &served);
+        assert!((n - 4.5).abs() < 1e-3, "{n}");
     }
 
     #[test]

@@ -118,6 +118,83 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn no_fleet_with_experts_draws_less_than_its_outlook(
+        seed in 0_u64..1000,
+        gap_ms in 1_u64..60,
+        replicas in 1_u32..3,
+        sequences in prop::sample::select(vec![2_u32, 16, 128]),
+        tokens in prop::sample::select(vec![256_u32, 2048]),
+        (tensor_degree, pipeline_degree, expert_degree) in
+            prop::sample::select(vec![(2_u32, 1_u32, 1_u32), (2, 1, 4), (1, 1, 8), (2, 2, 1)]),
+        n_drafts in 0_u32..3,
+    ) {
+        let model = engine::model::embedded("mixtral-8x7b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let cost = Roofline::new(&cluster);
+        let of_degrees = ReplicaConfig::new(&model, &cluster, tensor_degree);
+        let config = ReplicaConfig { pipeline_degree, expert_degree, ..of_degrees };
+        let per_draft = Seconds::new(1e-4);
+        let speculation = Speculation { n_drafts, tree: None, acceptance: 0.6, per_draft, seed };
+        let speculating = |table: StepTable| if n_drafts > 0 { table.speculating(&speculation) } else { table };
+        let table = |tokens: u32, sequences: u32| {
+            let most = sequences * (1 + n_drafts);
+            speculating(StepTable::new(&config, (tokens, most), &cost, Case::Expected))
+        };
+        let requests = requests(50, gap_ms, seed);
+        let sequences = sequences.min(tokens / (1 + n_drafts));
+        let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
+        let batcher = batcher::named("vllm-v1").expect("listed");
+        let engine = Engine { limits, table: table(tokens, sequences), batcher, spans: Spans::Closed };
+        let gpus_per_replica = config.n_gpus();
+        let fleet = Fleet::of(Group { gpus_per_replica, ..Group::new("all", engine, replicas) });
+        let mut router = (router::named("least-loaded").expect("listed").make)(seed);
+        let served = fleet.serve(&requests, router.as_mut());
+        let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
+        metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+        let load = Load::of(&requests, false).expect("patient clients");
+        let replica = Replica::new(&config, &cost, table(4096, 256), &load);
+        let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
+        for metric in ["energy_wh", "energy_j_per_output_token"] {
+            let (value, best) = (figures[metric], outlook.figure(metric, None).expect("known"));
+            prop_assert!(value >= best, "{metric}: {value}, at best {best}");
+        }
+    }
+}
+
+/// Joules of a replica of one H100 over those that its outlook knows, and over those of a card that waits, with so many sequences at once at most.
+fn energy_over(sequences: u32) -> [f64; 2] {
+    let model = engine::model::embedded("llama-3-8b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+    let (cost, config) = (Roofline::new(&cluster), ReplicaConfig::new(&model, &cluster, 1));
+    let table = || StepTable::new(&config, (2048, 256), &cost, Case::Expected);
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 200, 500); 512]);
+    let limits = Limits { sequences_max: sequences, tokens_max: 2048, ..Limits::ROOMY };
+    let batcher = batcher::named("vllm-v1").expect("listed");
+    let engine = Engine { limits, table: table(), batcher, spans: Spans::Closed };
+    let fleet = Fleet::of(Group::new("all", engine, 1));
+    let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+    let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
+    metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+    let load = Load::of(&requests, false).expect("patient clients");
+    let replica = Replica::new(&config, &cost, table(), &load);
+    let outlook = replica.outlook(1, 1, &limits).expect("plain");
+    let waiting = Power::of(&cluster.gpu).expect("known").idle_watts() * figures["makespan_s"] / JOULES_PER_WH;
+    [figures["energy_wh"] / outlook.figure("energy_wh", None).expect("known"), figures["energy_wh"] / waiting]
+}
+
+#[test]
+fn the_least_energy_knows_the_work_of_a_batch_that_is_never_larger() {
+    // With few sequences weights are read for each few tokens: that is most of what a card draws beyond waiting, and the outlook knows it.
+    for sequences in [4, 16, 64] {
+        let [over_least, over_waiting] = energy_over(sequences);
+        assert!((1.0..1.15).contains(&over_least) && over_waiting > 1.5, "{sequences}: {over_least}, {over_waiting}");
+    }
+}
+
 #[test]
 fn a_fleet_that_is_far_too_small_is_known_to_be_late() {
     let model = engine::model::embedded("llama-3-8b").expect("listed");

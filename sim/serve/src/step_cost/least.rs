@@ -74,6 +74,11 @@ impl StepTable {
         })
     }
 
+    /// Tokens of the largest batch that the table has.
+    pub fn largest_batch(&self) -> f64 {
+        hw::real(self.tokens.len() as u64 - 1)
+    }
+
     /// Ticks of batches of every size up to so many tokens.
     fn sizes(&self, most: u32) -> Vec<Size> {
         let both = self.tokens.iter().zip(self.lone()).enumerate().skip(1).take(most as usize);

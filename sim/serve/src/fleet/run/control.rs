@@ -46,14 +46,42 @@ struct Vain {
     gained: u64,
 }
 
+/// Ticks that add up while something is so.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spell {
+    so_far: Tick,
+    since: Option<Tick>,
+}
+
+impl Spell {
+    /// One that begins with the run, or later.
+    fn from_start(begins: bool) -> Self {
+        Self { so_far: Tick::ZERO, since: begins.then_some(Tick::ZERO) }
+    }
+
+    /// From now on it is so, or not.
+    fn set(&mut self, is_so: bool, now: Tick) {
+        match self.since {
+            None if is_so => self.since = Some(now),
+            Some(since) if !is_so => *self = Self { so_far: self.so_far + (now - since), since: None },
+            _ => {}
+        }
+    }
+
+    /// Ticks until the end.
+    fn until(&self, end: Tick) -> Tick {
+        self.so_far + self.since.map_or(Tick::ZERO, |since| end.saturating_sub(since))
+    }
+}
+
 /// The place of a replica.
 struct Place {
     state: State,
     /// Counts changes of state: older events are void.
     epoch: u32,
-    /// Paid so far, and since when it is paid.
-    paid: Tick,
-    since: Option<Tick>,
+    paid: Spell,
+    /// Serving, be it only what it has.
+    up: Spell,
     /// Draws its failures.
     stream: Option<Stream>,
     vain: Vain,
@@ -106,8 +134,8 @@ impl Control {
             Place {
                 state: if is_up { State::Up } else { State::Off },
                 epoch: 0,
-                paid: Tick::ZERO,
-                since: is_up.then_some(Tick::ZERO),
+                paid: Spell::from_start(is_up),
+                up: Spell::from_start(is_up),
                 stream: fleet.failures_of(group_of[index]).map(stream),
                 vain: Vain::default(),
             }
@@ -133,14 +161,14 @@ impl Control {
                 .map(|_| Place {
                     state: State::Up,
                     epoch: 0,
-                    paid: Tick::ZERO,
-                    since: Some(Tick::ZERO),
+                    paid: Spell::from_start(true),
+                    up: Spell::from_start(true),
                     stream: None,
                     vain: Vain::default(),
                 })
                 .collect();
         }
-        let is_up = |(place, _): &(&Place, u32)| place.since.is_some();
+        let is_up = |(place, _): &(&Place, u32)| place.paid.since.is_some();
         let first = |(_, replica)| PaidChange { tick: Tick::ZERO, replica, is_paid: true };
         control.paid_changes = control.places.iter().zip(0..).filter(is_up).map(first).collect();
         control
@@ -211,25 +239,21 @@ impl Control {
         let place = &mut self.places[replica as usize];
         (place.state, place.epoch) = (state, place.epoch + 1);
         let is_paid = matches!(state, State::Starting | State::Up | State::Draining | State::Noticed);
-        if place.since.is_some() != is_paid {
+        if place.paid.since.is_some() != is_paid {
             self.paid_changes.push(PaidChange { tick: now, replica, is_paid });
         }
-        match place.since {
-            None if is_paid => place.since = Some(now),
-            Some(since) if !is_paid => {
-                place.paid += now - since;
-                place.since = None;
-            }
-            _ => {}
-        }
+        place.paid.set(is_paid, now);
+        place.up.set(is_paid && state != State::Starting, now);
     }
 
     /// Ticks for which every replica is paid until the end.
-    pub(in crate::fleet) fn paid_until(&mut self, end: Tick) -> Vec<Tick> {
-        self.places
-            .iter()
-            .map(|place| place.paid + place.since.map_or(Tick::ZERO, |since| end.saturating_sub(since)))
-            .collect()
+    pub(in crate::fleet) fn paid_until(&self, end: Tick) -> Vec<Tick> {
+        self.places.iter().map(|place| place.paid.until(end)).collect()
+    }
+
+    /// Ticks in which every replica serves until the end.
+    pub(in crate::fleet) fn up_until(&self, end: Tick) -> Vec<Tick> {
+        self.places.iter().map(|place| place.up.until(end)).collect()
     }
 }
 
@@ -250,8 +274,7 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let up = self.candidates[0].iter().map(|replica| self.replicas[*replica as usize].limits());
-        self.n_servers = up.map(|limits| limits.frontend.processes.get()).sum();
+        self.servers.find(&self.candidates[0]);
         self.count_lenders();
         self.find_ways();
     }
@@ -363,6 +386,7 @@ impl Run<'_, '_> {
         if self.stations.is_some() {
             return self.lose_station(replica, now);
         }
+        self.servers.lose(replica, now);
         let lost = self.lose_memory(replica, now);
         self.ends.set(replica, crate::fleet::ends::IDLE);
         self.send_back(lost, now);
