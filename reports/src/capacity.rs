@@ -10,7 +10,7 @@ mod markdown;
 pub use html::render as html;
 pub use markdown::render as markdown;
 
-pub use engine::capacity::{Headroom, Load, Point, Sensitivity};
+pub use engine::capacity::{Headroom, Load, Minimize, Point, Sensitivity};
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{plain, ratio, share, target, usd};
@@ -31,6 +31,9 @@ pub struct Capacity {
     /// The scenario's text and what was laid over it.
     #[serde(default)]
     pub origin: crate::Origin,
+    /// What the chosen fleet has least of; dollars per hour where it is empty.
+    #[serde(default)]
+    pub minimize: String,
     /// The limits, in words.
     pub limits: String,
     /// Share of requests that have to meet every limit.
@@ -41,9 +44,9 @@ pub struct Capacity {
     pub left_out: Vec<(String, String)>,
     /// Whether every fleet was served that could be tried.
     pub is_complete: bool,
-    /// Index of the cheapest fleet within the target.
+    /// Index of the fleet within the target that has least of what is asked.
     pub chosen: Option<usize>,
-    /// Index of the cheapest one that is within it at the slow end of its latencies too.
+    /// Index of that which is within it at the slow end of its latencies too.
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,
@@ -54,6 +57,22 @@ pub struct Capacity {
 }
 
 impl Capacity {
+    /// What the chosen fleet has least of.
+    fn minimize(&self) -> Minimize {
+        Minimize::named(&self.minimize).unwrap_or_default()
+    }
+
+    /// How much of it a fleet has, where the other figures do not say it.
+    fn minimized(&self, point: &Point) -> Option<String> {
+        let amount = point.minimized;
+        match self.minimize() {
+            Minimize::UsdPerHour | Minimize::UsdPerMtok => None,
+            Minimize::Replicas => Some(format!("{} replicas", ratio(amount))),
+            Minimize::EnergyWh => Some(format!("{} Wh", ratio(amount))),
+            Minimize::EnergyPerToken => Some(format!("{} J per output token", ratio(amount))),
+        }
+    }
+
     /// The answer in a few sentences.
     pub fn lead(&self) -> Vec<String> {
         let target = target(self.target_ratio);
@@ -70,9 +89,11 @@ impl Capacity {
             return [none].into_iter().chain(self.stopped()).collect();
         };
         let mut all = vec![format!(
-            "{} is the cheapest fleet that meets {} for {target} of requests: {} per hour, {} per million output tokens, {} within the limits.",
+            "{} {} that meets {} for {target} of requests: {}{} per hour, {} per million output tokens, {} within the limits.",
             plain(&chosen.name),
+            self.minimize().name(),
             self.limits,
+            self.minimized(chosen).map_or_else(String::new, |amount| amount + ", "),
             usd(chosen.usd_per_hour),
             usd(chosen.usd_per_mtok),
             share(chosen.attainment_ratio, self.target_ratio)
@@ -97,7 +118,7 @@ impl Capacity {
     /// What a question that was stopped leaves open.
     fn stopped(&self) -> Option<String> {
         let open =
-            "The search was stopped: a fleet that was not served may be cheaper, or the only one within the limits.";
+            "The search was stopped: a fleet that was not served may be better, or the only one within the limits.";
         (!self.is_complete).then(|| open.to_owned())
     }
 }
@@ -134,13 +155,17 @@ fn breaks_words(headroom: &Headroom, target_ratio: f64) -> String {
 fn fleets(capacity: &Capacity) -> Rows {
     let headings = ["fleet", "GPUs", "$ per hour", "$ per Mtok", "within limits", "from", "to", ""];
     let mut rows = vec![headings.map(str::to_owned).to_vec()];
+    let of_dollars = matches!(capacity.minimize(), Minimize::UsdPerHour);
+    let best = if of_dollars { "cheapest" } else { "best" };
     for (index, point) in capacity.points.iter().enumerate() {
         let mark = match () {
-            () if capacity.chosen == Some(index) => "cheapest within the target",
-            () if capacity.safe == Some(index) => "cheapest at the slow end",
-            () if point.is_on_front => "front",
-            () => "",
+            () if capacity.chosen == Some(index) => format!("{best} within the target"),
+            () if capacity.safe == Some(index) => format!("{best} at the slow end"),
+            () if point.is_on_front => "front".to_owned(),
+            () => String::new(),
         };
+        let amount = capacity.minimized(point).unwrap_or_default();
+        let mark = if amount.is_empty() || mark.is_empty() { amount + &mark } else { format!("{amount}, {mark}") };
         let [low, high] = point.attainment_interval;
         rows.push(vec![
             plain(&point.name),
@@ -150,7 +175,7 @@ fn fleets(capacity: &Capacity) -> Rows {
             share(point.attainment_ratio, capacity.target_ratio),
             share(low, capacity.target_ratio),
             share(high, capacity.target_ratio),
-            mark.to_owned(),
+            mark,
         ]);
     }
     rows
@@ -159,7 +184,7 @@ fn fleets(capacity: &Capacity) -> Rows {
 /// Sensitivity as a table.
 fn changes(capacity: &Capacity) -> Rows {
     let mut rows =
-        vec![["change", "cheapest fleet", "$ per Mtok", "today's choice within limits"].map(str::to_owned).to_vec()];
+        vec![["change", "fleet then", "$ per Mtok", "today's choice within limits"].map(str::to_owned).to_vec()];
     for row in &capacity.sensitivity {
         rows.push(vec![
             plain(&row.change),
@@ -192,6 +217,7 @@ mod tests {
             usd_per_mtok_interval: [0.5 * hw::real(n), 0.6 * hw::real(n)],
             attainment_ratio,
             attainment_interval: [low, 1.0],
+            minimized: 2.0 * hw::real(n),
             is_on_front: true,
         };
         let load = |factor, attainment_ratio: f64| Load {

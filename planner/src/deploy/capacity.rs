@@ -1,4 +1,5 @@
-//! The capacity question: many fleets serve the same requests, and the cheapest one within the limits is looked at closely.
+//! The capacity question: many fleets serve the same requests, and the one within the limits that has least of what is asked is looked at closely. All are served, so
+//! none that was tried has less.
 //!
 //! A fleet is a variation of the one at hand: other numbers of replicas of its groups, or equal replicas on another type of GPU. Who asks
 //! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
@@ -6,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-pub use engine::capacity::{Headroom, Load, Point, Sensitivity};
+pub use engine::capacity::{Headroom, Load, Minimize, Point, Sensitivity};
 use engine::verdict::Refused;
 
 use hw::Time;
@@ -18,7 +19,7 @@ const WIDTH: f64 = 0.02;
 const LOADS: [f64; 2] = [1.0 / 64.0, 64.0];
 /// Change of price and load that sensitivity looks at.
 const CHANGE: f64 = 0.2;
-/// Fleets up to this many times the chosen one's price are served again at other loads.
+/// Fleets with up to this many times as much of what is asked as the chosen one are served again at other loads.
 const NEAR: f64 = 2.0;
 /// Share of blocks in use from which on memory counts as full.
 const FULL: f64 = 0.98;
@@ -132,6 +133,8 @@ pub struct Question {
     pub quoted: Vec<Quoted>,
     /// Fleets to try.
     pub candidates: Vec<Candidate>,
+    /// What the chosen fleet has least of.
+    pub minimize: Minimize,
     /// Share of requests that have to meet every limit.
     pub target_ratio: f64,
     /// Limits by key of `[slo]`, seconds.
@@ -210,9 +213,9 @@ pub struct Answer {
     pub points: Vec<Point>,
     /// Fleets that could not be tried, with the reason.
     pub left_out: Vec<(String, String)>,
-    /// Position of the cheapest fleet within the target.
+    /// Position of the fleet within the target that has least of what is asked.
     pub chosen: Option<usize>,
-    /// Position of the cheapest one that is within it at the slow end of its latencies too.
+    /// Position of that which is within it at the slow end of its latencies too.
     pub safe: Option<usize>,
     /// Headroom of the chosen fleet.
     pub headroom: Option<Headroom>,
@@ -327,6 +330,9 @@ fn attainment(row: &Served) -> Result<(f64, [f64; 2]), Refused> {
     )
 }
 
+/// Why a fleet has no energy.
+const NO_ENERGY: &str = "what its GPUs draw is not known: a card has no limit of power, or its times are given";
+
 /// A limit by its key, as reports call it.
 fn limit_name(key: &str) -> String {
     key.trim_end_matches("_s").to_uppercase()
@@ -340,8 +346,8 @@ impl Question {
         all.join(" and ")
     }
 
-    /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
-    fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &Served) -> f64 {
+    /// Replicas of a part: all of them, or in a mixed fleet those that were paid, as groups may scale or fail.
+    fn n_replicas(candidate: &Candidate, part: &Part, row: &Served) -> f64 {
         let figure = |key: &str| row.metrics.get(key).copied();
         let hours = figure("makespan_s").map(|seconds| seconds / 3600.0).filter(|hours| *hours > 0.0);
         let paid = part.group.as_ref().and_then(|group| {
@@ -349,16 +355,24 @@ impl Question {
                 if candidate.parts.len() == 1 { "replica_hours" } else { &format!("group_replica_hours.{group}") };
             Some(figure(key)? / hours?)
         });
-        let n = paid.unwrap_or_else(|| hw::real(part.n_replicas));
-        n * hw::real(part.gpus_per_replica) * self.quoted[part.quoted].usd_per_gpu_hour
+        paid.unwrap_or_else(|| hw::real(part.n_replicas))
     }
 
     fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Result<Tried<'q>, Refused> {
         let (attainment_ratio, attainment_interval) = attainment(row)?;
         let no_token = "no dollars per token: no request ended behind `slo.warm_up_s`";
         let (usd_per_mtok, usd_per_mtok_interval) = needed(row, "cost_usd_per_mtok", no_token)?;
-        let of = |part: &Part| self.usd_per_hour(candidate, part, row);
-        let usd_per_hour: Vec<f64> = candidate.parts.iter().map(of).collect();
+        let n_replicas: Vec<f64> =
+            candidate.parts.iter().map(|part| Self::n_replicas(candidate, part, row)).collect();
+        let dollars = |part: &Part| hw::real(part.gpus_per_replica) * self.quoted[part.quoted].usd_per_gpu_hour;
+        let usd_per_hour: Vec<f64> = candidate.parts.iter().zip(&n_replicas).map(|(part, n)| n * dollars(part)).collect();
+        let drawn = |key: &str| needed(row, key, NO_ENERGY).map(|(value, _)| value);
+        let minimized = match self.minimize {
+            Minimize::UsdPerHour => usd_per_hour.iter().sum(),
+            Minimize::UsdPerMtok => usd_per_mtok,
+            Minimize::Replicas => n_replicas.iter().sum(),
+            Minimize::EnergyWh | Minimize::EnergyPerToken => drawn(self.minimize.key())?,
+        };
         let point = Point {
             name: candidate.name.clone(),
             gpu: candidate.gpu.clone(),
@@ -368,6 +382,7 @@ impl Question {
             usd_per_mtok_interval,
             attainment_ratio,
             attainment_interval,
+            minimized,
             is_on_front: false,
         };
         Ok(Tried { candidate, point, usd_per_hour })
@@ -391,9 +406,8 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     });
     mark_front(&mut all);
     let target = question.target_ratio;
-    let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
-    let chosen = cheapest(&all, &usd, &|tried| tried.point.attainment_ratio >= target);
-    let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
+    let chosen = least(&all, &minimized, &|tried| tried.point.attainment_ratio >= target);
+    let safe = least(&all, &minimized, &|tried| tried.point.attainment_interval[0] >= target);
     let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate)).transpose();
     let (headroom, no_headroom) = headroom
         .map_or_else(|refused| (None, Some(format!("headroom is not known: {}", refused.why))), |found| (found, None));
@@ -402,12 +416,18 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     Answer { points, left_out, chosen, safe, headroom, no_headroom, sensitivity }
 }
 
-/// The cheapest fleet that passes; of equals the one that meets more.
-fn cheapest(all: &[Tried<'_>], usd: &dyn Fn(&Tried<'_>) -> f64, passes: &dyn Fn(&Tried<'_>) -> bool) -> Option<usize> {
+/// What is asked for of a fleet.
+fn minimized(tried: &Tried<'_>) -> f64 {
+    tried.point.minimized
+}
+
+/// The fleet that passes with least of something; of equals the cheaper one, and then the one that meets more.
+fn least(all: &[Tried<'_>], of: &dyn Fn(&Tried<'_>) -> f64, passes: &dyn Fn(&Tried<'_>) -> bool) -> Option<usize> {
     let open = (0..all.len()).filter(|&index| passes(&all[index]));
     open.min_by(|&a, &b| {
         let more = all[b].point.attainment_ratio.total_cmp(&all[a].point.attainment_ratio);
-        usd(&all[a]).total_cmp(&usd(&all[b])).then(more)
+        let dearer = all[a].point.usd_per_hour.total_cmp(&all[b].point.usd_per_hour);
+        of(&all[a]).total_cmp(&of(&all[b])).then(dearer).then(more)
     })
 }
 
@@ -508,19 +528,21 @@ fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
     }
 }
 
-/// What other prices and loads would change.
+/// What other prices and loads would change. Prices change nothing where no dollars are asked for.
 fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen: usize) -> Vec<Sensitivity> {
     let target = question.target_ratio;
     let today = all[chosen].point.attainment_ratio;
     let mut rows = Vec::new();
-    for (index, quoted) in question.quoted.iter().enumerate() {
+    let counts_dollars = matches!(question.minimize, Minimize::UsdPerHour | Minimize::UsdPerMtok);
+    for (index, quoted) in question.quoted.iter().enumerate().filter(|_| counts_dollars) {
         for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
             let usd = |tried: &Tried<'_>| {
                 let parts = tried.candidate.parts.iter().zip(&tried.usd_per_hour);
                 parts.map(|(part, usd)| if part.quoted == index { factor * usd } else { *usd }).sum::<f64>()
             };
             let times = |tried: &Tried<'_>| usd(tried) / tried.point.usd_per_hour;
-            let best = cheapest(all, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &all[index]);
+            let asked = |tried: &Tried<'_>| minimized(tried) * times(tried);
+            let best = least(all, &asked, &|tried| tried.point.attainment_ratio >= target).map(|index| &all[index]);
             rows.push(Sensitivity {
                 change: format!("price of {} {sign}{:.0} %", quoted.name, CHANGE * 100.0),
                 cheapest: best.map_or_else(String::new, |tried| tried.point.name.clone()),
@@ -530,7 +552,7 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
         }
     }
     let near: Vec<&Tried<'_>> =
-        all.iter().filter(|tried| tried.point.usd_per_hour <= NEAR * all[chosen].point.usd_per_hour).collect();
+        all.iter().filter(|tried| minimized(tried) <= NEAR * minimized(&all[chosen])).collect();
     for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
         let asked: Vec<Asked<'_>> =
             near.iter().map(|tried| Asked { load: factor, ..Asked::plain(tried.candidate) }).collect();
@@ -539,8 +561,8 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
             .zip(judge(&asked))
             .filter_map(|(tried, row)| question.tried(tried.candidate, &row.ok()?).ok())
             .collect();
-        let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
-        let best = cheapest(&again, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
+        let best =
+            least(&again, &minimized, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
         let same = again.iter().find(|tried| tried.candidate == all[chosen].candidate);
         rows.push(Sensitivity {
             change: format!("load {sign}{:.0} %", CHANGE * 100.0),

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use engine::verdict::Refused;
-use planner::deploy::capacity::{Clock, Degree, Peak, Question, Quoted, Variation, Varied, mixed, uniform};
+use planner::deploy::capacity::{Clock, Degree, Minimize, Peak, Question, Quoted, Variation, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::Value;
@@ -57,6 +57,7 @@ pub fn capacity(
     let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8], 1);
     let tensor_degrees = section.has("tp").then(|| counts(&mut section, "tp", &[1], 1));
     let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
+    let minimize = section.one_of("minimize", Minimize::default(), &Minimize::WORDS);
     // Turns of sessions follow each other: no window of them is cut.
     let has_turns = !requests.follows.is_empty();
     if has_turns {
@@ -93,7 +94,7 @@ pub fn capacity(
     }
     section.finish();
     let peak = Peak::busiest(requests, peak_s);
-    let question = Question { quoted, candidates: Vec::new(), target_ratio, limits, peak };
+    let question = Question { quoted, candidates: Vec::new(), minimize, target_ratio, limits, peak };
     Some(CapacitySection { at, policy, question, replicas, tensor_degrees, n_gpus_per_node, groups })
 }
 

@@ -4,6 +4,24 @@
 
 use serde::{Deserialize, Serialize};
 
+hw::words! {
+    /// What the chosen fleet has least of, as a key and in words.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Minimize: key, name {
+        /// Dollars per hour.
+        #[default]
+        UsdPerHour = ("usd_per_hour", "is the cheapest fleet"),
+        /// Dollars per million output tokens.
+        UsdPerMtok = ("usd_per_mtok", "is the fleet with the cheapest tokens"),
+        /// Replicas that are paid on average.
+        Replicas = ("replicas", "is the fleet of the fewest replicas"),
+        /// Watt-hours of all its GPUs over the run.
+        EnergyWh = ("energy_wh", "is the fleet that draws least"),
+        /// Joules of all its GPUs over the tokens that they gave.
+        EnergyPerToken = ("energy_j_per_output_token", "is the fleet that draws least for a token"),
+    }
+}
+
 /// A fleet that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -23,6 +41,9 @@ pub struct Point {
     pub attainment_ratio: f64,
     /// Its interval.
     pub attainment_interval: [f64; 2],
+    /// What the chosen fleet has least of (`Minimize`).
+    #[serde(default)]
+    pub minimized: f64,
     /// Whether no other fleet is cheaper per token and meets as much.
     pub is_on_front: bool,
 }
@@ -66,7 +87,7 @@ pub struct Headroom {
 pub struct Sensitivity {
     /// What is different, for example `load +20 %`.
     pub change: String,
-    /// The cheapest fleet within the target; empty where none is.
+    /// The fleet within the target that would be chosen; empty where none is.
     pub cheapest: String,
     /// Its dollars per million output tokens.
     pub usd_per_mtok: Option<f64>,

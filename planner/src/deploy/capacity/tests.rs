@@ -13,6 +13,7 @@ fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
     Question {
         candidates: uniform(replicas, &[Degree { tensor: 1, gpus_per_replica: 1 }], &quoted, 8),
         quoted,
+        minimize: Minimize::UsdPerHour,
         target_ratio: 0.9,
         limits: vec![("ttft_s", 1.0)],
         peak: Peak { from_s: 0.0, to_s: 10.0, requests_per_s: 2.0, is_whole: true },
@@ -35,6 +36,9 @@ fn serve(asked: &Asked<'_>) -> Result<Served, Refused> {
     let mut row = Served::default();
     row.metrics.insert("slo_attainment_ratio".to_owned(), met);
     row.metrics.insert("cost_usd_per_mtok".to_owned(), n);
+    // Replicas of `b` draw a third more each, and the fourth of `a` draws twice what the others do together.
+    let drawn = if quoted == 1 { 4.0 * n / 3.0 } else { n + if n > 2.0 { 2.0 * n } else { 0.0 } };
+    row.metrics.insert("energy_wh".to_owned(), drawn);
     row.interval.insert("slo_attainment_ratio".to_owned(), [0.8 * met, met]);
     if quoted == 1 && n > 2.0 { Err(Refused::infeasible("too many")) } else { Ok(row) }
 }
@@ -53,6 +57,28 @@ fn the_cheapest_fleet_within_the_target_is_chosen_and_its_load_is_bracketed() {
     let (meets, fails) = (headroom.meets, headroom.fails.expect("more is too much"));
     let exact = 2.0 / (1.7 * 0.9);
     assert!(meets <= exact && exact <= fails && fails / meets <= 1.0 + WIDTH + 1e-9, "{meets} to {fails}");
+}
+
+#[test]
+fn no_fleet_within_the_target_has_less_of_what_is_asked() {
+    // Two of `a` for 2 $/h, two Wh; one of `b` for 3 $/h, 1.33 Wh. Nobody asked how many joules a token takes.
+    let of = |minimize: Minimize| answer(&Question { minimize, ..question() }, &judge);
+    for (minimize, name) in [
+        (Minimize::UsdPerHour, "2 x a"),
+        (Minimize::UsdPerMtok, "1 x b"),
+        (Minimize::Replicas, "1 x b"),
+        (Minimize::EnergyWh, "1 x b"),
+    ] {
+        let found = of(minimize);
+        let chosen = &found.points[found.chosen.expect("some are enough")];
+        assert_eq!(chosen.name, name, "{minimize:?}");
+        let within = found.points.iter().filter(|point| point.attainment_ratio >= 0.9);
+        assert!(within.clone().all(|point| point.minimized >= chosen.minimized), "{minimize:?}");
+        let of_prices = found.sensitivity.iter().any(|row| row.change.starts_with("price"));
+        assert_eq!(of_prices, matches!(minimize, Minimize::UsdPerHour | Minimize::UsdPerMtok), "{minimize:?}");
+    }
+    let unknown = of(Minimize::EnergyPerToken);
+    assert!(unknown.points.is_empty() && unknown.left_out.iter().any(|(_, why)| why == NO_ENERGY), "{unknown:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use engine::stop;
 use engine::verdict::Refused;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served};
 use rayon::prelude::*;
+use reports::PolicyResult;
 use reports::capacity::{Capacity, SCHEMA};
 use serve::arrivals::{self, Arrivals};
 use serve::request::Requests;
@@ -82,12 +83,8 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     if matches!(varied.law, CostLaw::Operations) {
         deployments(&varied, &varied.choices[0])?;
     }
-    let row = policy(&varied, &varied.choices[0]).result;
-    if row.status.is_ok() {
-        Ok(Served { metrics: row.metrics, interval: row.interval })
-    } else {
-        Err(Refused { ended: row.status, why: row.why })
-    }
+    let PolicyResult { status, why, metrics, interval, .. } = policy(&varied, &varied.choices[0]).result;
+    if status.is_ok() { Ok(Served { metrics, interval }) } else { Err(Refused { ended: status, why }) }
 }
 
 /// The requests of the window at the load that is asked.
@@ -119,6 +116,7 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         origin: crate::kinds::origin(&scenario.head),
+        minimize: question.minimize.key().to_owned(),
         limits: question.limits_words(),
         target_ratio: question.target_ratio,
         points: answer.points,
