@@ -362,10 +362,10 @@ impl Question {
         let (attainment_ratio, attainment_interval) = attainment(row)?;
         let no_token = "no dollars per token: no request ended behind `slo.warm_up_s`";
         let (usd_per_mtok, usd_per_mtok_interval) = needed(row, "cost_usd_per_mtok", no_token)?;
-        let n_replicas: Vec<f64> =
-            candidate.parts.iter().map(|part| Self::n_replicas(candidate, part, row)).collect();
+        let n_replicas: Vec<f64> = candidate.parts.iter().map(|part| Self::n_replicas(candidate, part, row)).collect();
         let dollars = |part: &Part| hw::real(part.gpus_per_replica) * self.quoted[part.quoted].usd_per_gpu_hour;
-        let usd_per_hour: Vec<f64> = candidate.parts.iter().zip(&n_replicas).map(|(part, n)| n * dollars(part)).collect();
+        let usd_per_hour: Vec<f64> =
+            candidate.parts.iter().zip(&n_replicas).map(|(part, n)| n * dollars(part)).collect();
         let drawn = |key: &str| needed(row, key, NO_ENERGY).map(|(value, _)| value);
         let minimized = match self.minimize {
             Minimize::UsdPerHour => usd_per_hour.iter().sum(),
@@ -551,8 +551,7 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
             });
         }
     }
-    let near: Vec<&Tried<'_>> =
-        all.iter().filter(|tried| minimized(tried) <= NEAR * minimized(&all[chosen])).collect();
+    let near: Vec<&Tried<'_>> = all.iter().filter(|tried| minimized(tried) <= NEAR * minimized(&all[chosen])).collect();
     for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
         let asked: Vec<Asked<'_>> =
             near.iter().map(|tried| Asked { load: factor, ..Asked::plain(tried.candidate) }).collect();

@@ -9,7 +9,7 @@ use serve::kv::lending::Borrow;
 use serve::metrics::Slo;
 use serve::replica::Order;
 use serve::request::{Patience, Requests};
-use serve::sampler::Sampling;
+use serve::sampler::{Beside, Sampling};
 
 use super::{Serving, adapters};
 use generation::Generation;
@@ -27,8 +27,8 @@ pub struct Clients {
     priority: Option<u32>,
     /// Adapters that they ask for.
     pub adapters: Option<Popularity>,
-    /// What they ask of the sampler.
-    pub sampling: Sampling,
+    /// What they ask of the sampler, and what besides.
+    pub sampling: (Sampling, Beside),
 }
 
 /// Reads the keys; how tokens are drawn may also be said by the model's own file.

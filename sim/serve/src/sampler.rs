@@ -84,6 +84,35 @@ pub enum Sampling {
     },
 }
 
+/// Which logarithms of probabilities clients are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Logprobs {
+    /// None.
+    #[default]
+    None,
+    /// That of the token.
+    OfToken,
+    /// Those of the likeliest tokens as well.
+    OfLikeliest,
+}
+
+/// What requests ask for beside filters and penalties. One request of a batch is enough here too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Whether tokens far less likely than the likeliest are left out of a draw.
+    pub min_p: bool,
+    /// What clients are told.
+    pub logprobs: Logprobs,
+}
+
+impl Beside {
+    /// What requests of both ask.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self { min_p: self.min_p || other.min_p, logprobs: self.logprobs.max(other.logprobs) }
+    }
+}
+
 /// How an engine draws what requests ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawing {
@@ -91,15 +120,24 @@ pub struct Drawing {
     pub sampler: Sampler,
     /// What.
     pub sampling: Sampling,
+    /// And what besides.
+    pub beside: Beside,
 }
 
 impl Drawing {
     /// The largest logit.
-    pub const GREEDY: Self = Self { sampler: Sampler::Uncounted, sampling: Sampling::Greedy };
+    pub const GREEDY: Self = Self {
+        sampler: Sampler::Uncounted,
+        sampling: Sampling::Greedy,
+        beside: Beside { min_p: false, logprobs: Logprobs::None },
+    };
 
     /// What it takes beside reading so many rows of logits, on a device with so many multiprocessors.
     pub fn work(self, rows: (u64, u64), multiprocessors: u64) -> Work {
-        self.sampler.work(self.sampling, rows, multiprocessors)
+        let work = self.sampler.work(self.sampling, rows, multiprocessors);
+        let draws = matches!(self.sampling, Sampling::Random { .. });
+        let beside = rows.0 * rows.1 * self.sampler.beside_bytes(self.beside, draws);
+        Work { passes: work.passes + beside, ..work }
     }
 }
 
@@ -140,6 +178,19 @@ const TABLE: u64 = 4 + (4 + 4 + 4);
 const TAKEN_OFF: u64 = 4 + 4 + 4;
 /// Factors for repetition are copied, and one kernel applies them.
 const SCALES: u64 = (4 + 4) + (4 + 4 + 4);
+/// The same by `min_p` of vLLM (`MinPLogitsProcessor.apply` of vllm/v1/sample/logits_processor/builtin.py @ 0272a72c): softmax, its largest value, a comparison with it,
+/// and a mask over the logits.
+const MIN_P: u64 = (4 + 4 + 4) + 4 + (4 + 1) + (1 + 4 + 4);
+/// The same by logarithms of probabilities of logits in 16 bits in vLLM (`compute_logprobs` and `gather_logprobs` of vllm/v1/sample/sampler.py): a softmax in 32 bits, and
+/// one pass that finds the rank of the token (`batched_count_greater_than`).
+const LOGPROBS: u64 = (2 + 2 + 4) + 4;
+/// The same by those of `SGLang` (0.5.9: `Sampler.forward` and `_attach_logprobs_to_output` of python/sglang/srt/layers/sampler.py), whose logits have 32 bits: a softmax where
+/// nothing is drawn, else the logarithm of the probabilities that there are; and a clamp in place.
+const LOGPROBS_OF_LOGITS: u64 = (4 + 4 + 4) + (4 + 4);
+const LOGPROBS_OF_PROBABILITIES: u64 = (4 + 4) + (4 + 4);
+/// The same by `torch.topk` of 32-bit values: a pass for each of four digits of 8 bits, and one that gathers (`mbtopk` of ATen/native/cuda/TensorTopK.cu, for rows of 20,000
+/// logits and more whatever their number).
+const TOP: u64 = 4 * 4 + 4;
 /// The same by a sort of fewer rows than `FEW_ROWS`: all rows at once, twice (`segmented_sort_pairs_by_full_sort` of SortStable.cu).
 const FULL_SORT: u64 = 358;
 /// Rows below which PyTorch sorts all at once.
@@ -189,6 +240,28 @@ impl Sampler {
             _ => rejected(filter, (rows, vocab)),
         };
         Work { passes: found.passes + ahead, ..found }
+    }
+
+    /// Bytes per logit of what stands beside filters and penalties, where tokens are drawn or the largest logit is taken. With `min_p` `SGLang` makes probabilities anew by
+    /// kernels of `FlashInfer` that nobody timed, which is not in it. What a host makes of the logarithms is not either.
+    fn beside_bytes(self, asked: Beside, draws: bool) -> u64 {
+        let logprobs = match self {
+            Self::Uncounted => return 0,
+            Self::Reserved { .. } if draws => LOGPROBS_OF_PROBABILITIES,
+            Self::Reserved { .. } => LOGPROBS_OF_LOGITS,
+            _ => LOGPROBS,
+        };
+        let told = match asked.logprobs {
+            Logprobs::None => 0,
+            Logprobs::OfToken => logprobs,
+            Logprobs::OfLikeliest => logprobs + TOP,
+        };
+        told + if self.prices_min_p() && draws && asked.min_p { MIN_P } else { 0 }
+    }
+
+    /// Whether it is known what `min_p` takes.
+    pub const fn prices_min_p(self) -> bool {
+        !matches!(self, Self::Uncounted | Self::Reserved { .. })
     }
 
     /// Bytes that penalties move per logit. `SGLang`'s tables are also gathered anew when a batch changes, which is not in it.
@@ -340,6 +413,43 @@ mod tests {
         }
         // Nothing reads it up to 0.5.9; then zeros are added as before, factors copied, and logits multiplied: 16 + 8 + 12.
         assert_eq!(SGLANG.map(|sampler| per_logit(sampler, REPETITION)), [0, 8000 * 36]);
+    }
+
+    /// Bytes per logit of what requests ask for beside filters and penalties.
+    fn beside(sampler: Sampler, sampling: Sampling, asked: Beside) -> u64 {
+        let of = |beside| Drawing { sampler, sampling, beside }.work((8, 1000), 132).passes;
+        (of(asked) - of(Beside::default())) / 8000
+    }
+
+    #[test]
+    fn probabilities_that_clients_are_told_move_what_each_engine_says() {
+        let drawn = Sampling::Random { filter: None, penalties: Penalties::NONE };
+        let told = |logprobs| Beside { min_p: false, logprobs };
+        let of = |sampler: Sampler, sampling| {
+            [Logprobs::None, Logprobs::OfToken, Logprobs::OfLikeliest].map(|n| beside(sampler, sampling, told(n)))
+        };
+        for sampling in [Sampling::Greedy, Sampling::Punished(PRESENCE), drawn] {
+            // 16 bits twice, 32 written and read; and five passes over 32 bits.
+            for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting] {
+                assert_eq!(of(sampler, sampling), [0, 12, 32]);
+            }
+            assert_eq!(of(Sampler::Uncounted, sampling), [0; 3]);
+        }
+        for sampler in SGLANG {
+            assert_eq!((of(sampler, Sampling::Greedy), of(sampler, drawn)), ([0, 20, 40], [0, 16, 36]));
+        }
+    }
+
+    #[test]
+    fn a_least_probability_leaves_out_nothing_of_what_is_not_drawn() {
+        let drawn = Sampling::Random { filter: Some(Filter::TopK), penalties: Penalties::NONE };
+        let asked = Beside { min_p: true, logprobs: Logprobs::None };
+        for sampler in [Sampler::Sorting, Sampler::Masking, Sampler::Rejecting] {
+            assert_eq!([Sampling::Greedy, drawn].map(|sampling| beside(sampler, sampling, asked)), [0, 30]);
+        }
+        assert!(SGLANG.iter().all(|sampler| beside(*sampler, drawn, asked) == 0 && !sampler.prices_min_p()));
+        let both = asked.with(Beside { min_p: false, logprobs: Logprobs::OfToken });
+        assert_eq!(both, Beside { min_p: true, logprobs: Logprobs::OfToken });
     }
 
     #[test]

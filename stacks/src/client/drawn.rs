@@ -8,25 +8,26 @@ use crate::flags::{Flag, Flags};
 use crate::shell::UNKNOWN;
 
 /// Keys of `trace.sampling`, the value of each that changes nothing, and its least and most. A `top_k` of −1 is none.
-pub(super) const KEYS: [(&str, f64, [f64; 2]); 6] = [
+pub(super) const KEYS: [(&str, f64, [f64; 2]); 7] = [
     ("temperature", f64::NAN, [0.0, 100.0]),
     ("top_k", -1.0, [-1.0, 1e8]),
     ("top_p", 1.0, [1e-6, 1.0]),
+    ("min_p", 0.0, [0.0, 1.0]),
     ("repetition_penalty", 1.0, [1e-6, 100.0]),
     ("presence_penalty", 0.0, [-2.0, 2.0]),
     ("frequency_penalty", 0.0, [-2.0, 2.0]),
 ];
 /// Positions of the temperature, and of what leaves some tokens out of the draw.
 pub(super) const TEMPERATURE: usize = 0;
-pub(super) const FILTERS: std::ops::Range<usize> = 1..3;
+pub(super) const FILTERS: std::ops::Range<usize> = 1..4;
 /// Position of `top_k`.
 const TOP_K: usize = 1;
 /// What a server takes of the keys that a model's file may say, where it reads none.
-const NEUTRAL: [(usize, f64); 4] = [(TEMPERATURE, 1.0), (TOP_K, 0.0), (2, 1.0), (3, 1.0)];
+const NEUTRAL: [(usize, f64); 5] = [(TEMPERATURE, 1.0), (TOP_K, 0.0), (2, 1.0), (3, 0.0), (4, 1.0)];
 
 /// What somebody says of the draw, in the order of `KEYS`, each with what gave it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Drawn(pub(super) [Option<(f64, String)>; 6]);
+pub(crate) struct Drawn(pub(super) [Option<(f64, String)>; 7]);
 
 impl Drawn {
     /// What a server takes where requests say nothing: vLLM's JSON, and SGLang's.

@@ -2,10 +2,11 @@
 
 /// Fields that change neither how long an answer is nor what a token takes: how a token is chosen, and what a client is told. Answers are as long as they are asked
 /// for, so `ignore_eos` changes none.
-const SILENT: [&str; 20] = [
+const SILENT: [&str; 21] = [
     "frequency_penalty",
     "ignore_eos",
     "include_reasoning",
+    "min_p",
     "model",
     "parallel_tool_calls",
     "presence_penalty",
@@ -26,25 +27,24 @@ const SILENT: [&str; 20] = [
 ];
 
 /// Fields that matter, and why they are not modelled.
-const NAMED: [(&str, &str); 18] = [
+const NAMED: [(&str, &str); 17] = [
     ("best_of", "every prompt has one answer"),
     ("chat_template_kwargs", "prompts and answers are as long as they are asked for, whether a model thinks or not"),
     ("guided_json", "a grammar takes no time"),
-    ("logprobs", "probabilities that a client is told take no time"),
+    ("logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),
     ("lora_path", "adapters are those of the server"),
     ("max_thinking_tokens", "answers are as long as they are asked for"),
-    ("min_p", "what it leaves out is left out in no time"),
     ("min_new_tokens", "answers are as long as they are asked for"),
     ("min_tokens", "answers are as long as they are asked for"),
     ("n", "every prompt has one answer"),
     ("priority", "requests have the priority of the trace"),
-    ("prompt_logprobs", "probabilities that a client is told take no time"),
+    ("prompt_logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),
     ("reasoning_effort", "answers are as long as they are asked for"),
     ("response_format", "a grammar takes no time"),
     ("stop", "answers are as long as they are asked for"),
     ("structured_outputs", "a grammar takes no time"),
     ("tools", "prompts are as long as they are asked for"),
-    ("top_logprobs", "probabilities that a client is told take no time"),
+    ("top_logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),
 ];
 
 /// Why a field of a request is not modelled; `None` where it changes nothing.

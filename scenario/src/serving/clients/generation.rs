@@ -17,8 +17,6 @@ use serve::request::Requests;
 const NAME: &str = "generation_config.json";
 /// `top_k` of transformers where a file says none.
 const USUAL_TOP_K: f64 = 50.0;
-/// What `trace.sampling` has no key for, and the value of each that changes nothing.
-const UNKNOWN: [(&str, f64); 1] = [("min_p", 0.0)];
 
 /// What the file says.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +25,7 @@ pub struct Generation {
     top_k: Option<f64>,
     top_p: Option<f64>,
     repetition_penalty: Option<f64>,
+    min_p: Option<f64>,
     max_new_tokens: Option<u32>,
 }
 
@@ -75,34 +74,29 @@ impl Generation {
         }
         let text = text_file::read(&path).map_err(|why| why.to_string());
         let said = |text: String| Self::of_text(&text).map_err(|why| format!("not valid JSON: {why}"));
-        let (found, left_out) = match text.and_then(said) {
+        let found = match text.and_then(said) {
             Ok(found) => found,
             Err(why) => {
                 reader.find(Finding::error(Code::UnreadableModel, at, format!("`{NAME}` beside `{config}`: {why}")));
                 return None;
             }
         };
-        if let Some(key) = left_out {
-            let what = format!("`{key}` of `{NAME}` beside `{config}` is not modelled");
-            reader.find(Finding::warning(Code::LeftOut, at, what));
-        }
         (found != Self::default()).then_some(found)
     }
 
-    /// What a file says, and what of it is left out.
-    pub(super) fn of_text(text: &str) -> serde_json::Result<(Self, Option<&'static str>)> {
+    /// What a file says.
+    pub(super) fn of_text(text: &str) -> serde_json::Result<Self> {
         let whole: Value = serde_json::from_str(text)?;
         let number = |key: &str, usual: f64| whole.get(key)?.as_f64().filter(|found| *found != usual);
-        let found = Self {
+        Ok(Self {
             temperature: number("temperature", 1.0),
             top_k: number("top_k", USUAL_TOP_K),
             top_p: number("top_p", 1.0),
             repetition_penalty: number("repetition_penalty", 1.0),
+            min_p: number("min_p", 0.0),
             max_new_tokens: number("max_new_tokens", 0.0)
                 .and_then(|tokens| u32::try_from(hw::whole(tokens.max(0.0))).ok()),
-        };
-        let left_out = UNKNOWN.iter().find(|(key, usual)| number(key, *usual).is_some());
-        Ok((found, left_out.map(|(key, _)| *key)))
+        })
     }
 
     /// A number of it, by the name of its key.
@@ -112,6 +106,7 @@ impl Generation {
             "top_k" => self.top_k,
             "top_p" => self.top_p,
             "repetition_penalty" => self.repetition_penalty,
+            "min_p" => self.min_p,
             _ => None,
         }
     }
@@ -128,7 +123,7 @@ impl Generation {
 
     /// What it says of the draw, in words.
     pub fn words(&self) -> Option<String> {
-        let said = ["temperature", "top_k", "top_p", "repetition_penalty"];
+        let said = ["temperature", "top_k", "top_p", "repetition_penalty", "min_p"];
         let said: Vec<String> = said.iter().filter_map(|key| Some(format!("{key} = {}", self.number(key)?))).collect();
         let of_file = format!("`trace.sampling` is that of the model's `{NAME}` where requests leave it open");
         self.draws().then(|| format!("{of_file}: {}", said.join(", ")))
@@ -144,18 +139,19 @@ mod tests {
     #[test]
     fn values_that_are_the_librarys_own_are_not_said() {
         let qwen = r#"{ "do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "eos_token_id": [151645, 151643] }"#;
-        let (found, left_out) = Generation::of_text(qwen).expect("JSON");
+        let found = Generation::of_text(qwen).expect("JSON");
         assert_eq!([found.temperature, found.top_k, found.top_p], [Some(0.6), Some(20.0), Some(0.95)]);
-        assert_eq!((found.repetition_penalty, left_out), (None, None));
+        assert_eq!((found.repetition_penalty, found.min_p), (None, None));
         let usual = r#"{ "temperature": 1.0, "top_k": 50, "top_p": 1.0, "repetition_penalty": 1.0, "min_p": 0.1 }"#;
-        assert_eq!(Generation::of_text(usual).expect("JSON"), (Generation::default(), Some("min_p")));
+        let found = Generation::of_text(usual).expect("JSON");
+        assert_eq!(found, Generation { min_p: Some(0.1), ..Generation::default() });
         assert!(Generation::of_text("{").is_err_and(|why| why.is_eof()));
     }
 
     #[test]
     fn answers_end_at_the_limit_of_the_file_where_an_engine_ends_them() {
-        let (found, left_out) = Generation::of_text(r#"{ "max_new_tokens": 2048 }"#).expect("JSON");
-        assert_eq!((found.words(), left_out), (None, None));
+        let found = Generation::of_text(r#"{ "max_new_tokens": 2048 }"#).expect("JSON");
+        assert_eq!(found.words(), None);
         let outputs = |acts: bool| {
             let request = |output| Request::new(hw::Time::ZERO, 8, output);
             let mut requests = Requests::of([100, 2048, 5000].map(request).to_vec());
@@ -164,7 +160,7 @@ mod tests {
         };
         assert_eq!((outputs(true), outputs(false)), ((1, vec![100, 2048, 2048]), (1, vec![100, 2048, 5000])));
         for none in ["{}", r#"{ "max_new_tokens": 0 }"#, r#"{ "max_new_tokens": null }"#] {
-            assert_eq!(Generation::of_text(none).expect("JSON").0.answer_limit(true), None, "{none}");
+            assert_eq!(Generation::of_text(none).expect("JSON").answer_limit(true), None, "{none}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! API and of vLLM. What a number says is whether the engine has a step to do; how large it is changes no time. What requests leave open a model's own file may say
 //! (`generation.rs`).
 
-use serve::sampler::{Drawing, Filter, Penalties, Sampler, Sampling};
+use serve::sampler::{Beside, Drawing, Filter, Logprobs, Penalties, Sampler, Sampling};
 
 use super::super::{Serving, ServingChoice, ServingGroup};
 use super::generation::Generation;
@@ -18,6 +18,8 @@ const PENALTIES: [(&str, f64, [f64; 2]); 3] = [
 ];
 /// Least of what has to be above 0.
 const LEAST: f64 = 1e-6;
+/// Most of the likeliest tokens whose probabilities are told; vLLM tells of 20 where `--max-logprobs` says no other number.
+const LOGPROBS_MAX: u32 = 1000;
 
 /// What a request asks for, after what its model's file says where it says nothing.
 struct Asked {
@@ -25,19 +27,21 @@ struct Asked {
     has_top_k: bool,
     has_top_p: bool,
     penalties: Penalties,
+    beside: Beside,
 }
 
 /// Reads the table of a stream; keys that it leaves open are those of the model's file.
-pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Sampling {
+pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> (Sampling, Beside) {
     let usual = |key: &str, neutral: f64| of_model.and_then(|found| found.number(key)).unwrap_or(neutral);
     match section.table("sampling") {
-        Some(table) => of_table(table, usual).sampling(),
-        None if of_model.is_none_or(|found| !found.draws()) => Sampling::Greedy,
+        Some(table) => of_table(table, usual).asked(),
+        None if of_model.is_none_or(|found| !found.draws()) => (Sampling::Greedy, Beside::default()),
         None => {
             let penalties = PENALTIES.map(|(key, neutral, _)| usual(key, neutral) != neutral);
             let (has_top_k, has_top_p) = (usual("top_k", 0.0) > 0.0, usual("top_p", 1.0) < 1.0);
             let temperature = usual("temperature", 1.0);
-            Asked { temperature, has_top_k, has_top_p, penalties: of_flags(penalties) }.sampling()
+            let beside = Beside { min_p: usual("min_p", 0.0) > 0.0, logprobs: Logprobs::None };
+            Asked { temperature, has_top_k, has_top_p, penalties: of_flags(penalties), beside }.asked()
         }
     }
 }
@@ -46,14 +50,21 @@ pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Samplin
 fn of_table(mut section: Section<'_>, usual: impl Fn(&str, f64) -> f64) -> Asked {
     let temperature = section.number("temperature", usual("temperature", 1.0), 0.0..=100.0);
     if temperature == 0.0 {
-        section.idle(&["top_k", "top_p"], "a `temperature` above 0, which draws at all");
+        section.idle(&["top_k", "top_p", "min_p"], "a `temperature` above 0, which draws at all");
     }
     let top_k = section.some_count("top_k", 0..=100_000_000).map_or_else(|| usual("top_k", 0.0), f64::from);
     let has_top_p = section.number("top_p", usual("top_p", 1.0), LEAST..=1.0) < 1.0;
     let penalties = PENALTIES
         .map(|(key, neutral, [least, most])| section.number(key, usual(key, neutral), least..=most) != neutral);
+    let min_p = section.number("min_p", usual("min_p", 0.0), 0.0..=1.0) > 0.0;
+    let logprobs = match section.some_count("logprobs", 0..=LOGPROBS_MAX) {
+        None => Logprobs::None,
+        Some(0) => Logprobs::OfToken,
+        Some(_) => Logprobs::OfLikeliest,
+    };
     section.finish();
-    Asked { temperature, has_top_k: top_k > 0.0, has_top_p, penalties: of_flags(penalties) }
+    let beside = Beside { min_p, logprobs };
+    Asked { temperature, has_top_k: top_k > 0.0, has_top_p, penalties: of_flags(penalties), beside }
 }
 
 /// Penalties in the order of `PENALTIES`.
@@ -62,7 +73,12 @@ const fn of_flags([repetition, presence, frequency]: [bool; 3]) -> Penalties {
 }
 
 impl Asked {
-    fn sampling(self) -> Sampling {
+    /// What is drawn, and what is asked for besides.
+    fn asked(self) -> (Sampling, Beside) {
+        (self.sampling(), self.beside)
+    }
+
+    fn sampling(&self) -> Sampling {
         let filter = match (self.has_top_k, self.has_top_p) {
             (false, false) => None,
             (true, false) => Some(Filter::TopK),
@@ -84,9 +100,11 @@ impl Serving {
     }
 
     /// How tokens are drawn by an engine whose requests ask for these: it does to a batch what one of them asks for.
-    fn drawing(&self, asked: impl Iterator<Item = Sampling>) -> Drawing {
+    fn drawing(&self, asked: impl Iterator<Item = (Sampling, Beside)>) -> Drawing {
         let sampler = self.engine.preset.map_or(Sampler::Uncounted, |preset| preset.sampler);
-        Drawing { sampler, sampling: asked.fold(Sampling::Greedy, Sampling::with) }
+        let none = (Sampling::Greedy, Beside::default());
+        let (sampling, beside) = asked.fold(none, |all, one| (all.0.with(one.0), all.1.with(one.1)));
+        Drawing { sampler, sampling, beside }
     }
 
     /// The same by a group under a choice: other streams, and those that ask for another model, change nothing.
@@ -101,7 +119,12 @@ impl Serving {
 /// Names an engine whose sampler is not known.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let drawing = serving.drawing(serving.streams.iter().map(|stream| stream.clients.sampling));
-    if drawing.sampling != Sampling::Greedy && drawing.sampler == Sampler::Uncounted {
+    let asks = drawing.sampling != Sampling::Greedy || drawing.beside.logprobs != Logprobs::None;
+    if drawing.beside.min_p && drawing.sampler != Sampler::Uncounted && !drawing.sampler.prices_min_p() {
+        let what = "`min_p` takes no time: SGLang makes probabilities anew for it, by kernels that nobody timed";
+        reader.warn(Code::NoEffect, None, what, "leave it out");
+    }
+    if asks && drawing.sampler == Sampler::Uncounted {
         let whose = serving.engine.preset.map_or("an engine without a name", |preset| preset.name);
         let what = format!("`sampling` changes nothing: the sampler of {whose} is not modelled");
         let help = "leave it out: tokens are the largest logits'; or name vLLM or SGLang";
@@ -123,12 +146,12 @@ mod tests {
     #[test]
     fn requests_stand_over_the_file_of_a_model_and_a_temperature_of_zero_draws_nothing() {
         let file = Generation::of_text(r#"{ "temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.05 }"#);
-        let file = file.expect("JSON").0;
+        let file = file.expect("JSON");
         let of = |lines: &str, of_model: Option<&Generation>| {
             let text = format!("[trace]\n{lines}\n");
             let mut findings: Vec<Finding> = Vec::new();
             let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
-            read(&mut reader.section("trace"), of_model)
+            read(&mut reader.section("trace"), of_model).0
         };
         let drawn = |filter, penalties| Sampling::Random { filter, penalties };
         let repetition = Penalties { repetition: true, ..Penalties::NONE };
@@ -142,6 +165,27 @@ mod tests {
         let punished = of("sampling = { temperature = 0, presence_penalty = 0.5 }", None);
         assert_eq!(punished, Sampling::Punished(presence));
         assert_eq!(of("sampling = { temperature = 0.8 }", None), drawn(None, Penalties::NONE));
+    }
+
+    #[test]
+    fn probabilities_that_are_told_and_a_least_one_are_asked_for_beside_the_draw() {
+        let of = |lines: &str| {
+            let text = format!("[trace]\nsampling = {{ {lines} }}\n");
+            let mut findings: Vec<Finding> = Vec::new();
+            let mut reader = Reader::new(toml_span::parse(&text).expect("TOML"), &mut findings);
+            let (_, beside) = read(&mut reader.section("trace"), None);
+            (beside.min_p, beside.logprobs, findings.len())
+        };
+        assert_eq!(of("top_k = 20"), (false, Logprobs::None, 0));
+        assert_eq!(of("min_p = 0.05, logprobs = 0"), (true, Logprobs::OfToken, 0));
+        assert_eq!(of("temperature = 0, logprobs = 5"), (false, Logprobs::OfLikeliest, 0));
+        // Nothing is drawn, so nothing is left out of it.
+        assert_eq!(of("temperature = 0, min_p = 0.05").2, 1);
+        assert_eq!([of("min_p = 1.5").2, of("logprobs = -1").2], [1, 1]);
+        let file = Generation::of_text(r#"{ "min_p": 0.1 }"#).expect("JSON");
+        let mut findings: Vec<Finding> = Vec::new();
+        let mut reader = Reader::new(toml_span::parse("[trace]\n").expect("TOML"), &mut findings);
+        assert!(read(&mut reader.section("trace"), Some(&file)).1.min_p);
     }
 
     #[test]
