@@ -19,7 +19,7 @@ const PENALTIES: [(&str, f64, [f64; 2]); 3] = [
 /// Least of what has to be above 0.
 const LEAST: f64 = 1e-6;
 /// Most of the likeliest tokens whose probabilities are told; vLLM tells of 20 where `--max-logprobs` says no other number.
-const LOGPROBS_MAX: u32 = 1000;
+const LOGPROBS_MAX: u64 = 1000;
 
 /// What a request asks for, after what its model's file says where it says nothing.
 struct Asked {
