@@ -89,9 +89,10 @@ impl Capacity {
             return [none].into_iter().chain(self.stopped()).collect();
         };
         let mut all = vec![format!(
-            "{} {} that meets {} for {target} of requests: {}{} per hour, {} per million output tokens, {} within the limits.",
+            "{} {}{} {} for {target} of requests: {}{} per hour, {} per million output tokens, {} within the limits.",
             plain(&chosen.name),
             self.minimize().name(),
+            if self.minimize() == Minimize::UsdPerHour { " that meets" } else { ", of those that meet" },
             self.limits,
             self.minimized(chosen).map_or_else(String::new, |amount| amount + ", "),
             usd(chosen.usd_per_hour),
@@ -261,6 +262,17 @@ mod tests {
         ] {
             assert!(lead.contains(words), "{words}: {lead}");
         }
+        // What is asked for and stands in no column is said.
+        let mut least = example();
+        (least.minimize, least.points[1].minimized) = ("energy_wh".to_owned(), 7.5);
+        let lead = least.lead().join(" ");
+        assert!(
+            lead.starts_with(
+                "2 x <gpu> is the fleet that draws least, of those that meet TTFT 1 s for 99.0 % of requests: 7.50 Wh, "
+            ),
+            "{lead}"
+        );
+        assert!(text(&least).contains("7.50 Wh, best within the target"), "{}", text(&least));
         // A fleet that just misses the target does not read as one that meets it.
         let mut near = example();
         near.points[0].attainment_ratio = 0.989_56;
