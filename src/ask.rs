@@ -66,6 +66,11 @@ pub fn kept<T>(run: impl FnOnce() -> T) -> (T, Printed) {
     (found, KEPT.replace(before).unwrap_or_default())
 }
 
+/// Whether what this thread prints is kept, so that nobody looks on.
+pub(crate) fn is_kept() -> bool {
+    KEPT.with_borrow(Option::is_some)
+}
+
 /// Prints a result; a closed pipe is success, as for other filters.
 pub(crate) fn print(text: &str) -> std::io::Result<()> {
     if KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.text.push_str(text))).is_some() {

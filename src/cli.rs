@@ -1,8 +1,9 @@
 //! The command line: types only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Simulate and plan training and serving of large models before paying for the GPUs.
@@ -13,6 +14,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     after_help = "Examples:\n  skrull-sim run                          the shipped quickstart\n  skrull-sim init my                      a scenario of your own: edit my.toml\n  skrull-sim run my.toml --set training.batch_size=512\n  skrull-sim list scenarios               training, serving, renting: one to start from"
 )]
 pub struct Cli {
+    /// Print nothing but errors and what `--format` asks for; verbs that write no file print their answer alone
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -27,11 +31,12 @@ pub enum Command {
     Plan(PlanArgs),
     /// What a fleet costs that keeps the limits of a serving scenario: price against attainment, headroom, what breaks first
     #[command(mut_arg("scenario", |arg| arg.default_value("serving/capacity")))]
-    Capacity(CapacityArgs),
+    Capacity(ScenarioArgs),
     /// Which settings of an engine and a fleet are the best within the limits: few of many are served, the others are bounded
     #[command(mut_arg("scenario", |arg| arg.default_value("serving/tune")))]
     Tune(TuneArgs),
     /// Policies side by side over seeded batches, or results against the first; gates for CI
+    #[command(mut_arg("seed", |arg| arg.help("First seed [default: 0]")))]
     Compare(CompareArgs),
     /// Show what is known: policies, routers, schedules, gpus, clusters, models, workloads, profiles, scenarios
     List {
@@ -79,7 +84,7 @@ pub enum Command {
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Code as it stands in brackets, for example S036, or a key of a scenario, for example trace.lengths
+    /// Code as it stands in brackets, for example S036, a key of a scenario, for example trace.lengths, or a metric, for example ttft_s.p99
     pub code: Option<String>,
     /// Everything about all codes as a Markdown page
     #[arg(long, conflicts_with = "code")]
@@ -87,12 +92,15 @@ pub struct ExplainArgs {
     /// Every key of scenarios as a Markdown page
     #[arg(long, conflicts_with_all = ["code", "page"])]
     pub keys: bool,
+    /// Every metric of results as a Markdown page
+    #[arg(long, conflicts_with_all = ["code", "page", "keys"])]
+    pub metrics: bool,
 }
 
 /// Arguments of `init`.
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// Name of the scenario; the file is NAME.toml
+    /// Name of the scenario; the file is NAME.toml, and `-` prints it
     pub name: String,
     /// Shipped scenario to start from (`skrull-sim list scenarios`)
     #[arg(long, value_name = "SCENARIO", default_value = scenario::STARTER)]
@@ -132,6 +140,12 @@ fn name(text: &str) -> Result<String, &'static str> {
     if is_name { Ok(text.to_owned()) } else { Err("a name has a letter or a digit") }
 }
 
+/// A file or folder, which standard output is not.
+fn on_disk() -> impl TypedValueParser<Value = PathBuf> {
+    let no_place = "this goes to a file or folder alone; one of that name is `./-`";
+    PathBufValueParser::new().try_map(move |path| if path == Path::new("-") { Err(no_place) } else { Ok(path) })
+}
+
 /// A time limit: seconds, or a number with a unit such as 5m.
 fn seconds(text: &str) -> Result<Duration, String> {
     let bare = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -161,7 +175,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_parser = name)]
     pub name: Option<String>,
     /// File to write; samples are kept beside it [default: profiles/NAME.toml]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = on_disk())]
     pub out: Option<PathBuf>,
     /// Largest number of tokens in a kernel
     #[arg(long, default_value = "8192", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
@@ -180,7 +194,7 @@ pub struct CalibrateArgs {
 /// Arguments of `execute`.
 #[derive(Args, Debug)]
 pub struct ExecuteArgs {
-    /// plan.json of `plan`
+    /// plan.json of `plan`, or result.json of `run`, which is planned by its last policy
     pub plan: PathBuf,
     /// Device: cpu, cpu:THREADS or cuda:N
     #[arg(long, default_value = "cpu")]
@@ -189,7 +203,7 @@ pub struct ExecuteArgs {
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
     /// Directory for output [default: that of the plan]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = on_disk())]
     pub out: Option<PathBuf>,
 }
 
@@ -221,9 +235,6 @@ pub struct ValidateArgs {
     /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02; of measured runs ttft_error<=0.1, tpot_error<=0.05
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
-    /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
 }
 
 /// Where a scenario comes from and what is laid over it.
@@ -232,26 +243,26 @@ pub struct ScenarioArgs {
     /// Scenario file, `-` for standard input, or the name of a shipped one
     #[arg(default_value = scenario::STARTER)]
     pub scenario: String,
+    /// What is laid over it.
+    #[command(flatten)]
+    pub laid: Laid,
+    /// Directory for output [default: out/NAME, with the scenario's name]
+    #[arg(long, value_name = "DIR", value_parser = on_disk())]
+    pub out: Option<PathBuf>,
+    /// Machine and print.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What is laid over a scenario: keys, its seed, and what is sought.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Laid {
     /// Override a key, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Seed of every random choice [default: the scenario's]
     #[arg(long, allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Objective.
-    #[command(flatten)]
-    pub sought: Sought,
-    /// Directory for output [default: out/NAME, with the scenario's name]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// What is used of the machine.
-    #[command(flatten)]
-    pub effort: Effort,
-}
-
-/// What is sought, where it is not what the scenario says; each as the key that it stands for.
-#[derive(Args, Clone, Debug, Default)]
-pub struct Sought {
     /// Look for the layout, and compare policies, by most of this: tokens_per_s, tokens_per_usd (training)
     #[arg(long, value_name = "METRIC", conflicts_with = "minimize", value_parser = |of: &str| key("maximize", of))]
     pub maximize: Option<String>,
@@ -260,14 +271,21 @@ pub struct Sought {
     pub minimize: Option<String>,
 }
 
+impl Laid {
+    /// Every key with its value but the seed; what is sought is one as well.
+    pub fn keys(&self) -> Vec<String> {
+        self.set.iter().chain(&self.maximize).chain(&self.minimize).cloned().collect()
+    }
+}
+
 /// What lies over a scenario for an objective.
 fn key(name: &str, metric: &str) -> Result<String, std::convert::Infallible> {
     Ok(format!("policies.{name}={metric}"))
 }
 
-/// How much of the machine a verb uses, and for how long.
+/// How much of the machine a verb uses and for how long, and what it prints.
 #[derive(Args, Clone, Copy, Debug, Default)]
-pub struct Effort {
+pub struct Common {
     /// Threads [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -277,6 +295,16 @@ pub struct Effort {
     /// No progress
     #[arg(long)]
     pub no_progress: bool,
+    /// What to print [default: table]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+}
+
+impl Common {
+    /// What to print.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or(Format::Table)
+    }
 }
 
 /// Arguments of `run`.
@@ -285,26 +313,20 @@ pub struct RunArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
-    /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    pub quiet: bool,
     /// Exit 1 when an expectation of the scenario fails
     #[arg(long)]
     pub check: bool,
     /// Refuse a training step or an engine with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
-    /// Write what became of every request as CSV, or as Parquet where the name ends so (serving)
+    /// Write what became of every request as CSV, or as Parquet where the name ends so; `-` prints it in place of the table (serving)
     #[arg(long, value_name = "FILE")]
     pub requests: Option<PathBuf>,
-    /// Write how the fleet stood over time as CSV, or as Parquet where the name ends so (serving)
+    /// Write how the fleet stood over time in the same ways (serving)
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
     /// Write every task of the drawn steps as Parquet (training)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = on_disk())]
     pub tasks: Option<PathBuf>,
 }
 
@@ -325,25 +347,14 @@ pub struct PlanArgs {
 /// Arguments of `export`.
 #[derive(Args, Debug)]
 pub struct ExportArgs {
-    /// plan.json of `plan`
+    /// plan.json of `plan`, or result.json of `run`, which is planned by its last policy
     pub plan: PathBuf,
     /// Whose files are written
     #[arg(long, value_name = "TARGET", value_parser = stacks::targets::names())]
     pub to: String,
     /// Folder for them [default: that of the plan]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = on_disk())]
     pub out: Option<PathBuf>,
-}
-
-/// Arguments of `capacity`.
-#[derive(Args, Debug)]
-pub struct CapacityArgs {
-    /// Scenario.
-    #[command(flatten)]
-    pub scenario: ScenarioArgs,
-    /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
 }
 
 /// Arguments of `tune`.
@@ -355,9 +366,6 @@ pub struct TuneArgs {
     /// Settings that are shown; tuned.json has all that were served
     #[arg(long, default_value = "10")]
     pub top: usize,
-    /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
 }
 
 /// Arguments of `sweep`.
@@ -365,24 +373,21 @@ pub struct TuneArgs {
 pub struct SweepArgs {
     /// Sweep file: the scenario, axes, and what is sought
     pub file: String,
-    /// Override a key at every point, checked like the file: section.key=value
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
+    /// What is laid over every point.
+    #[command(flatten)]
+    pub laid: Laid,
     /// Run one of N parts, by the hash of each point; a run without it joins them
-    #[arg(long, value_name = "I/N")]
+    #[arg(long, value_name = "I/N", conflicts_with = "format")]
     pub shard: Option<sweep::play::Shard>,
     /// Refine the grid around the front until a round gains less than this share
     #[arg(long, value_name = "SHARE")]
     pub until: Option<f64>,
     /// Directory for output [default: out/NAME, with the sweep's name]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = on_disk())]
     pub out: Option<PathBuf>,
-    /// Print nothing but errors
-    #[arg(long, short)]
-    pub quiet: bool,
-    /// Threads and time.
+    /// Machine and print.
     #[command(flatten)]
-    pub effort: Effort,
+    pub common: Common,
 }
 
 /// Arguments of `compare`.
@@ -397,36 +402,27 @@ pub struct CompareArgs {
     /// Batches per scenario, with consecutive seeds [default: 5]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: Option<u64>,
-    /// First seed [default: 0]
-    #[arg(long, allow_negative_numbers = true)]
-    pub seed: Option<u64>,
     /// Exit 1 unless it holds: a ratio to the baseline (metric<=1.02, metric<=2x) or an amount (ttft_s.p99<=2s); policy:metric<=0.9 asks one policy
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// Gates ask that the far end of this interval over batches holds as well, for example 0.95
     #[arg(long, value_name = "SHARE", value_parser = confidence)]
     pub confidence: Option<f64>,
-    /// Write the gates as JUnit XML
+    /// Write the gates as JUnit XML; `-` prints it in place of the table
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
-    /// Draw the ratios with their intervals as SVG
+    /// Draw the ratios with their intervals as SVG, or print that with `-`
     #[arg(long, value_name = "FILE")]
     pub chart: Option<PathBuf>,
-    /// Override a key of every scenario, checked like the file: section.key=value
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Objective.
+    /// What is laid over every scenario.
     #[command(flatten)]
-    pub sought: Sought,
+    pub laid: Laid,
     /// Run every scenario with each of these values, in all combinations of keys: section.key=value,value
     #[arg(long, value_name = "KEY=VALUES")]
     pub vary: Vec<String>,
-    /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: Format,
-    /// What is used of the machine.
+    /// Machine and print.
     #[command(flatten)]
-    pub effort: Effort,
+    pub common: Common,
 }
 
 /// Arguments of `score`.
@@ -458,6 +454,41 @@ pub struct ScoreArgs {
     /// No progress bar
     #[arg(long)]
     pub no_progress: bool,
+}
+
+impl Command {
+    /// Whether a quiet verb prints: it was told what to, or writes no file.
+    pub fn is_printed(&self) -> bool {
+        use Command::{Calibrate, Capacity, Compare, Execute, Export, Init, Plan, Run, Sweep, Tune, Validate};
+        match self {
+            Run(args) => args.is_piped() || args.scenario.common.format.is_some(),
+            Compare(args) => args.is_piped() || args.common.format.is_some(),
+            Plan(PlanArgs { scenario, .. }) | Tune(TuneArgs { scenario, .. }) => scenario.common.format.is_some(),
+            Validate(ValidateArgs { scenario, .. }) | Capacity(scenario) => scenario.common.format.is_some(),
+            Sweep(args) => args.common.format.is_some(),
+            Init(args) => args.name == "-",
+            Calibrate(_) | Execute(_) | Export(_) => false,
+            _ => true,
+        }
+    }
+}
+
+impl RunArgs {
+    /// Whether rows go to standard output, in place of the table.
+    pub fn is_piped(&self) -> bool {
+        [&self.requests, &self.series].into_iter().any(is_stdout)
+    }
+}
+
+impl CompareArgs {
+    /// Whether a file goes to standard output, in place of the table.
+    pub fn is_piped(&self) -> bool {
+        [&self.junit, &self.chart].into_iter().any(is_stdout)
+    }
+}
+
+fn is_stdout(file: &Option<PathBuf>) -> bool {
+    file.as_deref() == Some(Path::new("-"))
 }
 
 impl ScoreArgs {
@@ -513,7 +544,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "GB/S")]
     pub port_gb_per_s: Option<f64>,
     /// File to write [default: profiles/NAME.toml; a scenario is printed]
-    #[arg(long, visible_alias = "to", value_name = "FILE")]
+    #[arg(long, visible_alias = "to", value_name = "FILE", value_parser = on_disk())]
     pub out: Option<PathBuf>,
 }
 

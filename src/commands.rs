@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::ask::{self, WrongInput};
-use crate::cli::{Cli, Command, Effort, ScenarioArgs};
+use crate::cli::{Cli, Command, Common, ScenarioArgs};
 use crate::kinds::Kind;
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
@@ -96,7 +96,16 @@ pub fn dispatch(cli: Cli) -> ExitCode {
 /// # Errors
 /// How it failed.
 pub fn perform(cli: Cli) -> Result<(), Failure> {
-    match cli.command {
+    if !cli.quiet {
+        return performed(cli.command);
+    }
+    let is_printed = cli.command.is_printed();
+    let (done, kept) = ask::kept(|| performed(cli.command));
+    done.and_then(|()| if is_printed { print(&kept.text) } else { Ok(()) })
+}
+
+fn performed(command: Command) -> Result<(), Failure> {
+    match command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Capacity(args) => capacity::capacity(&args),
@@ -124,7 +133,7 @@ fn listen() {
         if stop::is_asked() {
             std::process::exit(130);
         }
-        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once");
+        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once\n");
     };
     // Without a handler, Ctrl-C ends the program as it always did.
     let _ = ctrlc::set_handler(handler);
@@ -135,7 +144,7 @@ fn end_after(time: Duration, why: &'static str) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
         stop::ask();
-        let _ = writeln!(std::io::stderr(), "{why}");
+        let _ = write!(std::io::stderr(), "{why}");
         std::thread::sleep(GRACE);
         stop::ask_all();
         std::thread::sleep(LAST);
@@ -151,6 +160,11 @@ fn print(text: &str) -> Result<(), Failure> {
 
 fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     write_bytes(path, text.as_bytes())
+}
+
+/// Writes a file, or prints it where its name is `-`.
+fn put(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    if path == std::path::Path::new("-") { print(text) } else { write(path, text) }
 }
 
 fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -172,8 +186,7 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let set = args.set.iter().chain(&args.sought.maximize).chain(&args.sought.minimize).cloned().collect();
-    let overrides = Overrides { set, seed: args.seed };
+    let overrides = Overrides { set: args.laid.keys(), seed: args.laid.seed };
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| match elsewhere::of_name(&args.scenario) {
         Some(what) if std::path::Path::new(&args.scenario).exists() => no_scenario(&args.scenario, what),
         _ => Failure::input(Code::NoScenario, why),
@@ -182,9 +195,9 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let is_own = source.text.contains("\"skrull-sim/") || source.text.contains("\"origin\"");
     if source.text.starts_with('{') && is_own {
         let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
-        return given::of_file(std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
+        return given::of_text(&source.text, std::path::Path::new(&args.scenario), &overrides).map_err(wrong);
     }
-    let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
+    let source = imported(source, &stacks::Machine::of_overrides(&args.laid.set))?;
     if let Some(what) = elsewhere::of_text(&source.text) {
         return Err(no_scenario(&args.scenario, what));
     }
@@ -212,11 +225,11 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
 }
 
 /// Uses so many threads, for so long.
-fn begin(effort: Effort) -> Result<(), Failure> {
-    if let Some(limit) = effort.time_limit {
-        end_after(limit, "time limit: the result is what there is by now");
+fn begin(common: Common) -> Result<(), Failure> {
+    if let Some(limit) = common.time_limit {
+        end_after(limit, if ask::is_kept() { "" } else { "time limit: the result is what there is by now\n" });
     }
-    threads(effort.jobs)
+    threads(common.jobs)
 }
 
 /// Uses so many threads. A process keeps those of its first run.

@@ -30,7 +30,7 @@ use reports::{CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, Ru
 use serve::deployment::Deployment;
 use train::metrics::Played;
 
-use input::diagnostic::{Code, Finding, Severity, Source};
+use input::diagnostic::{self, Code, Finding, Source};
 use input::reader::{Reader, Section};
 use scenario::serving::settings::settings;
 use scenario::{Head, Overrides};
@@ -387,8 +387,9 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             findings.push(if is_scenario { finding } else { finding.help(known_files(&source.text)) });
         }
     }
-    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+    let scenario = scenario.filter(|_| diagnostic::n_errors(&findings) == 0);
+    let findings = if scenario.is_some() { findings } else { diagnostic::reasons(findings) };
+    Checked { source, findings, scenario }
 }
 
 /// Files that are read besides scenarios, in words.

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// It is drawn at once and again and again, so that the time goes on while the first part is being done.
 fn styled(bar: ProgressBar, is_hidden: bool, template: &str) -> ProgressBar {
-    if is_hidden || !std::io::stderr().is_terminal() {
+    if is_hidden || crate::ask::is_kept() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let bar = bar.with_style(ProgressStyle::with_template(template).expect("a fixed template"));

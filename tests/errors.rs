@@ -20,6 +20,25 @@ fn every_bad_scenario_is_refused_with_its_message() {
 }
 
 #[test]
+fn keys_that_change_nothing_are_told_once_the_errors_are_mended() {
+    let path = super::root().join("scenarios/bad/no-effect.toml");
+    let wrong = std::fs::read_to_string(&path).expect("a file");
+    let check = |text: String| {
+        kinds::check(diagnostic::Source { path: "mended.toml".to_owned(), text }, super::root(), &Overrides::default())
+    };
+    let refused = check(wrong.clone());
+    assert!(refused.findings.iter().all(|finding| finding.severity == diagnostic::Severity::Error));
+    let mended = check(wrong.replace("basline", "baseline"));
+    assert!(mended.scenario.is_some() && mended.findings.iter().all(|one| one.code == diagnostic::Code::NoEffect));
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        insta::assert_snapshot!("no-effect-mended", diagnostic::render(&mended.source, &mended.findings));
+    });
+}
+
+#[test]
 fn the_command_line_is_checked_like_the_file() {
     let (source, folder) = scenario::find("quickstart").expect("shipped");
     let set = ["training.batch_sise=3".to_owned(), "parallel.cp=5".to_owned(), "nonsense".to_owned()];

@@ -55,6 +55,98 @@ fn files_of_their_own_are_written() {
     std::fs::remove_dir_all(&folder).ok();
 }
 
+fn printed(output: &Output) -> [String; 2] {
+    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+#[test]
+fn rows_go_to_standard_output_in_place_of_the_table() {
+    let folder = folder("piped");
+    let series = ran(&folder, &[&FEW[..], &["--requests", "a.csv", "--series", "-"]].concat());
+    let requests = ran(&folder, &[&FEW[..], &["--requests", "-", "--quiet"]].concat());
+    assert!(series.status.success() && requests.status.success(), "{series:?} {requests:?}");
+    let file = std::fs::read_to_string(folder.join("a.csv")).expect("the rows");
+    assert_eq!(printed(&requests), [file, String::new()], "the rows alone, as a file has them");
+    let [series, _] = printed(&series);
+    let n_cells: std::collections::BTreeSet<usize> = series.lines().map(|line| line.matches(',').count()).collect();
+    assert!(series.contains("replicas") && n_cells.len() == 1, "{series}");
+    assert!(!folder.join("-").exists(), "no file is called so");
+    let junit = ran(&folder, &["compare", "quickstart", "--seeds", "1", "--gate", "mfu_ratio<=5x", "--junit", "-"]);
+    let [junit, _] = printed(&junit);
+    assert!(junit.starts_with("<?xml") && junit.trim_end().ends_with('>') && !junit.contains("batches "), "{junit}");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn standard_output_has_one_thing_alone() {
+    for (name, asked) in
+        [("twice", ["--requests", "-", "--series", "-"]), ("format", ["--requests", "-", "--format", "json"])]
+    {
+        let said = refused(name, &[&FEW[..], &asked].concat());
+        assert!(said.contains("error[S028]"), "{said}");
+    }
+    for asked in [&["--out", "-"][..], &["--tasks", "-"], &["--quiet", "--format", "json"]] {
+        let said = refused("usage", &[&FEW[..], asked].concat());
+        assert!(said.contains(asked[0]), "{said}");
+    }
+}
+
+#[test]
+fn a_scenario_to_begin_with_is_printed_or_written() {
+    let folder = folder("init");
+    let printed = printed(&ran(&folder, &["init", "-", "--quiet"]));
+    assert!(ran(&folder, &["init", "my"]).status.success());
+    let file = std::fs::read_to_string(folder.join("my.toml")).expect("the scenario");
+    assert_eq!(printed, [file, String::new()]);
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "nothing else is written");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+/// Recomputed layers without recompute are a warning.
+#[test]
+fn quiet_verbs_write_their_files_and_say_nothing() {
+    let folder = folder("quiet");
+    let idle = ["--set", "training.recompute='none'", "--set", "training.recompute_layers=4"];
+    for (verb, more, file) in [
+        ("run", &["quickstart"][..], "out/quickstart/result.json"),
+        ("plan", &["quickstart", "--export", "megatron"], "out/quickstart/plan.json"),
+        ("compare", &["quickstart", "--seeds", "1", "--junit", "gates.xml"], "gates.xml"),
+    ] {
+        let loud = ran(&folder, &[&[verb][..], more, &idle].concat());
+        let [said, told] = printed(&loud);
+        assert!(loud.status.success() && told.contains("warning[S017]") && !said.is_empty(), "{verb}: {told}");
+        std::fs::remove_file(folder.join(file)).expect("it was written");
+        let quiet = ran(&folder, &[&[verb][..], more, &idle, &["--quiet"]].concat());
+        assert!(quiet.status.success() && folder.join(file).is_file(), "{verb}");
+        assert_eq!(printed(&quiet), ["", ""], "{verb}");
+    }
+    let wrong = ran(&folder, &["compare", "quickstart", "--quiet", "--seeds", "1", "--gate", "mfu_ratio>=2x"]);
+    let [said, told] = printed(&wrong);
+    assert!(wrong.status.code() == Some(1) && said.is_empty() && told.contains("gates failed"), "{told}");
+    let [said, _] = printed(&ran(&folder, &["list", "gpus", "-q"]));
+    assert!(said.contains("h100-sxm"), "what is printed alone is printed: {said}");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn a_result_is_exported_as_its_plan_is() {
+    let folder = folder("result");
+    assert!(ran(&folder, &["run", "quickstart", "-q"]).status.success());
+    assert!(ran(&folder, &["plan", "quickstart", "-q", "--out", "plan", "--export", "megatron"]).status.success());
+    let output = ran(&folder, &["export", "out/quickstart/result.json", "--to", "megatron", "--out", "of-result"]);
+    assert!(output.status.success(), "{output:?}");
+    let of = |name: &str| -> Vec<(std::ffi::OsString, String)> {
+        let files = std::fs::read_dir(folder.join(name)).expect("a folder").map(|file| file.expect("a file"));
+        let text = |path: PathBuf| std::fs::read_to_string(path).expect("a text");
+        let mut all: Vec<_> = files.map(|file| (file.file_name(), text(file.path()))).collect();
+        all.retain(|(name, _)| name != "plan.json");
+        all.sort();
+        all
+    };
+    assert!(!of("of-result").is_empty() && of("of-result") == of("plan"));
+    std::fs::remove_dir_all(&folder).ok();
+}
+
 #[test]
 fn requests_of_what_plays_none_are_refused_before_the_run() {
     let said = refused("kind", &["run", "quickstart", "--requests", "a.csv"]);

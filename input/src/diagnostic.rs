@@ -66,8 +66,13 @@ pub fn n_errors(findings: &[Finding]) -> usize {
     findings.iter().filter(|finding| finding.severity == Severity::Error).count()
 }
 
-/// Why something could not be read: never without an error, for a reader that says nothing is a defect.
+/// What a warning says of a run alone, such as a key that changes nothing.
+const OF_RUNS: [Code; 2] = [Code::NoEffect, Code::WrongGpuCount];
+
+/// Why something is refused. Nothing runs of it, so what a run would not notice is left out: a mended error may make it false.
+/// It is never without an error, for a reader that says nothing is a defect.
 pub fn reasons(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.retain(|finding| finding.severity == Severity::Error || !OF_RUNS.contains(&finding.code));
     if n_errors(&findings) == 0 {
         let what = "a defect of skrull-sim: this cannot be read, and no reader says why";
         let help = "what was changed last is the likely cause; please report it with the file and the command";
@@ -164,10 +169,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_never_refused_without_a_word() {
-        let warning = Finding::warning(Code::NoEffect, None, "changes nothing");
+        let warning = Finding::warning(Code::NotModelled, None, "is not modelled");
         let found = reasons(vec![warning.clone()]);
         assert!(found[0] == warning && found[1].what.contains("a defect of skrull-sim"), "{found:?}");
         let said = vec![Finding::error(Code::WrongType, None, "wrong")];
         assert_eq!(reasons(said.clone()), said);
+    }
+
+    #[test]
+    fn what_is_refused_has_no_warning_of_keys_that_change_nothing() {
+        let [wrong, unused] = [Code::NoEffect, Code::WrongGpuCount].map(|code| Finding::error(code, None, "wrong"));
+        let idle = [Code::NoEffect, Code::WrongGpuCount].map(|code| Finding::warning(code, None, "changes nothing"));
+        let found = reasons([vec![wrong.clone()], idle.to_vec(), vec![unused.clone()]].concat());
+        assert_eq!(found, [wrong, unused]);
     }
 }

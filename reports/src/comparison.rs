@@ -12,7 +12,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::junit::Case;
 use crate::serving::Counted;
 use crate::view::{self, View};
-use crate::{Column, PolicyResult, RunResult};
+use crate::{Column, Ended, PolicyResult, RunResult};
 
 /// Schema of `compare.json`.
 pub const SCHEMA: &str = "skrull-sim/compare/1";
@@ -73,6 +73,9 @@ pub struct Entry {
     pub is_baseline: bool,
     /// Batches that it planned and finished.
     pub n_ok: usize,
+    /// Batches that ran out of time.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub n_out_of_time: usize,
     /// Why the others failed, first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -80,6 +83,11 @@ pub struct Entry {
     pub metrics: BTreeMap<String, Spread>,
     /// Paired ratios to the baseline, by metric.
     pub ratio: BTreeMap<String, Spread>,
+}
+
+/// Whether a count is of nothing.
+const fn is_none(n: &usize) -> bool {
+    *n == 0
 }
 
 /// What the table shows of a scenario.
@@ -116,6 +124,18 @@ impl Comparison {
         let found = self.shown.iter().find(|shown| shown.scenario == scenario).cloned();
         let steps = || Shown { scenario: scenario.to_owned(), columns: of_training(), more_is_better: false };
         found.unwrap_or_else(steps)
+    }
+
+    /// Why it is not what was asked: it was stopped and has not all batches, or no policy has a result on any. Nothing where it is.
+    pub fn unfinished(&self, is_stopped: bool) -> Option<String> {
+        let sum = |of: fn(&Entry) -> usize| self.entries.iter().map(of).sum::<usize>();
+        let (n_ok, n_late) = (sum(|entry| entry.n_ok), sum(|entry| entry.n_out_of_time));
+        if is_stopped && n_late > 0 {
+            let rest = if n_ok == 0 { "nothing was compared" } else { "the figures are of the others" };
+            return Some(format!("stopped: {n_late} runs of a policy on a batch have no result; {rest}"));
+        }
+        let why = self.entries.iter().find_map(|entry| entry.failure.as_deref()).unwrap_or("nothing ran");
+        (n_ok == 0).then(|| format!("no policy has a result: {why}"))
     }
 }
 
@@ -170,6 +190,7 @@ fn more_is_better(runs: &[&RunResult], key: &str) -> bool {
 #[derive(Default)]
 struct Batches<'a> {
     ok: BTreeMap<u64, &'a BTreeMap<String, f64>>,
+    n_out_of_time: usize,
     failure: Option<String>,
     set: BTreeMap<String, String>,
 }
@@ -263,6 +284,7 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
             if result.status.is_ok() {
                 batches.ok.insert(run.seed, &result.metrics);
             } else {
+                batches.n_out_of_time += usize::from(result.status == Ended::OutOfTime);
                 batches.failure.get_or_insert_with(|| format!("{}: {}", result.status, result.why));
             }
         }
@@ -275,6 +297,7 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
             set: batches.set.clone(),
             is_baseline: policy == baseline,
             n_ok: batches.ok.len(),
+            n_out_of_time: batches.n_out_of_time,
             failure: batches.failure.clone(),
             metrics: spreads(batches, |metric, metrics, _| metrics.get(metric).copied()),
             ratio: spreads(batches, |metric, metrics, seed| {
@@ -436,6 +459,24 @@ mod tests {
             assert_eq!((found.shown[0].columns.clone(), found.shown[0].more_is_better), (own.columns.clone(), more));
             assert_eq!(found.entries[1].ratio["hops"].mean, 0.5);
         }
+    }
+
+    #[test]
+    fn what_was_stopped_or_has_no_result_is_not_what_was_asked() {
+        let late = |seed, ended| {
+            let mut run = run(seed, &[("a", 1.0), ("b", 1.0)]);
+            run.results[1] = PolicyResult { policy: "b".to_owned(), status: ended, ..PolicyResult::default() };
+            run
+        };
+        let found = within(&[late(0, Ended::OutOfTime), run(1, &[("a", 1.0), ("b", 1.0)])], None);
+        assert_eq!(found.entries.iter().map(|entry| entry.n_out_of_time).collect::<Vec<_>>(), [0, 1]);
+        let stopped = found.unfinished(true).expect("a batch is missing");
+        assert!(stopped.contains("1 runs of a policy") && stopped.contains("of the others"), "{stopped}");
+        assert_eq!(found.unfinished(false), None, "a policy's own budget is no stop");
+        assert_eq!(within(&[late(0, Ended::Infeasible)], None).unfinished(true), None, "the other policy has a result");
+        let mut nothing = late(0, Ended::Infeasible);
+        nothing.results.remove(0);
+        assert!(within(&[nothing], None).unfinished(false).is_some_and(|why| why.contains("no policy has a result")));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod junit;
 mod lanes;
 mod lost;
 pub mod markdown;
+pub mod metrics;
 mod nested;
 pub mod origin;
 mod quantity;

@@ -2,16 +2,21 @@
 
 pub mod rates;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use serde_json::json;
 
 use crate::chart::{self, Ink, Side};
 use crate::html::{END, contents, figure, page, table};
 use crate::quantity::{escape, key_words, percent};
-use crate::rows::{Rows, aligned};
+use crate::rows::{self, Rows, aligned};
 use crate::shown;
 use crate::svg::axis::{Axis, tick};
 use crate::svg::{self, BLUE, MIDDLE, ORANGE, WIDTH, open, px};
 
+/// Schema of a sweep for programs.
+pub const SCHEMA: &str = "skrull-sim/sweep/1";
 const LEFT: f64 = 90.0;
 const TOP: f64 = 40.0;
 const HEIGHT: f64 = 360.0;
@@ -27,6 +32,8 @@ const ROWS_MAX: usize = 200;
 pub struct Best {
     /// What was laid over the scenario.
     pub point: String,
+    /// The same by key.
+    pub values: BTreeMap<String, serde_json::Value>,
     /// Policy.
     pub policy: String,
     /// Figures of the objectives.
@@ -100,6 +107,12 @@ impl Swept {
         rows
     }
 
+    fn failure_rows(&self) -> Rows {
+        let mut rows: Rows = vec![["point", "why"].map(str::to_owned).to_vec()];
+        rows.extend(self.failures.iter().take(ROWS_MAX).map(|(point, why)| vec![point.clone(), why.clone()]));
+        rows
+    }
+
     fn effect_rows(&self) -> Rows {
         let mut rows =
             vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
@@ -138,6 +151,38 @@ pub fn text(swept: &Swept, ink: Ink) -> String {
         }
     }
     out
+}
+
+/// For pull requests.
+pub fn markdown(swept: &Swept) -> String {
+    let mut out = format!("{}\n", swept.lead());
+    for rows in [swept.front_rows(), swept.effect_rows(), swept.failure_rows()] {
+        if rows.len() > 1 {
+            out.push('\n');
+            rows::markdown(&mut out, &rows);
+        }
+    }
+    out
+}
+
+/// For programs: the front with its figures by metric, the effects of axes, and what did not run.
+pub fn json(swept: &Swept) -> String {
+    let sought = swept.objectives.iter().map(|(key, is_most)| json!({ "metric": key, "is_most": is_most }));
+    let keys = || swept.objectives.iter().map(|(key, _)| key.clone());
+    let best = |best: &Best| {
+        let figures: BTreeMap<String, f64> = keys().zip(best.figures.iter().copied()).collect();
+        json!({ "set": best.values, "policy": best.policy, "metrics": figures, "also": best.also })
+    };
+    let effect = |(key, metric, share, best, mean): &(String, String, f64, String, f64)| json!({ "key": key, "metric": metric, "spread_ratio": share, "best": best, "mean": mean });
+    let failure = |(point, why): &(String, String)| json!({ "point": point, "why": why });
+    let all = json!({
+        "schema": SCHEMA, "name": swept.name, "scenario": swept.scenario, "version": swept.version,
+        "n_points": swept.n_points, "rows": swept.statuses.iter().cloned().collect::<BTreeMap<String, usize>>(),
+        "objectives": sought.collect::<Vec<_>>(), "front": swept.front.iter().map(best).collect::<Vec<_>>(),
+        "effects": swept.effects.iter().map(effect).collect::<Vec<_>>(),
+        "failures": swept.failures.iter().map(failure).collect::<Vec<_>>(),
+    });
+    format!("{all:#}\n")
 }
 
 /// A figure in the unit of its key.
@@ -192,9 +237,7 @@ pub fn html(swept: &Swept) -> String {
     }
     if !swept.failures.is_empty() {
         out.push_str("<section id=\"failures\">\n<h2>What did not run</h2>\n");
-        let mut rows: Rows = vec![["point", "why"].map(str::to_owned).to_vec()];
-        rows.extend(swept.failures.iter().take(ROWS_MAX).map(|(point, why)| vec![point.clone(), why.clone()]));
-        table(&mut out, &rows, None, "failure-");
+        table(&mut out, &swept.failure_rows(), None, "failure-");
         out.push_str("</section>\n");
     }
     // What is escaped has no ends of lines.

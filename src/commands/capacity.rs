@@ -4,21 +4,21 @@ use reports::capacity::{Capacity, html, markdown};
 
 use super::{Failure, begin, load, out_dir, print, write};
 use crate::ask;
-use crate::cli::{CapacityArgs, Format};
+use crate::cli::{Format, ScenarioArgs};
 use crate::kinds::{Kind, Planned};
 use crate::progress;
 use input::diagnostic::Code;
 use scenario::{self, Overrides};
 
 /// Runs the verb.
-pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
-    begin(args.scenario.effort)?;
-    let job = load(&args.scenario)?;
-    let line = progress::line(args.scenario.effort.no_progress, "trying fleets");
+pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
+    begin(args.common)?;
+    let job = load(args)?;
+    let line = progress::line(args.common.no_progress, "trying fleets");
     let found = job.capacity();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
-    let dir = out_dir(&args.scenario, &job.head().name)?;
+    let dir = out_dir(args, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
@@ -29,7 +29,7 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
         let failed = |error| Failure::Machine(format!("error: cannot remove `{}`: {error}", plan.display()));
         std::fs::remove_file(&plan).map_err(failed)?;
     }
-    print(&match args.format {
+    print(&match args.common.format() {
         Format::Json => json + "\n",
         Format::Markdown => markdown(&found),
         Format::Table => {

@@ -7,9 +7,9 @@ use reports::RunResult;
 use reports::comparison::{self, Comparison};
 use reports::gate::Gate;
 
-use super::{Failure, begin, load, outputs, print, write};
+use super::{Failure, begin, load, outputs, print, put};
 use crate::ask;
-use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
+use crate::cli::{CompareArgs, Format, Laid, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
 use input::diagnostic::{Code, meant, nearest};
@@ -20,7 +20,7 @@ const SEEDS: u64 = 5;
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    begin(args.effort)?;
+    begin(args.common)?;
     let gates: Vec<Gate> = args
         .gate
         .iter()
@@ -29,8 +29,8 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .map_err(|why| Failure::input(Code::WrongGate, why))?;
     let files = [("`--junit`", &args.junit), ("`--chart`", &args.chart)];
     let files = files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
-    outputs::apart(&files.collect::<Vec<_>>())?;
-    sweep::vary::without_seed(&args.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
+    outputs::apart(&files.collect::<Vec<_>>(), args.common.format())?;
+    sweep::vary::without_seed(&args.laid.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let mut comparison = match n_results {
         0 => scenarios(args)?,
@@ -45,12 +45,13 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         comparison.gates.extend(cases.map_err(|why| Failure::input(Code::WrongGate, why))?);
     }
     if let Some(path) = &args.junit {
-        write(path, &reports::junit::render(&comparison.gates))?;
+        put(path, &reports::junit::render(&comparison.gates))?;
     }
     if let Some(path) = &args.chart {
-        write(path, &reports::svg::ratio_bars(&comparison))?;
+        put(path, &reports::svg::ratio_bars(&comparison))?;
     }
-    print(&match args.format {
+    print(&match args.common.format() {
+        Format::Table if args.is_piped() => String::new(),
         Format::Table => reports::compared::table(&comparison),
         Format::Markdown => reports::compared::markdown(&comparison),
         Format::Json => {
@@ -63,8 +64,11 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .iter()
         .filter_map(|case| Some(format!("{}: {}: {}", case.suite, case.name, case.failure.as_ref()?)))
         .collect();
-    let failure = || Failure::Gate(format!("error: gates failed\n  {}", failed.join("\n  ")));
-    if failed.is_empty() { Ok(()) } else { Err(failure()) }
+    if !failed.is_empty() {
+        return Err(Failure::Gate(format!("error: gates failed\n  {}", failed.join("\n  "))));
+    }
+    let unfinished = comparison.unfinished(engine::stop::is_asked());
+    unfinished.map_or(Ok(()), |why| Err(Failure::Gate(format!("error: {why}"))))
 }
 
 fn is_result(input: &str) -> bool {
@@ -73,8 +77,9 @@ fn is_result(input: &str) -> bool {
 
 /// Refuses options of runs beside results that are there already.
 fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
-    let runs = [("--seed", args.seed.is_some()), ("--seeds", args.seeds.is_some()), ("--set", !args.set.is_empty())];
-    let sought = [("--maximize", args.sought.maximize.is_some()), ("--minimize", args.sought.minimize.is_some())];
+    let laid = &args.laid;
+    let runs = [("--seed", laid.seed.is_some()), ("--seeds", args.seeds.is_some()), ("--set", !laid.set.is_empty())];
+    let sought = [("--maximize", laid.maximize.is_some()), ("--minimize", laid.minimize.is_some())];
     let held = [("--baseline", args.baseline.is_some()), ("--confidence", args.confidence.is_some())];
     let given: Vec<&str> = runs.into_iter().chain(sought).chain(held).filter(|all| all.1).map(|all| all.0).collect();
     let help = "give the scenarios themselves; results are held against the first of them";
@@ -86,21 +91,16 @@ fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
 
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
-    let (first, n_seeds) = (args.seed.unwrap_or(0), args.seeds.unwrap_or(SEEDS));
+    let (first, n_seeds) = (args.laid.seed.unwrap_or(0), args.seeds.unwrap_or(SEEDS));
     let variations =
-        sweep::vary::variations(&args.vary, &args.set).map_err(|why| Failure::input(Code::WrongVariation, why))?;
+        sweep::vary::variations(&args.vary, &args.laid.set).map_err(|why| Failure::input(Code::WrongVariation, why))?;
     let mut batches: Vec<(String, Box<dyn Kind>)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
             for seed in first..first.saturating_add(n_seeds) {
-                let scenario = ScenarioArgs {
-                    scenario: name.clone(),
-                    set: [args.set.as_slice(), &variation.set].concat(),
-                    seed: Some(seed),
-                    sought: args.sought.clone(),
-                    out: None,
-                    effort: Effort::default(),
-                };
+                let set = [args.laid.set.as_slice(), &variation.set].concat();
+                let laid = Laid { set, seed: Some(seed), ..args.laid.clone() };
+                let scenario = ScenarioArgs { scenario: name.clone(), laid, ..ScenarioArgs::default() };
                 // Every batch has the warnings of the first one.
                 let batch = if seed == first { load(&scenario) } else { ask::kept(|| load(&scenario)).0 };
                 batches.push((variation.label(name), batch?));
@@ -113,7 +113,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
         let what = format!("no scenario runs the baseline `{baseline}`{}", meant(baseline, rows));
         return Err(Failure::input(Code::UnknownBaseline, what));
     }
-    let bar = progress::bar(args.effort.no_progress, batches.len(), "batches");
+    let bar = progress::bar(args.common.no_progress, batches.len(), "batches");
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|(label, batch)| {

@@ -16,8 +16,10 @@ use scenario::Overrides;
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let none = Overrides::default();
-    let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
-    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
+    let unusable = |why: &dyn Display| unusable(&args.plan, why);
+    let text = given::plan_of(&args.plan, &unusable)?;
+    let (plan, scenario) = given::read(&text, &args.plan, &none).map_err(|why| unusable(&why))?;
+    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&why))?;
     let mut device = open(&args.device)?;
     let cost = scenario.costs();
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)

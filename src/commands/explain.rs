@@ -8,6 +8,7 @@ use crate::kinds;
 use input::diagnostic::{Code, Source, codes};
 use input::keys::Keys;
 use input::reader::seen::watch;
+use reports::metrics;
 use scenario::{self, Overrides};
 
 /// Every key that reading scenarios asks for, the shipped ones and those that are wrong.
@@ -29,10 +30,13 @@ pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     if args.keys {
         return print(&keys().page());
     }
+    if args.metrics {
+        return print(&metrics::page());
+    }
     let Some(text) = &args.code else { return print(&codes::listed()) };
     // No key begins as a code does.
     let is_code = text.trim_start_matches(['S', 's']).starts_with(|first: char| first.is_ascii_digit());
-    let rows = if is_code { String::new() } else { keys().rows_of(text) };
+    let rows = if is_code { String::new() } else { keys().rows_of(text) + &metrics::explained(text) };
     if !rows.is_empty() {
         return print(&rows);
     }

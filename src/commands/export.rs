@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::path::Path;
 
 use input::diagnostic::Code;
-use input::text_file;
 use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
 use stacks::weeks::Weeks;
@@ -26,7 +25,7 @@ pub fn export(args: &ExportArgs) -> Result<(), Failure> {
 pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
     let unusable =
         |why: &dyn Display| Failure::input(Code::NotExported, format!("`{}` is no plan: {why}", plan.display()));
-    let text = text_file::read(plan).map_err(|why| unusable(&why))?;
+    let text = given::plan_of(plan, &unusable)?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
     let files = if json["schema"] == kinds::DEPLOYMENT_SCHEMA {
         let deployments: Vec<Deployment> =
@@ -39,7 +38,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         checked::deployments(&deployments, &settings).map_err(|why| unusable(&why))?;
         targets::export(target, &Planned::Serving { deployments: &deployments, settings: &settings }, &words)
     } else {
-        let (found, scenario) = given::read(plan, &Overrides::default()).map_err(|why| unusable(&why))?;
+        let (found, scenario) = given::read(&text, plan, &Overrides::default()).map_err(|why| unusable(&why))?;
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
         let cost = scenario.costs();
         let (predicted, step_s) = match hardware::predict(&planned, cost.as_ref()) {

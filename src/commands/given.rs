@@ -1,5 +1,6 @@
 //! A plan that was made before, also elsewhere: checked against the scenario that it carries, then scored like a policy.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use planner::train::chosen::Decided;
@@ -8,13 +9,13 @@ use train::Plan;
 
 use thiserror::Error;
 
+use super::Failure;
 use crate::ask::WrongInput;
 use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Checked, Kind, Planned, Run};
 use engine::Origin;
 use input::diagnostic::{self, Source};
-use input::text_file::NoText;
 use scenario::training::Scenario;
 use scenario::{Head, Overrides};
 
@@ -27,17 +28,11 @@ pub struct Given {
 /// Why a file is no plan that can be used.
 #[derive(Debug, Error)]
 pub enum Unusable {
-    /// It gives no text.
-    #[error(transparent)]
-    NoText(#[from] NoText),
     /// It is not written like a plan.
     #[error(transparent)]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
-    #[error(
-        "its schema is `{found}`, that of plans of training is `{}`; `skrull-sim plan` makes one of a result",
-        train::plan::SCHEMA
-    )]
+    #[error("its schema is `{found}`, that of plans of training is `{}`", train::plan::SCHEMA)]
     Schema { found: String },
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
@@ -53,18 +48,18 @@ pub enum Unusable {
     Changed { policy: String },
 }
 
-/// A plan of any kind as what can be run, and a result as what it was asked.
+/// The text of a plan of any kind as what can be run, and that of a result as what it was asked. Files that its scenario names lie beside `path`.
 ///
 /// # Errors
 /// Why it cannot be used.
-pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable> {
-    let json: serde_json::Value = serde_json::from_str(&input::text_file::read(path)?)?;
+pub fn of_text(text: &str, path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable> {
+    let json: serde_json::Value = serde_json::from_str(text)?;
     let origin = serde_json::from_value::<Origin>(json["origin"].clone()).map_err(|_| Unusable::NoScenario);
     if json["schema"] == reports::SCHEMA {
         return asked(of_origin(origin?, path, more));
     }
     if json["schema"] != kinds::DEPLOYMENT_SCHEMA {
-        return Ok(Box::new(Given::read(path, more)?));
+        return Ok(Box::new(Given::read(text, path, more)?));
     }
     let origin = origin?;
     let policy = json["policy"].as_str().unwrap_or_default().to_owned();
@@ -80,6 +75,20 @@ pub fn of_file(path: &Path, more: &Overrides) -> Result<Box<dyn Kind>, Unusable>
     if is_same { Ok(scenario) } else { Err(Unusable::Changed { policy }) }
 }
 
+/// The text of a plan: that of a file, or of a result's scenario by its last policy.
+///
+/// # Errors
+/// What `unusable` makes of a file that cannot be read, or why there is no plan.
+pub fn plan_of(path: &Path, unusable: &dyn Fn(&dyn Display) -> Failure) -> Result<String, Failure> {
+    let text = input::text_file::read(path).map_err(|why| unusable(&why))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
+    if json["schema"] != reports::SCHEMA {
+        return Ok(text);
+    }
+    let asked = of_text(&text, path, &Overrides::default()).map_err(|why| unusable(&why))?;
+    Ok(super::plan::decided(asked.as_ref(), None)?.1)
+}
+
 /// What a scenario asks; what is wrong with it otherwise.
 fn asked(Checked { scenario, source, findings }: Checked) -> Result<Box<dyn Kind>, Unusable> {
     scenario.ok_or(Unusable::WrongScenario(WrongInput { source, findings }))
@@ -93,17 +102,16 @@ fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
     kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) })
 }
 
-/// Reads a plan and the scenario that it carries; `set` is laid over what the plan was made with.
+/// Reads the text of a plan of training and the scenario that it carries; `more` is laid over what the plan was made with.
 ///
 /// # Errors
 /// Why it cannot be used.
-pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable> {
-    let text = input::text_file::read(path)?;
-    let found = serde_json::from_str::<serde_json::Value>(&text)?["schema"].as_str().unwrap_or("none").to_owned();
+pub fn read(text: &str, path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable> {
+    let found = serde_json::from_str::<serde_json::Value>(text)?["schema"].as_str().unwrap_or("none").to_owned();
     if found != train::plan::SCHEMA {
         return Err(Unusable::Schema { found });
     }
-    let plan: Plan = serde_json::from_str(&text)?;
+    let plan: Plan = serde_json::from_str(text)?;
     let origin = plan.origin.clone().ok_or(Unusable::NoScenario)?;
     let scenario = asked(of_origin(origin, path, more))?;
     Ok((plan, scenario.training().ok_or(Unusable::NoScenario)?.clone()))
@@ -111,8 +119,8 @@ pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable>
 
 impl Given {
     /// Reads and checks a plan, or says why it cannot be scored.
-    fn read(path: &Path, more: &Overrides) -> Result<Self, Unusable> {
-        let (plan, mut scenario) = read(path, more)?;
+    fn read(text: &str, path: &Path, more: &Overrides) -> Result<Self, Unusable> {
+        let (plan, mut scenario) = read(text, path, more)?;
         hardware::of_file(&scenario, plan.clone())?;
         scenario.head.name += "-plan";
         scenario.head.baseline.clone_from(&plan.policy);

@@ -13,16 +13,20 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
         let what = format!("`{name}` is no file name; use letters, digits, `-`, `_` and `.`");
         return Err(Failure::input(Code::WrongFileName, what));
     }
-    let path = std::path::PathBuf::from(format!("{}.toml", name.trim_end_matches(".toml")));
-    if path.exists() {
-        return Err(Failure::input(Code::FileExists, format!("`{}` is there already", path.display())));
-    }
     let Some(text) = shipped(&args.from) else {
         let near = meant(&args.from, EMBEDDED.iter().map(|(name, _)| *name));
         let help = "`skrull-sim list scenarios` shows all";
         let what = format!("no shipped scenario is called `{}`{near}\n  = {help}", args.from);
         return Err(Failure::input(Code::UnknownName, what));
     };
-    write(&path, &scenario::starting::with_framework(text))?;
+    let text = scenario::starting::with_framework(text);
+    if name == "-" {
+        return print(&text);
+    }
+    let path = std::path::PathBuf::from(format!("{}.toml", name.trim_end_matches(".toml")));
+    if path.exists() {
+        return Err(Failure::input(Code::FileExists, format!("`{}` is there already", path.display())));
+    }
+    write(&path, &text)?;
     print(&format!("{}: edit it, then `skrull-sim run {}`\n", path.display(), path.display()))
 }

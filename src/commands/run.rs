@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use reports::expect::{self, Expectation, Missed};
 use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, begin, dir_of, load, out_dir, outputs, print, write, write_bytes};
+use super::{Failure, begin, dir_of, load, out_dir, outputs, print, put, write, write_bytes};
 use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
@@ -14,7 +14,7 @@ use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    begin(args.scenario.effort)?;
+    begin(args.scenario.common)?;
     let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps and engines by operations, and the scenario has neither";
@@ -22,7 +22,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let head = scenario.head();
     before(args, scenario.as_ref())?;
-    let bar = progress::bar(args.quiet || args.scenario.effort.no_progress, scenario.choices().len(), "policies");
+    let bar = progress::bar(args.scenario.common.no_progress, scenario.choices().len(), "policies");
     let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
@@ -48,7 +48,7 @@ fn before(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
     let asked = [("`--requests`", &args.requests), ("`--series`", &args.series), ("`--tasks`", &args.tasks)];
     let asked = asked.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
     let own = ["`result.json`", "`report.html`"].into_iter().zip(own.iter().map(PathBuf::as_path));
-    outputs::apart(&own.chain(asked).collect::<Vec<_>>())
+    outputs::apart(&own.chain(asked).collect::<Vec<_>>(), args.scenario.common.format())
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {
@@ -57,10 +57,10 @@ fn json(result: &RunResult) -> Result<String, Failure> {
 
 /// Prints the result in the format that was asked for.
 fn show(args: &RunArgs, result: &RunResult, dir: &Path) -> Result<(), Failure> {
-    if args.quiet {
+    if args.is_piped() {
         return Ok(());
     }
-    print(&match args.format {
+    print(&match args.scenario.common.format() {
         Format::Table => {
             format!("{}\nreport: {}\n", reports::table::render_at(result, columns()), dir.join("report.html").display())
         }
@@ -107,12 +107,10 @@ fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), F
     if args.strict_hull || is_strict {
         return Err(Failure::input(Code::OutsideHull, share));
     }
-    if !args.quiet {
-        let code = Code::OutsideHull;
-        let help = "the interval is wide there; `--strict-hull` makes this an error";
-        // The report says it too.
-        ask::tell(&format!("warning[{code}]: {share}\n  = {help}\n\n"));
-    }
+    let code = Code::OutsideHull;
+    let help = "the interval is wide there; `--strict-hull` makes this an error";
+    // The report says it too.
+    ask::tell(&format!("warning[{code}]: {share}\n  = {help}\n\n"));
     Ok(())
 }
 
@@ -146,7 +144,7 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
         }
         let mut text = Vec::new();
         frame::csv(&frames, &mut text).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-        write_bytes(path, &text)?;
+        put(path, &String::from_utf8_lossy(&text))?;
     }
     Ok(())
 }

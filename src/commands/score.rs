@@ -23,7 +23,7 @@ use score::training::{self, expert_layer, left_out, tables};
 use score::{kernels, operator_tables, refit, residual, rl, run, scenarios, summary};
 
 use super::{Failure, load, print, threads};
-use crate::cli::{ScenarioArgs, ScoreArgs};
+use crate::cli::{Laid, ScenarioArgs, ScoreArgs};
 use crate::{ask, progress};
 use calibrate::costs::{cost_model, of_serving};
 use input::diagnostic::Code;
@@ -163,7 +163,8 @@ fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failu
     let play = |name: &str, set: &[String]| {
         let beside = args.table.with_file_name(name);
         let scenario = if beside.is_file() { beside.display().to_string() } else { name.to_owned() };
-        let asked = ScenarioArgs { scenario, set: set.to_vec(), ..ScenarioArgs::default() };
+        let laid = Laid { set: set.to_vec(), ..Laid::default() };
+        let asked = ScenarioArgs { scenario, laid, ..ScenarioArgs::default() };
         let (job, printed) = ask::kept(|| load(&asked));
         let job = job.map_err(|why| NoFigure::NotPlayed(why.told().1))?;
         // The first line of each says what it is; the help under it is of `run`.

@@ -10,35 +10,35 @@ use reports::chart::Ink;
 use reports::swept;
 
 use super::{Failure, begin, print};
-use crate::cli::SweepArgs;
+use crate::cli::{Format, SweepArgs};
 use crate::progress;
 use crate::{ask, kinds};
 use scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
-    begin(args.effort)?;
+    begin(args.common)?;
     let (source, folder) = scenario::find(&args.file).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let mut findings = Vec::new();
     let sweep = ::sweep::given::read(&source.text, &mut findings);
     let sweep = ask::sound(sweep, source.clone(), findings)?;
-    if let Some(what) = sweep.given_twice(&args.set) {
+    let seed = args.laid.seed.map(|seed| format!("seed={seed}"));
+    let set: Vec<String> = args.laid.keys().into_iter().chain(seed).collect();
+    if let Some(what) = sweep.given_twice(&set) {
         return Err(Failure::input(Code::WrongAxis, what));
     }
     let stem = Path::new(&source.path).file_stem().map_or("sweep".into(), |stem| stem.to_string_lossy());
     let name = if sweep.name.is_empty() { stem.into_owned() } else { sweep.name.clone() };
     let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));
-    let played = played(args, &sweep, &folder, &dir)?;
+    let played = played(args, &set, &sweep, (&folder, &dir))?;
     let rows: Vec<row::Row> = played.lines.iter().flat_map(|line| row::rows(line)).collect();
     let counted = played.counted() + &report::wrong(&rows);
     // A part has no front of its own, and parts side by side would write over each other's report.
     let said = match args.shard {
         Some(shard) => format!("{counted}rows: {}\n", dir.join(Shard::file_name(Some(shard))).display()),
-        None => shown(&sweep, source, name, &dir, (&rows, played.lines.len()), &counted)?,
+        None => shown(&sweep, (source, name), (&rows, played.lines.len()), args.common.format(), (&dir, &counted))?,
     };
-    if !args.quiet {
-        print(&said)?;
-    }
+    print(&said)?;
     let end = |why| if report::is_all_wrong(&rows) { Failure::input(Code::WrongAxis, why) } else { Failure::Gate(why) };
     report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(end(why)))
 }
@@ -46,11 +46,10 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.
 fn shown(
     sweep: &Sweep,
-    source: Source,
-    name: String,
-    dir: &Path,
+    (source, name): (Source, String),
     (rows, n_points): (&[row::Row], usize),
-    counted: &str,
+    format: Format,
+    (dir, counted): (&Path, &str),
 ) -> Result<String, Failure> {
     if let Some(unknown) = front::UnknownObjective::of(sweep, rows) {
         return Err(Failure::input(Code::WrongAxis, unknown));
@@ -61,23 +60,27 @@ fn shown(
     super::write(&path, &swept::html(&found))?;
     super::write_bytes(&dir.join("points.parquet"), &reports::parquet::render(&report::columns(rows)))?;
     let ink = Ink::of(std::io::stdout().is_terminal(), std::env::var("NO_COLOR").ok().as_deref());
-    Ok(format!("{}\n{counted}report: {}\n", swept::text(&found, ink), path.display()))
+    Ok(match format {
+        Format::Json => swept::json(&found),
+        Format::Markdown => swept::markdown(&found),
+        Format::Table => format!("{}\n{counted}report: {}\n", swept::text(&found, ink), path.display()),
+    })
 }
 
 /// Plays the points that are not there yet.
-fn played(args: &SweepArgs, sweep: &Sweep, folder: &Path, dir: &Path) -> Result<Played, Failure> {
+fn played(args: &SweepArgs, set: &[String], sweep: &Sweep, (folder, dir): (&Path, &Path)) -> Result<Played, Failure> {
     let beside = folder.join(&sweep.scenario);
     let asked = if beside.is_file() { beside.to_string_lossy().into_owned() } else { sweep.scenario.clone() };
     let (scenario, folder) = scenario::find(&asked).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let scenario = super::imported(scenario, &stacks::Machine::of_overrides(&args.set))?;
-    let run = |point: &Point| outcome(&scenario, &folder, &args.set, point);
-    let bar = progress::bar(args.quiet || args.effort.no_progress, 0, "points");
+    let scenario = super::imported(scenario, &stacks::Machine::of_overrides(set))?;
+    let run = |point: &Point| outcome(&scenario, &folder, set, point);
+    let bar = progress::bar(args.common.no_progress, 0, "points");
     let progress = |done: u64, all: Option<u64>| {
         bar.set_length(all.unwrap_or(done));
         bar.set_position(done);
     };
     let work = Work {
-        keys: key::Keys::new(env!("CARGO_PKG_VERSION"), &scenario.text, &folder, &args.set),
+        keys: key::Keys::new(env!("CARGO_PKG_VERSION"), &scenario.text, &folder, set),
         run: &run,
         is_stopped: &engine::stop::is_asked,
         progress: &progress,

@@ -9,9 +9,9 @@ use input::diagnostic::{Code, meant};
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
-    begin(args.scenario.effort)?;
+    begin(args.scenario.common)?;
     let job = load(&args.scenario)?;
-    let line = progress::line(args.scenario.effort.no_progress, "serving settings");
+    let line = progress::line(args.scenario.common.no_progress, "serving settings");
     let found = job.tuned();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
@@ -23,7 +23,7 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
         serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n";
     write(&dir.join("tuned.json"), &json)?;
     write(&dir.join("tuned.md"), &markdown(&found, args.top))?;
-    print(&match args.format {
+    print(&match args.scenario.common.format() {
         Format::Json => json,
         Format::Markdown => markdown(&found, args.top),
         Format::Table => {

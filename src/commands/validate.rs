@@ -29,7 +29,7 @@ const OF_PLANS: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
-    begin(args.scenario.effort)?;
+    begin(args.scenario.common)?;
     let scenario = load(&args.scenario)?;
     if !args.measured.is_empty() {
         return match scenario.training() {
@@ -73,7 +73,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
 }
 
 fn show(args: &ValidateArgs, report: &Report, dir: &Path) -> Result<(), Failure> {
-    print(&match args.format {
+    print(&match args.scenario.common.format() {
         Format::Table => {
             format!("{}\nreport: {}\n", reports::validation::table(report), dir.join("validation.html").display())
         }
@@ -134,7 +134,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
     let samples = dir.join("samples.jsonl");
     let effort = campaign::Effort { budget: args.device.time(), width: args.device.width };
-    let campaign = measure(device, &domain, effort, &samples, args.scenario.effort.no_progress)?;
+    let campaign = measure(device, &domain, effort, &samples, args.scenario.common.no_progress)?;
     let profile = fit(&campaign, device, &slug(&device.facts().name));
     write(&dir.join("profile.toml"), &profile.to_toml())?;
     let words = vec![
@@ -183,7 +183,7 @@ fn execute_all(
     cost: &dyn CostModel,
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = report_of(&scenario.head, device);
-    let bar = crate::progress::line(args.scenario.effort.no_progress, "");
+    let bar = crate::progress::line(args.scenario.common.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {

@@ -80,7 +80,7 @@ impl Sweep {
         };
         let (key, owner) = keys.into_iter().find_map(|key| Some((key, owner(key)?)))?;
         Some(format!(
-            "`--set {key}=…` would change nothing: {owner}\n  = change the sweep file, or leave the key out of one of them"
+            "`{key}` of the command line would change nothing: {owner}\n  = change the sweep file, or leave the key out of one of them"
         ))
     }
 }

@@ -55,6 +55,7 @@ fn bests(front: &[&Candidate]) -> Vec<Best> {
         };
         Best {
             point: words(&first.point),
+            values: first.point.clone(),
             policy: first.policy.clone(),
             figures: first.figures.clone(),
             also: alike[1..].iter().map(other).collect(),

@@ -30,7 +30,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, R
     let no_host = || refused(format!("`{}` is no host; give `--device cpu`", args.device.device));
     let pool = device.host().ok_or_else(no_host)?;
     let dir = out_dir(&args.scenario, &head.name)?;
-    let bar = crate::progress::line(args.scenario.effort.no_progress, "");
+    let bar = crate::progress::line(args.scenario.common.no_progress, "");
     let say = |words: &str| bar.set_message(words.to_owned());
     let (profile, mut words) = match &args.profile {
         Some(path) => (given(path, args, device.as_ref())?, vec![format!("profile {}", path.display())]),
