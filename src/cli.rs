@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, TypedValueParser as _};
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Simulate and plan training and serving of large models before paying for the GPUs.
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
     after_help = "Examples:\n  skrull-sim run                          the shipped quickstart\n  skrull-sim init my                      a scenario of your own: edit my.toml\n  skrull-sim run my.toml --set training.batch_size=512\n  skrull-sim list scenarios               training, serving, renting: one to start from"
 )]
 pub struct Cli {
-    /// Print nothing but errors and what `--format` asks for; verbs that write no file print their answer alone
+    /// Print no table, warning or progress; `--format` still prints a document, and verbs that write no file their answer
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// What to do.
@@ -295,16 +295,9 @@ pub struct Common {
     /// No progress
     #[arg(long)]
     pub no_progress: bool,
-    /// What to print [default: table]
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
-}
-
-impl Common {
-    /// What to print.
-    pub fn format(&self) -> Format {
-        self.format.unwrap_or(Format::Table)
-    }
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
 }
 
 /// Arguments of `run`.
@@ -457,15 +450,16 @@ pub struct ScoreArgs {
 }
 
 impl Command {
-    /// Whether a quiet verb prints: it was told what to, or writes no file.
+    /// Whether a quiet verb prints: it was told to print a document, or writes no file.
     pub fn is_printed(&self) -> bool {
         use Command::{Calibrate, Capacity, Compare, Execute, Export, Init, Plan, Run, Sweep, Tune, Validate};
+        let is_document = |common: &Common| common.format != Format::Table;
         match self {
-            Run(args) => args.is_piped() || args.scenario.common.format.is_some(),
-            Compare(args) => args.is_piped() || args.common.format.is_some(),
-            Plan(PlanArgs { scenario, .. }) | Tune(TuneArgs { scenario, .. }) => scenario.common.format.is_some(),
-            Validate(ValidateArgs { scenario, .. }) | Capacity(scenario) => scenario.common.format.is_some(),
-            Sweep(args) => args.common.format.is_some(),
+            Run(args) => is_document(&args.scenario.common) || is_stdout([&args.requests, &args.series]),
+            Compare(args) => is_document(&args.common) || is_stdout([&args.junit, &args.chart]),
+            Plan(PlanArgs { scenario, .. }) | Tune(TuneArgs { scenario, .. }) => is_document(&scenario.common),
+            Validate(ValidateArgs { scenario, .. }) | Capacity(scenario) => is_document(&scenario.common),
+            Sweep(args) => is_document(&args.common),
             Init(args) => args.name == "-",
             Calibrate(_) | Execute(_) | Export(_) => false,
             _ => true,
@@ -473,22 +467,9 @@ impl Command {
     }
 }
 
-impl RunArgs {
-    /// Whether rows go to standard output, in place of the table.
-    pub fn is_piped(&self) -> bool {
-        [&self.requests, &self.series].into_iter().any(is_stdout)
-    }
-}
-
-impl CompareArgs {
-    /// Whether a file goes to standard output, in place of the table.
-    pub fn is_piped(&self) -> bool {
-        [&self.junit, &self.chart].into_iter().any(is_stdout)
-    }
-}
-
-fn is_stdout(file: &Option<PathBuf>) -> bool {
-    file.as_deref() == Some(Path::new("-"))
+/// Whether one of some files is standard output.
+pub fn is_stdout(files: [&Option<PathBuf>; 2]) -> bool {
+    files.into_iter().flatten().any(|file| file == Path::new("-"))
 }
 
 impl ScoreArgs {
@@ -587,9 +568,10 @@ pub enum Kind {
 }
 
 /// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
+    #[default]
     Table,
     /// For programs.
     Json,

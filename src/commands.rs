@@ -67,6 +67,13 @@ impl Failure {
     }
 }
 
+impl From<serde_json::Error> for Failure {
+    /// A document cannot be written as text.
+    fn from(error: serde_json::Error) -> Self {
+        Self::Machine(format!("error: {error}"))
+    }
+}
+
 impl From<WrongInput> for Failure {
     fn from(wrong: WrongInput) -> Self {
         Self::Findings(wrong)
@@ -171,6 +178,12 @@ fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
     input::text_file::write(path, bytes).map_err(|error| unwritable(path, &error))
 }
 
+/// Makes a folder and those that it lies in; an empty name is the folder where the program runs.
+fn make(dir: &std::path::Path) -> Result<(), Failure> {
+    let failed = |error| Failure::Machine(format!("error: cannot create `{}`: {error}", dir.display()));
+    if dir.as_os_str().is_empty() { Ok(()) } else { std::fs::create_dir_all(dir).map_err(failed) }
+}
+
 fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::Machine(format!("error: cannot write `{}`: {error}", path.display()))
 }
@@ -251,7 +264,5 @@ fn dir_of(args: &ScenarioArgs, name: &str) -> std::path::PathBuf {
 /// Output directory of a scenario.
 fn out_dir(args: &ScenarioArgs, name: &str) -> Result<std::path::PathBuf, Failure> {
     let dir = dir_of(args, name);
-    std::fs::create_dir_all(&dir)
-        .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", dir.display())))?;
-    Ok(dir)
+    make(&dir).map(|()| dir)
 }

@@ -40,6 +40,7 @@ mod long_context;
 mod long_serving;
 mod measured;
 mod memory;
+mod metrics;
 mod mixed_training;
 mod multi_task;
 mod mutations;

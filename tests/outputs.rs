@@ -130,21 +130,23 @@ fn quiet_verbs_write_their_files_and_say_nothing() {
 
 #[test]
 fn a_result_is_exported_as_its_plan_is() {
-    let folder = folder("result");
-    assert!(ran(&folder, &["run", "quickstart", "-q"]).status.success());
-    assert!(ran(&folder, &["plan", "quickstart", "-q", "--out", "plan", "--export", "megatron"]).status.success());
-    let output = ran(&folder, &["export", "out/quickstart/result.json", "--to", "megatron", "--out", "of-result"]);
-    assert!(output.status.success(), "{output:?}");
-    let of = |name: &str| -> Vec<(std::ffi::OsString, String)> {
-        let files = std::fs::read_dir(folder.join(name)).expect("a folder").map(|file| file.expect("a file"));
-        let text = |path: PathBuf| std::fs::read_to_string(path).expect("a text");
-        let mut all: Vec<_> = files.map(|file| (file.file_name(), text(file.path()))).collect();
-        all.retain(|(name, _)| name != "plan.json");
-        all.sort();
-        all
-    };
-    assert!(!of("of-result").is_empty() && of("of-result") == of("plan"));
-    std::fs::remove_dir_all(&folder).ok();
+    for (scenario, target) in [("quickstart", "data-order"), ("serving/closed-loop", "vllm")] {
+        let folder = folder(target);
+        assert!(ran(&folder, &["run", scenario, "-q", "--out", "run"]).status.success());
+        assert!(ran(&folder, &["plan", scenario, "-q", "--out", "plan", "--export", target]).status.success());
+        let output = ran(&folder, &["export", "run/result.json", "--to", target, "--out", "of-result"]);
+        assert!(output.status.success(), "{output:?}");
+        let of = |name: &str| -> Vec<(std::ffi::OsString, Vec<u8>)> {
+            let files = std::fs::read_dir(folder.join(name)).expect("a folder").map(|file| file.expect("a file"));
+            let bytes = |path: PathBuf| std::fs::read(path).expect("a file");
+            let mut all: Vec<_> = files.map(|file| (file.file_name(), bytes(file.path()))).collect();
+            all.retain(|(name, _)| name != "plan.json");
+            all.sort();
+            all
+        };
+        assert!(!of("of-result").is_empty() && of("of-result") == of("plan"), "{scenario}");
+        std::fs::remove_dir_all(&folder).ok();
+    }
 }
 
 #[test]

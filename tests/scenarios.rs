@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use input::diagnostic;
-use reports::expect;
+use reports::{expect, metrics};
 
 /// The one scenario that states the rates of its configurations, of which no cost is known.
 const RATES_ARE_GIVEN: &str = "cloud/milp-example.toml";
@@ -23,6 +23,8 @@ fn every_scenario_runs_and_meets_its_expectations() {
         assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
         let bare = result.results.iter().find(|row| row.status.is_ok() && row.interval.is_empty());
         assert!(bare.is_none() || path.ends_with(RATES_ARE_GIVEN), "{}: {bare:?} has no interval", path.display());
+        let unexplained = unexplained(&result);
+        assert!(unexplained.is_empty(), "{}: `reports/src/metrics.toml` lacks {unexplained:?}", path.display());
         let faults = reports::sound::faults(&result);
         assert!(faults.is_empty(), "{}:\n{}", path.display(), faults.join("\n"));
         if scenario.training().is_none() {
@@ -33,6 +35,15 @@ fn every_scenario_runs_and_meets_its_expectations() {
             lost_time_adds_up(&row.metrics, &format!("{}: {}", path.display(), row.policy));
         }
     }
+}
+
+/// Figures of a result, its planners' among them, that have no row in the table of metrics.
+fn unexplained(result: &reports::RunResult) -> Vec<String> {
+    let rows = &result.results;
+    let metrics = rows.iter().flat_map(|row| row.metrics.keys()).map(|key| (result.kind.as_str(), key));
+    let figures = rows.iter().filter_map(|row| row.planner.as_ref()).flat_map(|planner| planner.figures.keys());
+    let all = metrics.chain(figures.map(|key| (metrics::PLANNER, key)));
+    all.filter(|(kind, key)| !metrics::is_known(kind, key)).map(|(kind, key)| format!("{kind}: {key}")).collect()
 }
 
 /// No step is shorter than its bound, and the causes of lost time add up to the difference without a rest.

@@ -134,6 +134,22 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     written
 }
 
+/// Whether a path is of a file, or of nothing yet: a pipe or a device takes what several write.
+pub fn is_file(path: &Path) -> bool {
+    path.metadata().map_or(true, |found| found.is_file())
+}
+
+/// Where a path leads: as far as it is there the disk says it, and the rest is as it was written.
+pub fn place(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let known = absolute.ancestors().find_map(|part| {
+        let rest = absolute.strip_prefix(part).ok()?;
+        let found = part.canonicalize().ok()?;
+        Some(if rest.as_os_str().is_empty() { found } else { found.join(rest) })
+    });
+    known.unwrap_or(absolute)
+}
+
 /// Whether a file could be written there, before long work is done for it: an empty one is made beside its place, and removed.
 ///
 /// # Errors

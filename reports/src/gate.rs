@@ -103,6 +103,16 @@ fn of_figure(text: &str, of_run: &[&str]) -> Result<Gate, WrongGate> {
     }
 }
 
+/// Gates that figures miss, a line each; nothing where all hold. One that is no number holds no gate.
+pub fn missed(gates: &[Gate], found: &dyn Fn(&Gate) -> f64) -> Option<String> {
+    let words = |gate: &Gate| match found(gate) {
+        value if value.is_finite() => format!("{}: found {value:.3}", gate.text()),
+        _ => format!("{}: nothing was measured that says it", gate.text()),
+    };
+    let missed: Vec<String> = gates.iter().filter(|gate| !gate.holds(found(gate))).map(words).collect();
+    (!missed.is_empty()).then(|| missed.join("\n  "))
+}
+
 impl Gate {
     /// Reads a gate.
     ///

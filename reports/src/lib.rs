@@ -50,6 +50,9 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Schema of `result.json`.
 pub const SCHEMA: &str = "skrull-sim/run/1";
 
+/// Share of the time outside of the measured hull from which on a run says so.
+const OUTSIDE_TOLD: f64 = 0.005;
+
 /// Which cost model answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +79,13 @@ impl CostModelFacts {
     /// Whether a share of the time that can be seen lies outside what was measured.
     pub(crate) fn is_outside_hull(&self) -> bool {
         self.outside_hull_ratio.is_finite() && self.outside_hull_ratio >= quantity::SHOWN_RATIO_MIN
+    }
+
+    /// The same in a sentence, where it is half a per cent or more. Where nothing was computed there is no share.
+    pub fn outside_words(&self) -> Option<String> {
+        let share = Some(self.outside_hull_ratio).filter(|share| *share >= OUTSIDE_TOLD)?;
+        let (percent, dimensions) = (share * 100.0, self.outside_hull.join(", "));
+        Some(format!("{percent:.0} % of the time comes from shapes outside the measured hull ({dimensions})"))
     }
 
     /// Of a run whose durations the scenario states: nothing is asked of a profile, so nothing lies outside of what one measured.

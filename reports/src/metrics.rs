@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 /// Meanings by kind and metric.
 const MEANINGS: &str = include_str!("metrics.toml");
@@ -31,20 +32,24 @@ const UNITS: [(&str, &str); 20] = [
     ("_tokens", "tokens"),
 ];
 
+/// Section of the table with figures that planners know of their plans.
+pub const PLANNER: &str = "planner";
+
 /// The end of a name in the table that stands for a family.
 const FAMILY: &str = "_*";
 
-/// Metrics of every kind with their meanings.
-///
-/// # Panics
-/// When `metrics.toml` is no table of tables of texts, which a test excludes.
-pub fn meanings() -> BTreeMap<String, BTreeMap<String, String>> {
-    toml::from_str(MEANINGS).expect("metrics.toml is a table of tables of texts")
-}
+/// Metrics of every kind with their meanings, read once; a test holds that they can be.
+pub static TABLE: LazyLock<BTreeMap<String, BTreeMap<String, String>>> =
+    LazyLock::new(|| toml::from_str(MEANINGS).expect("metrics.toml is a table of tables of texts"));
 
 /// What the end of a name counts; a number where it says nothing.
 fn unit(name: &str) -> &'static str {
     UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or("number", |(_, unit)| unit)
+}
+
+/// Whether a name says what it counts, as those of figures do: by its end, or as a number of things.
+pub fn has_unit(name: &str) -> bool {
+    name.starts_with("n_") || UNITS.iter().any(|(end, _)| name.ends_with(end))
 }
 
 /// Whether a row of the table is of a metric, by its key in results.
@@ -55,15 +60,15 @@ fn is_of(row: &str, key: &str) -> bool {
 
 /// Whether the table has a metric of a kind, by its key in results: `ttft_s.p99`, `group_busy_ratio.NAME`.
 pub fn is_known(kind: &str, key: &str) -> bool {
-    meanings().get(kind).is_some_and(|metrics| metrics.keys().any(|row| is_of(row, key)))
+    TABLE.get(kind).is_some_and(|metrics| metrics.keys().any(|row| is_of(row, key)))
 }
 
 /// What a metric means in every kind that prints it; nothing where none does.
 pub fn explained(key: &str) -> String {
     let mut out = String::new();
-    for (kind, metrics) in meanings() {
-        for (name, meaning) in metrics.into_iter().filter(|(name, _)| is_of(name, key)) {
-            let unit = if name.ends_with(FAMILY) { "" } else { unit(&name) };
+    for (kind, metrics) in &*TABLE {
+        for (name, meaning) in metrics.iter().filter(|(name, _)| is_of(name, key)) {
+            let unit = if name.ends_with(FAMILY) { "" } else { unit(name) };
             let gap = if unit.is_empty() { "" } else { ", " };
             let _ = writeln!(out, "{name}: metric of {kind}{gap}{unit}\n  {meaning}");
         }
@@ -75,12 +80,13 @@ pub fn explained(key: &str) -> String {
 pub fn page() -> String {
     let mut out = "# Every metric of a result\n\nMade by `skrull-sim explain --metrics`. Do not edit it: meanings stand in `reports/src/metrics.toml`.\n\n\
                    Metrics stand under `results[].metrics` in `result.json` ([output.md](output.md)), by the kind of the scenario. Gates, `[expect]` and\n\
-                   sweeps take the same names. A metric with parts is written with a dot: `ttft_s.p99`. One that has no meaning in a run is absent.\n"
+                   sweeps take the same names. A metric with parts is written with a dot: `ttft_s.p99`. One that has no meaning in a run is absent.\n\
+                   Figures of planners stand under `results[].planner.figures`; notes beside them say the rest.\n"
         .to_owned();
-    for (kind, metrics) in meanings() {
+    for (kind, metrics) in &*TABLE {
         let _ = write!(out, "\n## `{kind}`\n\n| metric | unit | meaning |\n|---|---|---|\n");
         for (name, meaning) in metrics {
-            let unit = if name.ends_with(FAMILY) { "as the metric" } else { unit(&name) };
+            let unit = if name.ends_with(FAMILY) { "as the metric" } else { unit(name) };
             let _ = writeln!(out, "| `{name}` | {unit} | {} |", meaning.replace('|', "\\|"));
         }
     }
@@ -122,7 +128,7 @@ mod tests {
 
     #[test]
     fn meanings_are_sentences() {
-        for (kind, metrics) in meanings() {
+        for (kind, metrics) in &*TABLE {
             for (name, meaning) in metrics {
                 assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{kind}: {name}: {meaning}");
             }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use engine::validation::{How, Pair, Point, Ranking, Validation, classes};
+use engine::cost::profile::{Profile, Residuals};
+use engine::validation::{How, Pair, Point, Ranking, Validation, classes, errors};
 use hw::Time;
 use serde::Serialize;
 
@@ -27,6 +28,37 @@ pub struct Errors {
     pub step_mean: f64,
     /// The largest of them.
     pub step_max: f64,
+}
+
+impl Errors {
+    /// Of several plans.
+    pub fn of<'a>(validations: impl Iterator<Item = &'a Validation>) -> Self {
+        let (mut operators, mut steps) = (Vec::new(), Vec::new());
+        for validation in validations {
+            operators.extend(errors(&validation.points));
+            steps.push(validation.step.error().abs());
+        }
+        Self {
+            operator_median: hw::quantile::of(&operators, 0.5),
+            operator_p90: hw::quantile::of(&operators, 0.9),
+            step_mean: steps.iter().sum::<f64>() / hw::real(steps.len().max(1) as u64),
+            step_max: steps.into_iter().fold(0.0, f64::max),
+        }
+    }
+}
+
+/// Cross-validated error of every kernel of a profile.
+pub fn kernels(profile: &Profile) -> String {
+    let mut text = "kernel                   samples  median error  90 % error".to_owned();
+    let mut row = |name: &str, residuals: &Residuals| {
+        let (median, p90) = (residuals.median_error * 100.0, residuals.p90_error * 100.0);
+        text += &format!("\n{name:24} {:>7} {median:>11.1} % {p90:>9.1} %", residuals.n_fit);
+    };
+    profile.operators.iter().for_each(|(name, operator)| row(name, &operator.residuals));
+    profile.memory.iter().for_each(|(name, curve)| row(name, &curve.residuals));
+    profile.host.iter().for_each(|(name, kernel)| row(name, &kernel.residuals));
+    profile.collectives.iter().for_each(|curve| row(&format!("{} of {}", curve.kind, curve.n_ranks), &curve.residuals));
+    text
 }
 
 /// Errors before and after another fit.
@@ -67,6 +99,20 @@ pub struct Report {
     pub ranking: Option<Ranking>,
     /// Errors of another fit.
     pub refit: Option<Refit>,
+}
+
+impl Report {
+    /// A figure that gates ask for; no number where nothing says it. Where nothing was ranked no gate holds.
+    pub fn figure(&self, name: &str) -> f64 {
+        let ranking = self.ranking.as_ref();
+        match name {
+            "step_error" => self.errors.step_mean,
+            "operator_error" => self.errors.operator_median,
+            "tau" => ranking.filter(|ranking| ranking.n_apart > 0).map_or(f64::NAN, |ranking| ranking.tau_apart),
+            "regret" => ranking.map_or(f64::NAN, |ranking| ranking.regret),
+            _ => f64::NAN,
+        }
+    }
 }
 
 /// An executed plan for the page.

@@ -61,6 +61,22 @@ pub fn shipped(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// Shipped scenarios: the one to start from, then by name, each with the question that it asks.
+pub fn questions() -> Vec<(String, String)> {
+    let mut rows: Vec<(String, String)> =
+        EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), question(text))).collect();
+    rows.sort_by_key(|(name, _)| (name != STARTER, name.clone()));
+    rows
+}
+
+/// The first sentence of the comment at a scenario's top.
+fn question(text: &str) -> String {
+    let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+    let comment = comment.join(" ");
+    let end = [". ", "? "].iter().filter_map(|stop| comment.find(stop)).min();
+    end.map_or(comment.as_str(), |end| &comment[..=end]).to_owned()
+}
+
 /// Why there is no scenario of a name.
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "each message says what its fields are")]

@@ -9,9 +9,10 @@ use calibrate::devices;
 use calibrate::family::{self, Domain};
 use calibrate::host;
 use calibrate::sample::Log;
-use engine::cost::profile::{Profile, Residuals};
+use engine::cost::profile::Profile;
+use reports::validation::kernels;
 
-use super::{Failure, print, unwritable, write};
+use super::{Failure, make, print, unwritable, write};
 use crate::cli::CalibrateArgs;
 use crate::progress;
 use input::diagnostic::Code;
@@ -59,7 +60,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     print(&format!(
         "{}\n{}\n\n{} samples in {:.0} s ({}), kept in {}\n",
         out.display(),
-        table(&profile),
+        kernels(&profile),
         campaign.samples.len(),
         campaign.seconds,
         campaign.ended,
@@ -101,9 +102,7 @@ pub fn measure(
     samples: &Path,
     quiet: bool,
 ) -> Result<Campaign, Failure> {
-    if let Some(folder) = samples.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-    }
+    samples.parent().map_or(Ok(()), make)?;
     let (mut log, earlier) = Log::open(samples, device.facts()).map_err(|error| unwritable(samples, &error))?;
     let bar = progress::line(quiet, "");
     let campaign =
@@ -140,18 +139,4 @@ pub fn slug(name: &str) -> String {
     let mapped =
         name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect::<String>();
     mapped.split('-').filter(|part| !part.is_empty()).collect::<Vec<&str>>().join("-")
-}
-
-/// Cross-validated error of every kernel of a profile.
-pub fn table(profile: &Profile) -> String {
-    let mut text = "kernel                   samples  median error  90 % error".to_owned();
-    let mut row = |name: &str, residuals: &Residuals| {
-        let (median, p90) = (residuals.median_error * 100.0, residuals.p90_error * 100.0);
-        text += &format!("\n{name:24} {:>7} {median:>11.1} % {p90:>9.1} %", residuals.n_fit);
-    };
-    profile.operators.iter().for_each(|(name, operator)| row(name, &operator.residuals));
-    profile.memory.iter().for_each(|(name, curve)| row(name, &curve.residuals));
-    profile.host.iter().for_each(|(name, kernel)| row(name, &kernel.residuals));
-    profile.collectives.iter().for_each(|curve| row(&format!("{} of {}", curve.kind, curve.n_ranks), &curve.residuals));
-    text
 }

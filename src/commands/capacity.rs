@@ -19,7 +19,7 @@ pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
     let dir = out_dir(args, &job.head().name)?;
-    let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
+    let json = serde_json::to_string_pretty(&found)?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
     write(&dir.join("capacity.html"), &html(&found))?;
@@ -29,7 +29,7 @@ pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
         let failed = |error| Failure::Machine(format!("error: cannot remove `{}`: {error}", plan.display()));
         std::fs::remove_file(&plan).map_err(failed)?;
     }
-    print(&match args.common.format() {
+    print(&match args.common.format {
         Format::Json => json + "\n",
         Format::Markdown => markdown(&found),
         Format::Table => {

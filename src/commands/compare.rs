@@ -9,7 +9,7 @@ use reports::gate::Gate;
 
 use super::{Failure, begin, load, outputs, print, put};
 use crate::ask;
-use crate::cli::{CompareArgs, Format, Laid, ScenarioArgs};
+use crate::cli::{CompareArgs, Format, Laid, ScenarioArgs, is_stdout};
 use crate::kinds::Kind;
 use crate::progress;
 use input::diagnostic::{Code, meant, nearest};
@@ -29,7 +29,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .map_err(|why| Failure::input(Code::WrongGate, why))?;
     let files = [("`--junit`", &args.junit), ("`--chart`", &args.chart)];
     let files = files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
-    outputs::apart(&files.collect::<Vec<_>>(), args.common.format())?;
+    outputs::apart(&files.collect::<Vec<_>>(), args.common.format)?;
     sweep::vary::without_seed(&args.laid.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let mut comparison = match n_results {
@@ -50,14 +50,11 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     if let Some(path) = &args.chart {
         put(path, &reports::svg::ratio_bars(&comparison))?;
     }
-    print(&match args.common.format() {
-        Format::Table if args.is_piped() => String::new(),
+    print(&match args.common.format {
+        Format::Table if is_stdout([&args.junit, &args.chart]) => String::new(),
         Format::Table => reports::compared::table(&comparison),
         Format::Markdown => reports::compared::markdown(&comparison),
-        Format::Json => {
-            let json = serde_json::to_string_pretty(&comparison);
-            json.map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n"
-        }
+        Format::Json => serde_json::to_string_pretty(&comparison)? + "\n",
     })?;
     let failed: Vec<String> = comparison
         .gates

@@ -7,7 +7,7 @@ use std::path::Path;
 use engine::validation::How;
 
 use super::calibrate::open;
-use super::{Failure, given, print, write};
+use super::{Failure, given, make, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
 use input::diagnostic::Code;
@@ -25,14 +25,9 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)
         .map_err(|error| Failure::Machine(format!("error: {error}")))?;
     let dir = args.out.clone().unwrap_or_else(|| args.plan.parent().map_or_else(Default::default, Path::to_path_buf));
-    if !dir.as_os_str().is_empty() {
-        std::fs::create_dir_all(&dir)
-            .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", dir.display())))?;
-    }
+    make(&dir)?;
     let path = dir.join("timeline.json");
-    let json =
-        serde_json::to_string(&execution.timeline).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-    write(&path, &json)?;
+    write(&path, &serde_json::to_string(&execution.timeline)?)?;
     let mut how: BTreeMap<How, usize> = BTreeMap::new();
     execution.how.iter().for_each(|one| *how.entry(*one).or_default() += 1);
     print(&format!(

@@ -9,7 +9,7 @@ use stacks::export::{self, ExportError, Planned, Words};
 use stacks::weeks::Weeks;
 use stacks::{checked, targets};
 
-use super::{Failure, given, print, write_bytes};
+use super::{Failure, given, make, print, write_bytes};
 use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
@@ -57,8 +57,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         ExportError::NotExpressible { .. } => Failure::input(Code::NotExpressible, &why),
         _ => Failure::input(Code::NotExported, &why),
     })?;
-    std::fs::create_dir_all(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
-        .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", folder.display())))?;
+    make(folder)?;
     for file in files {
         let path = folder.join(&file.name);
         write_bytes(&path, &file.bytes)?;

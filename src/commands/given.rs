@@ -29,7 +29,7 @@ pub struct Given {
 #[derive(Debug, Error)]
 pub enum Unusable {
     /// It is not written like a plan.
-    #[error(transparent)]
+    #[error("not the JSON of a plan or a result: {0}")]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
     #[error("its schema is `{found}`, that of plans of training is `{}`", train::plan::SCHEMA)]
@@ -81,7 +81,7 @@ pub fn of_text(text: &str, path: &Path, more: &Overrides) -> Result<Box<dyn Kind
 /// What `unusable` makes of a file that cannot be read, or why there is no plan.
 pub fn plan_of(path: &Path, unusable: &dyn Fn(&dyn Display) -> Failure) -> Result<String, Failure> {
     let text = input::text_file::read(path).map_err(|why| unusable(&why))?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&why))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&Unusable::Form(why)))?;
     if json["schema"] != reports::SCHEMA {
         return Ok(text);
     }

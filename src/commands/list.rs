@@ -9,7 +9,7 @@ use train::workload::distribution;
 use super::{Failure, print};
 use crate::cli::Kind;
 use input::diagnostic::{Code, meant};
-use scenario::{EMBEDDED, STARTER, shipped};
+use scenario::{EMBEDDED, shipped};
 
 /// Runs `list`.
 pub fn list(kind: Kind) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
         Kind::Profiles => {
             calibrate::profiles::names().into_iter().map(|name| (name.to_owned(), profile(name))).collect()
         }
-        Kind::Scenarios => scenarios(),
+        Kind::Scenarios => scenario::questions(),
     };
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     print(&rows.iter().map(|(name, about)| format!("{name:width$}  {about}\n")).collect::<String>())
@@ -51,22 +51,6 @@ fn table(name: &str) -> Option<String> {
         "requests: {}; mean prompt {:.0}, mean output {:.0} tokens; {} ({})",
         table.about, table.mean_prompt, table.mean_output, table.source, table.licence
     ))
-}
-
-/// Shipped scenarios: the one to start from, then by name, each with the question that it asks.
-fn scenarios() -> Vec<(String, String)> {
-    let mut rows: Vec<(String, String)> =
-        EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), question(text))).collect();
-    rows.sort_by_key(|(name, _)| (name != STARTER, name.clone()));
-    rows
-}
-
-/// The first sentence of the comment at a scenario's top.
-fn question(text: &str) -> String {
-    let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
-    let comment = comment.join(" ");
-    let end = [". ", "? "].iter().filter_map(|stop| comment.find(stop)).min();
-    end.map_or(comment.as_str(), |end| &comment[..=end]).to_owned()
 }
 
 fn gpu(name: &str) -> String {

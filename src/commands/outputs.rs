@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::cli::Format;
 use input::diagnostic::Code;
+use input::text_file;
 
 /// A file that is written, by the option or the words that name it.
 pub type Output<'a> = (&'a str, &'a Path);
@@ -20,9 +21,10 @@ pub fn apart(outputs: &[Output<'_>], format: Format) -> Result<(), Failure> {
             format!("{name} and `--format` both go to standard output\n  = give {name} a file, or leave one out");
         return Err(Failure::input(Code::TwiceNamed, what));
     }
-    let places: Vec<PathBuf> = outputs.iter().map(|(_, path)| place(path)).collect();
+    let places: Vec<PathBuf> = outputs.iter().map(|(_, path)| text_file::place(path)).collect();
     for (index, (name, path)) in outputs.iter().enumerate() {
-        if let Some(other) = places[..index].iter().position(|other| *other == places[index]).filter(|_| is_file(path))
+        if let Some(other) =
+            places[..index].iter().position(|other| *other == places[index]).filter(|_| text_file::is_file(path))
         {
             let what = format!("{} and {name} are one file: `{}`", outputs[other].0, path.display());
             return Err(Failure::input(
@@ -32,19 +34,4 @@ pub fn apart(outputs: &[Output<'_>], format: Format) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn is_file(path: &Path) -> bool {
-    path.metadata().map_or(true, |found| found.is_file())
-}
-
-/// Where a path leads: as far as it is there the disk says it, and the rest is as it was written.
-fn place(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let known = absolute.ancestors().find_map(|part| {
-        let rest = absolute.strip_prefix(part).ok()?;
-        let found = part.canonicalize().ok()?;
-        Some(if rest.as_os_str().is_empty() { found } else { found.join(rest) })
-    });
-    known.unwrap_or(absolute)
 }

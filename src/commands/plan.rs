@@ -20,7 +20,7 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     let words = planned.words.strip_suffix('\n').unwrap_or(&planned.words);
     let gap = if words.is_empty() { "" } else { "\n" };
     let text = format!("{words}{gap}{}: {how}\n", path.display());
-    let format = args.scenario.common.format();
+    let format = args.scenario.common.format;
     print(&match format {
         Format::Json => file,
         Format::Markdown => format!("```\n{text}```\n"),

@@ -7,7 +7,7 @@ use reports::{RunResult, columns, frame, parquet};
 
 use super::{Failure, begin, dir_of, load, out_dir, outputs, print, put, write, write_bytes};
 use crate::ask;
-use crate::cli::{Format, RunArgs};
+use crate::cli::{Format, RunArgs, is_stdout};
 use crate::kinds::{Frames, Kind, Run};
 use crate::progress;
 use input::diagnostic::{Code, nearest};
@@ -48,23 +48,19 @@ fn before(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
     let asked = [("`--requests`", &args.requests), ("`--series`", &args.series), ("`--tasks`", &args.tasks)];
     let asked = asked.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
     let own = ["`result.json`", "`report.html`"].into_iter().zip(own.iter().map(PathBuf::as_path));
-    outputs::apart(&own.chain(asked).collect::<Vec<_>>(), args.scenario.common.format())
-}
-
-fn json(result: &RunResult) -> Result<String, Failure> {
-    reports::json::render(result).map_err(|error| Failure::Machine(format!("error: {error}")))
+    outputs::apart(&own.chain(asked).collect::<Vec<_>>(), args.scenario.common.format)
 }
 
 /// Prints the result in the format that was asked for.
 fn show(args: &RunArgs, result: &RunResult, dir: &Path) -> Result<(), Failure> {
-    if args.is_piped() {
+    if is_stdout([&args.requests, &args.series]) {
         return Ok(());
     }
-    print(&match args.scenario.common.format() {
+    print(&match args.scenario.common.format {
         Format::Table => {
             format!("{}\nreport: {}\n", reports::table::render_at(result, columns()), dir.join("report.html").display())
         }
-        Format::Json => json(result)?,
+        Format::Json => reports::json::render(result)?,
         Format::Markdown => reports::markdown::render(result),
     })
 }
@@ -95,15 +91,7 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
 fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), Failure> {
     let Some(is_strict) = scenario.strict_hull() else { return Ok(()) };
     let facts = &result.cost_model;
-    // Where nothing was computed there is no share.
-    if facts.outside_hull_ratio.is_nan() || facts.outside_hull_ratio < 0.005 {
-        return Ok(());
-    }
-    let share = format!(
-        "{:.0} % of the time comes from shapes outside the measured hull ({})",
-        facts.outside_hull_ratio * 100.0,
-        facts.outside_hull.join(", ")
-    );
+    let Some(share) = facts.outside_words() else { return Ok(()) };
     if args.strict_hull || is_strict {
         return Err(Failure::input(Code::OutsideHull, share));
     }
@@ -151,7 +139,7 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
 
 fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
     let pictures = run.pictures();
-    write(&dir.join("result.json"), &json(&run.result)?)?;
+    write(&dir.join("result.json"), &reports::json::render(&run.result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures, &run.curves))?;
     for picture in &pictures {
         write(&dir.join(reports::trace::file_name(picture)), &reports::trace::render(picture))?;

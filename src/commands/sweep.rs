@@ -36,7 +36,7 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     // A part has no front of its own, and parts side by side would write over each other's report.
     let said = match args.shard {
         Some(shard) => format!("{counted}rows: {}\n", dir.join(Shard::file_name(Some(shard))).display()),
-        None => shown(&sweep, (source, name), (&rows, played.lines.len()), args.common.format(), (&dir, &counted))?,
+        None => shown(&sweep, (source, name), (&rows, played.lines.len()), args.common.format, (&dir, &counted))?,
     };
     print(&said)?;
     let end = |why| if report::is_all_wrong(&rows) { Failure::input(Code::WrongAxis, why) } else { Failure::Gate(why) };

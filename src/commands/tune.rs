@@ -19,11 +19,10 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongExpectation, words_of(unknown)));
     }
     let dir = out_dir(&args.scenario, &job.head().name)?;
-    let json =
-        serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n";
+    let json = serde_json::to_string_pretty(&found)? + "\n";
     write(&dir.join("tuned.json"), &json)?;
     write(&dir.join("tuned.md"), &markdown(&found, args.top))?;
-    print(&match args.scenario.common.format() {
+    print(&match args.scenario.common.format {
         Format::Json => json,
         Format::Markdown => markdown(&found, args.top),
         Format::Table => {

@@ -10,12 +10,12 @@ use calibrate::campaign;
 use calibrate::device::Device;
 use calibrate::sample::{self, Sample};
 use engine::cost::profile::Profile;
-use engine::validation::{Execution, Pair, Validation, errors, rank};
+use engine::validation::{Execution, Pair, Validation, rank};
 use engine::{CostModel, Timeline};
 use reports::gate::{self, Gate};
-use reports::validation::{Errors, Executed, Refit, Report};
+use reports::validation::{Errors, Executed, Refit, Report, kernels};
 
-use super::calibrate::{failed, fit, measure, open, slug, table};
+use super::calibrate::{failed, fit, measure, open, slug};
 use super::{Failure, begin, load, out_dir, print, training, unwritable, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
@@ -73,7 +73,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
 }
 
 fn show(args: &ValidateArgs, report: &Report, dir: &Path) -> Result<(), Failure> {
-    print(&match args.scenario.common.format() {
+    print(&match args.scenario.common.format {
         Format::Table => {
             format!("{}\nreport: {}\n", reports::validation::table(report), dir.join("validation.html").display())
         }
@@ -139,7 +139,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     write(&dir.join("profile.toml"), &profile.to_toml())?;
     let words = vec![
         format!("{} samples in {:.0} s: {}", campaign.samples.len(), campaign.seconds, campaign.ended),
-        table(&profile),
+        kernels(&profile),
     ];
     Ok(Known { profile, samples: campaign.samples, words })
 }
@@ -212,24 +212,8 @@ fn execute_all(
     bar.finish_and_clear();
     let steps: Vec<Pair> = ran.iter().map(|ran| ran.validation.step).collect();
     report.ranking = rank(&steps);
-    report.errors = summary(ran.iter().map(|ran| &ran.validation));
+    report.errors = Errors::of(ran.iter().map(|ran| &ran.validation));
     (ran, report, stopped)
-}
-
-/// Errors over several plans.
-fn summary<'a>(validations: impl Iterator<Item = &'a Validation>) -> Errors {
-    let (mut operators, mut steps) = (Vec::new(), Vec::new());
-    for validation in validations {
-        operators.extend(errors(&validation.points));
-        steps.push(validation.step.error().abs());
-    }
-    let mean = steps.iter().sum::<f64>() / hw::real(steps.len().max(1) as u64);
-    Errors {
-        operator_median: hw::quantile::of(&operators, 0.5),
-        operator_p90: hw::quantile::of(&operators, 0.9),
-        step_mean: mean,
-        step_max: steps.into_iter().fold(0.0, f64::max),
-    }
 }
 
 /// What operations of executed plans took, as samples.
@@ -263,8 +247,8 @@ fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -
     let refit = Refit {
         seen: names(&seen),
         unseen: names(&unseen),
-        before: summary(unseen.iter().map(|(_, ran)| &ran.validation)),
-        after: summary(after.iter()),
+        before: Errors::of(unseen.iter().map(|(_, ran)| &ran.validation)),
+        after: Errors::of(after.iter()),
     };
     (Some(refit), profile)
 }
@@ -274,8 +258,14 @@ fn save(dir: &Path, report: &Report, ran: &[Ran]) -> Result<(), Failure> {
     write(&dir.join("validation.md"), &reports::validation::markdown(report))?;
     let mut pictures = Vec::new();
     for ran in ran {
-        write(&dir.join(format!("timeline-{}.json", ran.planned.policy)), &json(&ran.execution.timeline)?)?;
-        write(&dir.join(format!("plan-{}.json", ran.planned.policy)), &json(&ran.planned.decision.plan)?)?;
+        write(
+            &dir.join(format!("timeline-{}.json", ran.planned.policy)),
+            &serde_json::to_string(&ran.execution.timeline)?,
+        )?;
+        write(
+            &dir.join(format!("plan-{}.json", ran.planned.policy)),
+            &serde_json::to_string(&ran.planned.decision.plan)?,
+        )?;
         pictures.push(Executed {
             policy: &ran.planned.policy,
             graph: &ran.planned.graph,
@@ -286,11 +276,6 @@ fn save(dir: &Path, report: &Report, ran: &[Ran]) -> Result<(), Failure> {
     write(&dir.join("validation.html"), &reports::validation::html(report, &pictures))
 }
 
-/// JSON of a file of the contract.
-fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::Machine(format!("error: {error}")))
-}
-
 /// Gates of a run that has some figures.
 fn gates(args: &ValidateArgs, of_run: &[&str]) -> Result<Vec<Gate>, Failure> {
     gate::of_figures(&args.gate, of_run).map_err(|why| Failure::input(Code::WrongGate, why))
@@ -298,29 +283,10 @@ fn gates(args: &ValidateArgs, of_run: &[&str]) -> Result<Vec<Gate>, Failure> {
 
 /// Holds the gates against the report.
 fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
-    let ranking = report.ranking.as_ref();
-    let found = |gate: &Gate| match gate.metric() {
-        "step_error" => report.errors.step_mean,
-        "operator_error" => report.errors.operator_median,
-        // Where nothing was ranked there is no figure, and no gate holds.
-        "tau" => ranking.filter(|ranking| ranking.n_apart > 0).map_or(f64::NAN, |ranking| ranking.tau_apart),
-        "regret" => ranking.map_or(f64::NAN, |ranking| ranking.regret),
-        _ => f64::NAN,
-    };
-    hold_figures(gates, &found)
+    hold_figures(gates, &|gate| report.figure(gate.metric()))
 }
 
-/// Holds gates against figures; one that is no number holds no gate.
+/// Holds gates against figures.
 fn hold_figures(gates: &[Gate], found: &dyn Fn(&Gate) -> f64) -> Result<(), Failure> {
-    let missed = gates.iter().filter(|gate| !gate.holds(found(gate)));
-    let words = |gate: &Gate| match found(gate) {
-        value if value.is_finite() => format!("{}: found {value:.3}", gate.text()),
-        _ => format!("{}: nothing was measured that says it", gate.text()),
-    };
-    let missed: Vec<String> = missed.map(words).collect();
-    if missed.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Gate(format!("error: gates failed\n  {}", missed.join("\n  "))))
-    }
+    gate::missed(gates, found).map_or(Ok(()), |missed| Err(Failure::Gate(format!("error: gates failed\n  {missed}"))))
 }

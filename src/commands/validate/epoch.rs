@@ -9,9 +9,9 @@ use engine::cost::profile::Profile;
 use engine::validation::Validation;
 use graph::epoch::Epoch;
 use graph::host::HostCosts;
-use reports::validation::Report;
+use reports::validation::{Errors, Report};
 
-use super::{OF_PLANS, fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
+use super::{OF_PLANS, fit, gates, given, hold, open, report_of, save, show, slug};
 use engine::verdict::Refused;
 
 use crate::cli::ValidateArgs;
@@ -42,7 +42,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, R
         host::execute::validated(pool, "epoch", &epoch, &costs, runs, &say);
     bar.finish_and_clear();
     words.extend(spread);
-    let errors = summary(std::iter::once(&validation));
+    let errors = Errors::of(std::iter::once(&validation));
     let report = Report { profile: words, errors, plans: vec![validation], ..report_of(head, device.as_ref()) };
     save(&dir, &report, &[])?;
     show(args, &report, &dir)?;
@@ -58,6 +58,6 @@ fn measured(
     let nothing = Campaign { samples: Vec::new(), seconds: 0.0, ended: String::new() };
     let profile = Profile { host: kernels, ..fit(&nothing, device, &slug(&device.facts().name)) };
     write(&dir.join("profile.toml"), &profile.to_toml())?;
-    let words = table(&profile);
+    let words = reports::validation::kernels(&profile);
     Ok((profile, vec![words]))
 }

@@ -121,7 +121,7 @@ fn show(args: &ValidateArgs, dir: &Path, words: String, document: &Value) -> Res
     let document = format!("{document:#}\n");
     write(&dir.join("measured.md"), &words)?;
     write(&dir.join("measured.json"), &document)?;
-    print(&if args.scenario.common.format() == Format::Json { document } else { words })
+    print(&if args.scenario.common.format == Format::Json { document } else { words })
 }
 
 /// Every setting beside its prediction.
