@@ -153,6 +153,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if limit.is_zero() { Err("allowed are times above zero".to_owned()) } else { Ok(limit) }
 }
 
+/// A seed, as a scenario may have it.
+fn seed(text: &str) -> Result<u64, String> {
+    let allowed = || format!("allowed are whole numbers from 0 to {}", i64::MAX);
+    text.parse().ok().filter(|seed| i64::try_from(*seed).is_ok()).ok_or_else(allowed)
+}
+
 /// A width of an interval, as a share of the time.
 fn width(text: &str) -> Result<f64, String> {
     let width = text.parse().map_err(|_| "not a number".to_owned())?;
@@ -240,7 +246,7 @@ pub struct ValidateArgs {
 /// Where a scenario comes from and what is laid over it.
 #[derive(Args, Debug, Default)]
 pub struct ScenarioArgs {
-    /// Scenario file, `-` for standard input, or the name of a shipped one
+    /// Scenario file, plan.json or result.json, `-` for standard input, or the name of a shipped one
     #[arg(default_value = scenario::STARTER)]
     pub scenario: String,
     /// What is laid over it.
@@ -261,7 +267,7 @@ pub struct Laid {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Seed of every random choice [default: the scenario's]
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
     /// Look for the layout, and compare policies, by most of this: tokens_per_s, tokens_per_usd (training)
     #[arg(long, value_name = "METRIC", conflicts_with = "minimize", value_parser = |of: &str| key("maximize", of))]

@@ -175,7 +175,8 @@ fn put(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 }
 
 fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
-    input::text_file::write(path, bytes).map_err(|error| unwritable(path, &error))
+    path.parent().map_or(Ok(()), make)?;
+    text_file::write(path, bytes).map_err(|error| unwritable(path, &error))
 }
 
 /// Makes a folder and those that it lies in; an empty name is the folder where the program runs.
@@ -200,6 +201,8 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let overrides = Overrides { set: args.laid.keys(), seed: args.laid.seed };
+    let out = args.out.as_deref().unwrap_or(std::path::Path::new(""));
+    text_file::can_make(out).map_err(|error| unwritable(out, &error))?;
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| match elsewhere::of_name(&args.scenario) {
         Some(what) if std::path::Path::new(&args.scenario).exists() => no_scenario(&args.scenario, what),
         _ => Failure::input(Code::NoScenario, why),

@@ -150,6 +150,30 @@ fn a_result_is_exported_as_its_plan_is() {
 }
 
 #[test]
+fn folders_of_outputs_are_made_and_a_file_in_their_place_is_named_before_the_run() {
+    let folder = folder("missing");
+    std::fs::write(folder.join("file"), "").expect("a file");
+    let output = ran(&folder, &[&FEW[..], &["--requests", "a/b/rows.csv", "--out", "c/d", "-q"]].concat());
+    assert!(output.status.success() && folder.join("a/b/rows.csv").is_file(), "{output:?}");
+    let output = ran(&folder, &[&FEW[..], &["--out", "file/x"]].concat());
+    let [said, told] = printed(&output);
+    assert!(output.status.code() == Some(3) && said.is_empty() && told.contains("cannot write `file/x`"), "{told}");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+/// A plan or a result is read from standard input as a scenario is.
+#[test]
+fn a_plan_comes_through_a_pipe() {
+    let folder = folder("pipe");
+    assert!(ran(&folder, &["plan", "quickstart", "-q"]).status.success());
+    let plan = std::fs::File::open(folder.join("out/quickstart/plan.json")).expect("the plan");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    let output = command.current_dir(&folder).args(["run", "-", "--quiet"]).stdin(plan).output().expect("it starts");
+    assert!(output.status.success() && folder.join("out/quickstart-plan/result.json").is_file(), "{output:?}");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
 fn requests_of_what_plays_none_are_refused_before_the_run() {
     let said = refused("kind", &["run", "quickstart", "--requests", "a.csv"]);
     assert!(said.contains("about requests that are played"), "{said}");

@@ -150,6 +150,15 @@ pub fn place(path: &Path) -> PathBuf {
     known.unwrap_or(absolute)
 }
 
+/// Whether a folder is there or could be made, before long work is done for it: what is there of its path is a folder.
+///
+/// # Errors
+/// When something else is.
+pub fn can_make(folder: &Path) -> io::Result<()> {
+    let there = folder.ancestors().find(|part| part.exists());
+    if there.is_none_or(Path::is_dir) { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
+}
+
 /// Whether a file could be written there, before long work is done for it: an empty one is made beside its place, and removed.
 ///
 /// # Errors
@@ -175,6 +184,16 @@ fn beside(target: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_can_be_made_where_no_file_is_in_the_way() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for (below, can) in [("src", true), ("no/such/folder", true), ("Cargo.toml", false), ("Cargo.toml/x/y", false)]
+        {
+            assert_eq!(can_make(&here.join(below)).is_ok(), can, "{below}");
+        }
+        assert!(can_make(Path::new("")).is_ok() && can_make(Path::new("out/x")).is_ok());
+    }
 
     #[test]
     fn a_byte_order_mark_is_no_text() {

@@ -35,9 +35,11 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let mut comparison = match n_results {
         0 => scenarios(args)?,
         n if n == args.inputs.len() && n > 1 && args.vary.is_empty() => results(args)?,
-        _ => {
-            let what = "compare takes scenarios, or two or more result.json files and nothing to vary, not both";
-            return Err(Failure::input(Code::NotComparable, what));
+        n => {
+            let alone = "one result.json has nothing to be compared with: give another one, of the same scenario";
+            let mixed = "compare takes scenarios, or two or more result.json files and nothing to vary, not both";
+            let is_alone = n == 1 && args.inputs.len() == 1;
+            return Err(Failure::input(Code::NotComparable, if is_alone { alone } else { mixed }));
         }
     };
     for gate in &gates {

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Failure, print};
 use crate::cli::ExplainArgs;
 use crate::kinds;
-use input::diagnostic::{Code, Source, codes};
+use input::diagnostic::{Code, Source, codes, meant};
 use input::keys::Keys;
 use input::reader::seen::watch;
 use reports::metrics;
@@ -41,7 +41,9 @@ pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
         return print(&rows);
     }
     let code: Code = text.parse().map_err(|why: codes::NoCode| {
-        Failure::Input(format!("error[{}]: {why}\n  = `skrull-sim explain` lists all", Code::UnknownCode))
+        let near = meant(text, metrics::TABLE.values().flat_map(|kind| kind.keys().map(String::as_str)));
+        let near = if is_code { String::new() } else { near };
+        Failure::Input(format!("error[{}]: {why}{near}\n  = `skrull-sim explain` lists all", Code::UnknownCode))
     })?;
     print(&codes::explained(code))
 }

@@ -53,7 +53,14 @@ pub fn of_no_stack(text: &str) -> Option<&'static str> {
 /// What a file is, and what takes it; `None` where it is nothing that is known.
 pub fn of_text(text: &str) -> Option<&'static str> {
     let head = crate::head(text);
-    of_stack(head).or_else(|| of_server(text, head)).or_else(|| of_json(head))
+    of_stack(head).or_else(|| of_server(text, head)).or_else(|| of_json(head)).or_else(|| of_sweep(text))
+}
+
+/// A sweep of this program, which names its scenario.
+fn of_sweep(text: &str) -> Option<&'static str> {
+    let is_there = |key: &str| toml_span::parse(text).is_ok_and(|value| value.pointer(key).is_some());
+    let is_sweep = text.contains("scenario") && is_there("/scenario") && (is_there("/axis") || is_there("/seeds"));
+    is_sweep.then_some("a sweep: give it to `skrull-sim sweep FILE`")
 }
 
 /// A server or a tool around one that is not read.
@@ -174,6 +181,11 @@ mod tests {
             ("{\"backend\": \"vllm\", \"request_throughput\": 3.1, \"mean_ttft_ms\": 80.0}", "benchmark client"),
             ("{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [4]}\n", "workload.file"),
             ("{\"timestamp\": 0, \"input_length\": 5, \"output_length\": 3}\n", "trace.file"),
+            (
+                "scenario = \"quickstart\"\n[[axis]]\nkey = \"training.batch_size\"\nvalues = [64, 128]\n",
+                "skrull-sim sweep",
+            ),
+            ("scenario = \"quickstart\"\nseeds = 3\n", "skrull-sim sweep"),
         ] {
             assert!(of_text(text).is_some_and(|found| found.contains(part)), "{text}");
         }

@@ -96,6 +96,13 @@ pub fn read(text: &str, findings: &mut Vec<Finding>) -> Option<Sweep> {
         }
     };
     let mut reader = Reader::new(value, findings);
+    // Every section of a scenario would be a finding of its own.
+    if !reader.has("scenario") && !reader.has("axis") && ["kind", "model"].iter().any(|key| reader.has(key)) {
+        let help =
+            "a sweep names it as `scenario`, beside `[[axis]]` or `seeds`; `skrull-sim compare --vary` needs no file";
+        reader.find(Finding::error(Code::WrongAxis, None, "this is a scenario, and no sweep of one").help(help));
+        return None;
+    }
     let (mut axes, is_given) = (Vec::new(), reader.has("axis"));
     reader.each_table("axis", &mut |table| axes.extend(axis::read(table)));
     let objectives = objectives(reader.section("front"));
@@ -249,5 +256,10 @@ mod tests {
         assert_eq!(codes("scenario = \"s\"\n"), [Code::WrongAxis]);
         assert_eq!(codes("scenario = \"s\"\n[[axis]]\nkey = \"a.n\"\nfrom = 5\nto = 1\n"), [Code::WrongAxis]);
         assert!(codes(axis).contains(&Code::MissingKey));
+        assert_eq!(
+            codes("kind = \"serving\"\n[engine]\ntp = 4\n[trace]\nrequests = 8\n"),
+            [Code::WrongAxis],
+            "a scenario"
+        );
     }
 }

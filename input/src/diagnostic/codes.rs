@@ -175,7 +175,7 @@ impl fmt::Display for Code {
 pub enum NoCode {
     /// It is not written like one.
     #[error(
-        "`{word}` is neither a code, which are `S` and three digits, nor a key of a scenario (`explain --keys` lists all)"
+        "`{word}` is neither a code, which are `S` and three digits, nor a key of a scenario (`explain --keys` lists all), nor a metric (`explain --metrics`)"
     )]
     Form { word: String },
     /// No finding has it.
