@@ -9,7 +9,9 @@ use reports::metrics::{self, PLANNER, TABLE};
 const SOURCES: [&str; 6] = ["hw/src", "sim", "planner/src", "score/src", "scenario/src", "src/kinds"];
 
 /// Names that are put together where they are computed, by what stands in the source of each.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 11] = [
+    ("sampling_per_epoch_s", "{cause}_per_epoch_s"),
+    ("training_per_epoch_s", "{cause}_per_epoch_s"),
     ("busy_gemm_ratio", "busy_{class}_ratio"),
     ("busy_attention_ratio", "busy_{class}_ratio"),
     ("busy_memory_bound_ratio", "busy_{class}_ratio"),
@@ -20,6 +22,9 @@ const PARTS: [(&str, &str); 9] = [
     ("reduction_per_epoch_s", "{cause}_per_epoch_s"),
     ("gather_per_epoch_s", "{cause}_per_epoch_s"),
 ];
+
+/// Figures that stand in the table behind a beginning alone: `group_share_ratio`.
+const BEHIND: [&str; 1] = ["share_ratio"];
 
 /// What the sources compute, tests left out.
 fn sources() -> String {
@@ -62,7 +67,7 @@ fn the_table_has_every_kind_and_nothing_else() {
 fn every_figure_in_the_source_of_a_kind_is_in_the_table() {
     let known: BTreeSet<&str> = TABLE.values().flat_map(|kind| kind.keys().map(String::as_str)).collect();
     let source = sources();
-    let is_figure = |key: &&&str| metrics::has_unit(key) && !known.contains(**key);
+    let is_figure = |key: &&&str| metrics::has_unit(key) && !known.contains(**key) && !BEHIND.contains(*key);
     let mut missing: Vec<&str> = Vec::new();
     for part in source.split("BTreeMap<String, f64>").skip(1) {
         let body = part.split("\nfn ").next().unwrap_or(part);

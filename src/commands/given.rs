@@ -15,7 +15,7 @@ use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Checked, Kind, Planned, Run};
 use engine::Origin;
-use input::diagnostic::{self, Source};
+use input::diagnostic::{self, Code, Source, meant};
 use scenario::training::Scenario;
 use scenario::{Head, Overrides};
 
@@ -86,7 +86,31 @@ pub fn plan_of(path: &Path, unusable: &dyn Fn(&dyn Display) -> Failure) -> Resul
         return Ok(text);
     }
     let asked = of_text(&text, path, &Overrides::default()).map_err(|why| unusable(&why))?;
-    Ok(super::plan::decided(asked.as_ref(), None)?.1)
+    Ok(decided(asked.as_ref(), None)?.1)
+}
+
+/// The plan of a policy, or of the last one: what it is in words, its file, and how it was made.
+pub fn decided(scenario: &dyn Kind, policy: Option<&str>) -> Result<(Planned, String, String), Failure> {
+    let (head, choice) = (scenario.head(), chosen(policy, &scenario.choices())?);
+    let Some(planned) = scenario.plan(choice) else {
+        let what = format!("there is nothing to decide in `{}`\n  = `skrull-sim run` takes every kind", head.name);
+        return Err(Failure::input(Code::WrongKind, what));
+    };
+    let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
+    let planned = planned.with(serde_json::json!({ "origin": kinds::origin(head) }));
+    let file = planned.file.clone().unwrap_or_else(|| format!("{:#}\n", planned.json));
+    let how = planned.how.clone().unwrap_or_else(|| format!("by `{choice}`"));
+    Ok((planned, file, how))
+}
+
+/// The policy that was asked for, or the last one.
+fn chosen<'a>(policy: Option<&str>, names: &[&'a str]) -> Result<&'a str, Failure> {
+    let found = policy.or(names.last().copied()).unwrap_or_default();
+    names.iter().copied().find(|name| *name == found).ok_or_else(|| {
+        let near = meant(found, names.iter().copied());
+        let known = names.join(", ");
+        Failure::input(Code::UnknownPolicy, format!("the scenario has no policy `{found}`{near}\n  = it has {known}"))
+    })
 }
 
 /// What a scenario asks; what is wrong with it otherwise.
