@@ -8,8 +8,9 @@ use reports::metrics::{self, PLANNER, TABLE};
 /// Where figures of results are computed.
 const SOURCES: [&str; 6] = ["hw/src", "sim", "planner/src", "score/src", "scenario/src", "src/kinds"];
 
-/// Names that are put together where they are computed, by what stands in the source of each.
-const PARTS: [(&str, &str); 11] = [
+/// Names that are put together where they are computed, or have a name of their own, by what stands in the source of each.
+const PARTS: [(&str, &str); 12] = [
+    ("knows_future", "KNOWS_FUTURE"),
     ("sampling_per_epoch_s", "{cause}_per_epoch_s"),
     ("training_per_epoch_s", "{cause}_per_epoch_s"),
     ("busy_gemm_ratio", "busy_{class}_ratio"),

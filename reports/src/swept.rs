@@ -170,7 +170,8 @@ pub fn json(swept: &Swept) -> String {
     let sought = swept.objectives.iter().map(|(key, is_most)| json!({ "metric": key, "is_most": is_most }));
     let keys = || swept.objectives.iter().map(|(key, _)| key.clone());
     let best = |best: &Best| {
-        let figures: BTreeMap<String, f64> = keys().zip(best.figures.iter().copied()).collect();
+        let figures: BTreeMap<String, f64> =
+            keys().zip(best.figures.iter().copied()).filter(|(_, figure)| figure.is_finite()).collect();
         json!({ "set": best.values, "policy": best.policy, "metrics": figures, "also": best.also })
     };
     let effect = |(key, metric, share, best, mean): &(String, String, f64, String, f64)| json!({ "key": key, "metric": metric, "spread_ratio": share, "best": best, "mean": mean });
@@ -308,11 +309,37 @@ fn frame(
 mod tests {
     use super::*;
 
+    fn best(figures: Vec<f64>) -> Best {
+        let values = [("x".to_owned(), json!(1))].into();
+        Best { point: "x=1".to_owned(), values, policy: "p".to_owned(), figures, also: Vec::new() }
+    }
+
+    #[test]
+    fn programs_get_the_front_by_key_and_metric_and_pull_requests_its_tables() {
+        let swept = Swept {
+            n_points: 2,
+            statuses: vec![("ok".to_owned(), 1), ("wrong".to_owned(), 1)],
+            objectives: vec![("cost_usd".to_owned(), false), ("ttft_s.p99".to_owned(), false)],
+            front: vec![best(vec![3.0, f64::NAN])],
+            figures: vec![vec![3.0, f64::NAN]],
+            failures: vec![("x=3".to_owned(), "[S011] out | of range".to_owned())],
+            ..Swept::default()
+        };
+        let document: serde_json::Value = serde_json::from_str(&json(&swept)).expect("JSON");
+        assert_eq!(document["schema"], SCHEMA);
+        assert_eq!(document["rows"], json!({ "ok": 1, "wrong": 1 }));
+        let front = json!([{ "set": { "x": 1 }, "policy": "p", "metrics": { "cost_usd": 3.0 }, "also": [] }]);
+        assert_eq!(document["front"], front, "what is no number is absent");
+        let tables = markdown(&swept);
+        assert!(tables.starts_with(&swept.lead()) && tables.contains("| x=1 | p | $\u{a0}3.00 | - |"), "{tables}");
+        assert!(tables.contains("| x=3 | [S011] out \\| of range |"), "{tables}");
+    }
+
     /// From 10 to 70 GiB lines lie every 10 GiB, and the terminal has the unit as well.
     #[test]
     fn bytes_have_round_lines_and_their_unit_and_the_text_has_its_lines() {
         let figures: Vec<Vec<f64>> = [10.0, 70.0].map(|gib| vec![gib * hw::GIB, 1.0 + gib]).to_vec();
-        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: figures[0].clone(), also: vec![] };
+        let best = best(figures[0].clone());
         let swept = Swept {
             objectives: vec![("memory_peak_bytes".to_owned(), false), ("iteration_time_s".to_owned(), false)],
             front: vec![best],
@@ -335,12 +362,7 @@ mod tests {
             n_points: 3,
             statuses: vec![("ok".to_owned(), 2), ("wrong".to_owned(), 1)],
             objectives: vec![("cost_usd".to_owned(), false), ("ttft_s.p99".to_owned(), true)],
-            front: vec![Best {
-                point: "x=1".to_owned(),
-                policy: "p".to_owned(),
-                figures: vec![1.0, 2.0],
-                also: vec![],
-            }],
+            front: vec![best(vec![1.0, 2.0])],
             figures: vec![vec![1.0, 2.0], vec![2.0, 1.0]],
             effects: vec![("x".to_owned(), "cost_usd".to_owned(), 1.0, "1".to_owned(), 1.0)],
             failures: vec![("x=3".to_owned(), "[S011] out of range".to_owned())],
@@ -363,7 +385,7 @@ mod tests {
     #[test]
     fn points_with_the_same_figures_stand_in_one_row() {
         let also = ["x=2", "x=4", "x=8"].map(str::to_owned).to_vec();
-        let best = Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0], also };
+        let best = Best { also, ..best(vec![1.0]) };
         let swept = Swept {
             objectives: vec![("cost_usd".to_owned(), false)],
             front: vec![best],
