@@ -333,7 +333,7 @@ fn what_has_no_place_in_a_step_is_said() {
         ("rollouts.train_nodes=serch", "`rollouts.train_nodes` is `serch`"),
         ("train.policies.baseline=best_fit", "`train.policies.baseline` changes nothing"),
         ("train.policies.maximize=tokens_per_usd", "`train.policies.maximize` changes nothing"),
-        ("generate.policies.baseline=continuous", "`generate.policies.baseline` changes nothing"),
+        ("generate.policies.baseline=vllm-v1", "`generate.policies.baseline` changes nothing"),
         ("generate.cost.law=published-runs", "published runs are means"),
         ("train.seed=3", "`seed` of `[train]` has no place in a step"),
     ] {
