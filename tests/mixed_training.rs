@@ -208,7 +208,7 @@ fn keys_of_training_act_as_they_do_on_cards_of_one_type() {
          gradient_sync = \"at_end\"\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n";
     let megatron = "training.framework=megatron-core";
     let pytorch = "training.framework=pytorch";
-    let settings: [&[&str]; 9] = [
+    let settings: [&[&str]; 10] = [
         &[megatron],
         &[megatron, "training.recompute=full"],
         &[megatron, "training.products=fp8"],
@@ -217,6 +217,7 @@ fn keys_of_training_act_as_they_do_on_cards_of_one_type() {
         &[megatron, "optimizer.rule=muon"],
         &[megatron, "optimizer.offload_ratio=1.0", "optimizer.host_memory_gb_per_s=50"],
         &[megatron, "overlap.tensor=0.8"],
+        &[megatron, "training.offload_ratio=0.5"],
         &[pytorch, "training.recompute=none"],
     ];
     for set in settings {
@@ -303,4 +304,78 @@ fn products_that_one_of_the_cards_lacks_are_refused() {
     let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
     let found: Vec<&str> = checked.findings.iter().map(|finding| finding.what.as_str()).collect();
     assert_eq!(found, ["`a100-sxm-80g` multiplies no fp8"]);
+}
+
+/// Two pipelines of two stages of four GPUs with a setting, on machines that keys describe; and the same as a scenario of one type of GPU.
+fn beside_kind_training(set: &[&str], machine: &str) -> [PolicyResult; 2] {
+    let slots = "{ group = \"g\", gpus = 4 }, ".repeat(2);
+    let stages = format!("[[stage]]\nlayers = 16\nreplicas = [{slots}]\n").repeat(2);
+    let model = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nframework = \"megatron-core\"\nbatch_size = 64\n";
+    let mixed = format!(
+        "{model}tokens = 4096\n[[group]]\nname = \"g\"\ngpu = \"h100-sxm\"\nnodes = 2\n{machine}\n[policies]\nrun = [\"given\"]\n{stages}"
+    );
+    let alone = format!(
+        "{model}bucket_tokens = 4096\ngradient_sync = \"at_end\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n{machine}\n\
+         [parallel]\ndp = 2\ntp = 4\npp = 2\nzero = 1\nsequence_parallel = true\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+    );
+    [mixed, alone].map(|text| run_text(text, set).results.swap_remove(0))
+}
+
+/// What lies on hosts is what kind `training` has there: states of all ranks, and activations of as many micro-batches as are in flight.
+#[test]
+fn hosts_of_mixed_cards_keep_what_those_of_one_type_keep() {
+    let states = ["optimizer.offload_ratio=1.0", "optimizer.host_memory_gb_per_s=50"];
+    let activations = ["training.offload_ratio=0.5", "training.recompute=none"];
+    for set in [&states[..], &activations[..], &[states, activations].concat()] {
+        let kept = beside_kind_training(set, "").map(|row| row.metrics["host_memory_bytes"]);
+        assert!((kept[0] / kept[1] - 1.0).abs() < 1e-3, "{set:?}: {kept:?}");
+    }
+    assert!(beside_kind_training(&[], "").iter().all(|row| !row.metrics.contains_key("host_memory_bytes")));
+}
+
+/// Twelve bytes of a parameter on two nodes are 44.9 GiB of each; the first stage has a table and the second the head, so each has half.
+#[test]
+fn a_group_whose_hosts_have_no_room_is_out_of_memory() {
+    let states = ["optimizer.offload_ratio=1.0", "optimizer.host_memory_gb_per_s=50"];
+    let [full, _] = beside_kind_training(&states, "host_memory_gib = 44");
+    assert_eq!(full.status, reports::Ended::OutOfMemory);
+    assert_eq!(
+        full.why,
+        "the host of a node of `g` needs 44.9 GiB (optimizer states 44.9 GiB), and has 44.0 GiB (`group.host_memory_gib`)"
+    );
+    let [fits, _] = beside_kind_training(&states, "host_memory_gib = 46");
+    assert!(fits.why.ends_with("the host of the fullest node keeps optimizer states 44.9 GiB"), "{}", fits.why);
+    // A search leaves such plans out.
+    let text = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\ntokens = 4096\n[[group]]\nname = \"g\"\n\
+        gpu = \"h100-sxm\"\nnodes = 2\nhost_memory_gib = 30\n[policies]\nrun = [\"search\"]\n";
+    let found = run_text(text.to_owned(), &states).results.swap_remove(0);
+    assert_eq!(found.status, reports::Ended::Infeasible, "{}", found.why);
+}
+
+#[test]
+fn memory_of_a_group_s_host_that_keeps_nothing_is_said_to_change_nothing() {
+    let text = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\ntokens = 4096\n[[group]]\nname = \"g\"\n\
+        gpu = \"h100-sxm\"\nnodes = 1\nhost_memory_gib = 30\n[[stage]]\nlayers = 32\nreplicas = [{ group = \"g\", gpus = 8 }]\n[policies]\nrun = [\"given\"]\n";
+    let said = |set: &[&str]| {
+        let source = Source { path: "mixed.toml".to_owned(), text: text.to_owned() };
+        let set = set.iter().map(|&key| key.to_owned()).collect();
+        let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+        checked.findings.iter().any(|finding| finding.what == "`group.host_memory_gib` changes nothing")
+    };
+    assert!(said(&[]) && !said(&["training.offload_ratio=0.5"]));
+}
+
+/// A slow way to the host paces passes: as much as in kind `training`, where copies are tasks of their own.
+#[test]
+fn a_pass_is_no_shorter_than_its_copy() {
+    let step_s = |share: &str, machine: &str| {
+        let set = [&format!("training.offload_ratio={share}"), "training.recompute=none"];
+        beside_kind_training(&set, machine).map(|row| row.metrics["iteration_time_s"])
+    };
+    let [none, _] = step_s("0.0", "");
+    for machine in ["host_gb_per_s = 50.0", "host_gb_per_s = 8.0", "host_gb_per_s = 16.0\ngpus_per_switch = 4"] {
+        let [mixed, alone] = step_s("0.8", machine);
+        assert!((mixed / alone - 1.0).abs() < 0.05, "{machine}: {mixed} against {alone}");
+        assert!(machine.contains("50.0") || mixed > 1.2 * none, "{machine}: {mixed} against {none}");
+    }
 }

@@ -105,7 +105,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (written, usual) = (no_effect::Given::of(reader), Usual::or(reader, Usual::Megatron));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
-    let (mut groups, networks, reserved) = machines::groups(&mut top);
+    let machines::Machines { mut groups, networks, hosts, reserved } = machines::groups(&mut top);
     let links = machines::links(&mut top, &groups);
     let stages = stages::stages(&mut top, &groups);
     unread::sections(&mut top);
@@ -138,6 +138,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     let alone = given.as_ref().filter(|_| !runs(Way::Search));
     machines::heed_networks(reader, &networks, &job, alone);
+    machines::heed_hosts(reader, hosts, &job);
     if let Some(problem) = job.problem.as_ref().filter(|_| reader.n_errors() == 0) {
         let problems = alone.map_or_else(|| vec![problem.clone()], |plan| job.problems(plan));
         no_effect::of_problems(reader, &written, &OF_EXECUTION, (problems.as_slice(), alone.is_none()));

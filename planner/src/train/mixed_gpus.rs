@@ -94,9 +94,9 @@ pub fn search(
     Ok(best)
 }
 
-/// Whether every rank of a plan has room.
+/// Whether every rank of a plan has room, and every host.
 fn fits(job: &MixedJob, plan: &Pipelines) -> bool {
-    job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes)
+    job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes) && job.fits_hosts(plan).is_ok()
 }
 
 /// The plan that a scenario gives, with micro-batches by the speed of its replicas where it leaves them out.
@@ -120,7 +120,7 @@ pub fn given(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> 
 /// A plan as it was played.
 ///
 /// # Errors
-/// When it does not fit into memory.
+/// When it does not fit into memory, of a device or of a host.
 ///
 /// # Panics
 /// When it joins zones without a link, which reader and search have looked at.
@@ -135,7 +135,7 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
             );
             Err(Refused::out_of_memory(why))
         }
-        None => Ok(step),
+        None => job.fits_hosts(plan).map(|()| step),
     }
 }
 

@@ -3,6 +3,7 @@
 use calibrate::profiles;
 use hw::{Bytes, Seconds};
 use toml_span::value::ValueInner;
+use train::Problem;
 use train::long_run::gigabytes;
 use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
 use train::problem::{AttentionKernel, Framework};
@@ -12,19 +13,36 @@ use crate::network::{Exchanges, SUMS, Written};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, items, number, unknown};
 
-/// Reads every group, with where it says how its network carries exchanges, and the memory that is not the job's on any card.
-pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Vec<Written>, Bytes) {
-    let (mut groups, mut reserved, mut is_given): (Vec<Group>, _, _) = (Vec::new(), Bytes::default(), false);
-    let mut networks = Vec::new();
+/// Memory of a host of a group.
+const HOST: &str = "host_memory_gib";
+
+/// What stands in all groups.
+#[derive(Default)]
+pub struct Machines {
+    /// Machines.
+    pub groups: Vec<Group>,
+    /// How the network of each carries exchanges.
+    pub networks: Vec<Written>,
+    /// Where memories of hosts are written.
+    pub hosts: Vec<Place>,
+    /// Memory that is not the job's on any card.
+    pub reserved: Bytes,
+}
+
+/// Reads every group.
+pub fn groups(top: &mut Section<'_>) -> Machines {
+    let (mut all, mut is_given) = (Machines::default(), false);
     top.each_table("group", &mut |table| {
         is_given = true;
-        let network = Written::inside(&table);
-        if let Some((group, bytes)) = group(table, &groups) {
-            reserved = reserved.max(bytes);
-            groups.push(group);
-            networks.push(network);
+        let (network, host) = (Written::inside(&table), table.place(HOST));
+        if let Some((group, bytes)) = group(table, &all.groups) {
+            all.reserved = all.reserved.max(bytes);
+            all.groups.push(group);
+            all.networks.push(network);
+            all.hosts.extend(host);
         }
     });
+    let groups = &all.groups;
     if !is_given {
         top.missing("group", "write `[[group]]` with `name`, `gpu` and `nodes`");
     }
@@ -37,7 +55,16 @@ pub fn groups(top: &mut Section<'_>) -> (Vec<Group>, Vec<Written>, Bytes) {
             Finding::warning(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in every group, or in none"),
         );
     }
-    (groups, networks, reserved)
+    all
+}
+
+/// Warns of memories of hosts on which nothing lies.
+pub fn heed_hosts(reader: &mut Reader<'_>, hosts: Vec<Place>, job: &MixedJob) {
+    let is_idle = !job.problem.as_ref().is_some_and(Problem::uses_hosts);
+    for at in hosts.into_iter().filter(|_| is_idle) {
+        let help = "it needs something on the host: `optimizer.offload_ratio` or `training.offload_ratio`";
+        reader.warn(Code::NoEffect, at, format!("`group.{HOST}` changes nothing"), help);
+    }
 }
 
 /// Warns of keys of a group's network that nothing heeds: sums of a tensor group alone are priced by them, and what crosses nodes has the whole speed of its ports.
@@ -64,7 +91,8 @@ fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
         section.find(finding.help("stages refer to them by name; give each its own"));
     }
     let has_card = section.has("gpu");
-    let (cluster, reserved) = if has_card { cluster::cluster(section)? } else { (unnamed(section), Bytes::default()) };
+    let (cluster, reserved) =
+        if has_card { cluster::of_steps(section, true)? } else { (unnamed(section), Bytes::default()) };
     let zone = zone.unwrap_or_else(|| "one".to_owned());
     let (host_per_layer, attention) = (Seconds::ZERO, AttentionKernel::Flash);
     Some((Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, host_per_layer, attention }, reserved))

@@ -21,7 +21,7 @@ const KEYS: [(&str, &[&str], &str); 6] = [
     ("training", &["gradient_sync"], "gradients go around a ring behind the last backward there"),
     ("training", &["steps"], "one step is played there"),
     ("training", &["bucket_tokens"], "`training.micro_batch` says the sequences of a micro-batch there"),
-    ("training", &["offload_ratio", "parameters_on_host"], "copies to the host and back are no part of a pass there"),
+    ("training", &["parameters_on_host"], "shares of parameters, which ZeRO 3 has, are not there"),
     ("overlap", &["stage"], "`training.messages = \"blocking\"` is what stops stages there"),
     (
         "overlap",

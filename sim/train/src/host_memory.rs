@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::task::{CopyKind, LaneId, Op, Role, TaskGraph};
 use engine::timeline::Timeline;
 use engine::verdict::Refused;
-use hw::Rank;
+use hw::{Cluster, Rank};
 
 use crate::memory;
 use crate::optimizer::Optimizer;
@@ -30,6 +30,13 @@ impl Kept {
     /// All of it.
     pub fn total(&self) -> f64 {
         self.bytes.iter().sum()
+    }
+
+    /// The same with so many bytes of activations.
+    #[must_use]
+    pub fn with_activations(self, bytes: u64) -> Self {
+        let [optimizer, gradients, parameters, _] = self.bytes;
+        Self { bytes: [optimizer, gradients, parameters, hw::real(bytes)] }
     }
 
     fn and(self, other: Self) -> Self {
@@ -60,10 +67,18 @@ impl Kept {
     /// # Errors
     /// A sentence with the figures.
     pub fn fits(&self, problem: &Problem) -> Result<(), Refused> {
+        self.fits_nodes(&problem.cluster, "a node", "cluster")
+    }
+
+    /// The same of machines that a section describes.
+    ///
+    /// # Errors
+    /// As `fits`.
+    pub fn fits_nodes(&self, cluster: &Cluster, node: &str, section: &str) -> Result<(), Refused> {
         let needed = self.total();
-        match problem.cluster.host_memory {
+        match cluster.host_memory {
             Some(room) if needed > room.as_f64() => Err(Refused::out_of_memory(format!(
-                "the host of a node needs {:.1} GiB ({}), and has {:.1} GiB (`cluster.host_memory_gib`)",
+                "the host of {node} needs {:.1} GiB ({}), and has {:.1} GiB (`{section}.host_memory_gib`)",
                 needed / hw::GIB,
                 self.parts(),
                 room.as_f64() / hw::GIB
@@ -74,7 +89,7 @@ impl Kept {
 }
 
 /// What a rank keeps for the whole step: its states with everything on the device, less those with what is said to lie on the host.
-fn of_states(problem: &Problem, held: &[Stage]) -> Kept {
+pub fn of_states(problem: &Problem, held: &[Stage]) -> Kept {
     let execution = &problem.execution;
     let optimizer = Optimizer { on_host: None, ..execution.optimizer };
     let whole = Execution { optimizer, parameters_on_host: false, ..execution.clone() };
@@ -103,9 +118,8 @@ pub fn of_steps<'s>(problem: &Problem, steps: impl Iterator<Item = (&'s TaskGrap
     let of_rank = |pp: u32| {
         let held: Vec<Stage> =
             (0..layout.chunks as usize).map(|chunk| all[pipeline.stage(pp as usize, chunk)]).collect();
-        let mut kept = of_states(&problem.at_stage(pp as usize), &held);
-        kept.bytes[3] = hw::real(activations.get(&pp).copied().unwrap_or(0));
-        kept
+        let kept = of_states(&problem.at_stage(pp as usize), &held);
+        kept.with_activations(activations.get(&pp).copied().unwrap_or(0))
     };
     let by_stage: Vec<Kept> = (0..layout.pp).map(of_rank).collect();
     fullest(problem, &by_stage)
@@ -120,8 +134,13 @@ fn fullest(problem: &Problem, by_stage: &[Kept]) -> Kept {
         ranks.map(|rank| problem.position(Rank(rank)).pp).collect::<Vec<u32>>()
     };
     let nodes: BTreeSet<Vec<u32>> = (0..n_ranks).step_by(per_node as usize).map(stages_of).collect();
-    let sum = |node: Vec<u32>| node.iter().fold(Kept::default(), |sum, pp| sum.and(by_stage[*pp as usize]));
-    nodes.into_iter().map(sum).max_by(|a, b| a.total().total_cmp(&b.total())).unwrap_or_default()
+    fullest_of(nodes.iter().map(|node| node.iter().map(|pp| by_stage[*pp as usize]).collect()))
+}
+
+/// The fullest of some nodes, each with what its ranks keep.
+pub fn fullest_of(nodes: impl Iterator<Item = Vec<Kept>>) -> Kept {
+    let sum = |node: Vec<Kept>| node.into_iter().fold(Kept::default(), Kept::and);
+    nodes.map(sum).max_by(|a, b| a.total().total_cmp(&b.total())).unwrap_or_default()
 }
 
 /// Most bytes of activations that each lane has on its host at once: there from the end of their copy until the last backward of the micro-batch.

@@ -5,6 +5,7 @@
 //! What a stage takes is priced by the cost model of its card, or measured and given. Units: seconds, bytes, dollars.
 
 mod batch;
+mod hosts;
 mod links;
 mod room;
 
@@ -92,6 +93,15 @@ pub struct Pipelines {
     pub micro_batches: Vec<u32>,
 }
 
+/// A replica of a stage, with the micro-batches that pass it.
+#[derive(Clone, Debug)]
+struct Placed {
+    stage: usize,
+    replica: usize,
+    slot: Slot,
+    micro_batches: Range<u32>,
+}
+
 /// What is trained on which machines.
 #[derive(Clone, Debug)]
 pub struct MixedJob {
@@ -169,6 +179,24 @@ impl Pipelines {
         found
     }
 
+    /// Replicas of all stages, stage by stage; each has one micro-batch where they are not yet shared out.
+    fn placed(&self) -> Vec<Placed> {
+        let (mut all, mut first) = (Vec::new(), 0);
+        for replica in 0..self.stages.first().map_or(0, |stage| stage.slots.len()) {
+            let next = first + self.micro_batches.get(replica).copied().unwrap_or(1);
+            let of_stage = |(stage, of): (usize, &MixedStage)| Placed {
+                stage,
+                replica,
+                slot: of.slots[replica],
+                micro_batches: first..next,
+            };
+            all.extend(self.stages.iter().enumerate().map(of_stage));
+            first = next;
+        }
+        all.sort_by_key(|placed| (placed.stage, placed.replica));
+        all
+    }
+
     /// Layers of every stage.
     pub fn layers(&self) -> Vec<u32> {
         self.stages.iter().map(|stage| stage.layers).collect()
@@ -219,16 +247,19 @@ impl MixedJob {
         Some(own)
     }
 
+    /// The same with all replicas.
+    fn of_all(&self, plan: &Pipelines, slot: Slot) -> Option<Problem> {
+        let mut own = self.seen_by(plan, slot)?;
+        own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
+        Some(own)
+    }
+
     /// The problem as each kind of slot of a plan sees it, with all replicas.
     pub fn problems(&self, plan: &Pipelines) -> Vec<Problem> {
         let slots = plan.stages.iter().flat_map(|stage| &stage.slots).map(|slot| (slot.group, slot.n_gpus));
         let kinds: BTreeSet<(usize, u32)> = slots.collect();
-        let seen = kinds.into_iter().filter_map(|(group, n_gpus)| {
-            let mut own = self.seen_by(plan, Slot { group, n_gpus, times: None })?;
-            own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
-            Some(own)
-        });
-        seen.collect()
+        let seen = kinds.into_iter();
+        seen.filter_map(|(group, n_gpus)| self.of_all(plan, Slot { group, n_gpus, times: None })).collect()
     }
 
     /// Times of all stages on such cards.
@@ -238,9 +269,14 @@ impl MixedJob {
         let (of_stages, _) = pipelines(&own, &Plan::new("mixed", &own, vec![step]), 0, cost);
         let of = &of_stages[0];
         let seconds = |ns: u64| Span::from_ns(ns).to_seconds().get();
+        let copies = self.copies(plan, slot, &own, cost);
         let passes = |stage: usize| {
             let backward = of.input[stage].iter().zip(&of.weight[stage]).map(|(input, weight)| input + weight);
-            of.forward[stage].iter().zip(backward).map(|(&there, back)| [there, back].map(seconds)).collect()
+            let computed = of.forward[stage].iter().zip(backward).map(|(&there, back)| [there, back].map(seconds));
+            // A device holds two layers of what it copies at a time, so a pass goes no faster than its copy.
+            let all =
+                computed.zip(&copies[stage]).map(|([there, back], copied)| [there.max(copied[0]), back.max(copied[1])]);
+            all.collect()
         };
         let n_stages = plan.stages.len();
         OfCards { passes: (0..n_stages).map(passes).collect(), updates: updates(&own, plan.micro_batches.len(), cost) }
@@ -358,11 +394,13 @@ impl MixedJob {
         let step_s = played.timeline.span().to_seconds().get();
         let end = |case| self.step(plan, costs, case).map(|(step, _)| step.span().to_seconds().get());
         let [low, high] = [end(Case::Low)?, end(Case::High)?];
-        let fullest = self.fullest(plan);
+        let (fullest, on_host) = (self.fullest(plan), self.fullest_host(plan));
+        let mut metrics = self.metrics(plan, &step, step_s, link_usd, fullest);
+        metrics.extend(on_host.figure());
         Ok(MixedStep {
-            why: step.why(),
+            why: [Some(step.why()), on_host.words()].into_iter().flatten().collect::<Vec<_>>().join("; "),
             interval_s: [low.min(step_s * UNEXPLAINED[0]), high.max(step_s * UNEXPLAINED[1])],
-            metrics: self.metrics(plan, &step, step_s, link_usd, fullest),
+            metrics,
             fullest,
             played,
         })

@@ -410,6 +410,13 @@ impl Problem {
         execution.parameters_on_host && self.layout.zero == Zero::Parameters && execution.unit_times.is_none()
     }
 
+    /// Whether anything of a step lies on hosts: states of trained weights, activations between two passes, or shares of parameters.
+    pub fn uses_hosts(&self) -> bool {
+        let execution = &self.execution;
+        let has_states = execution.optimizer.on_device() < 1.0 && execution.trains_weights();
+        has_states || execution.offload > 0.0 || self.hosts_parameters()
+    }
+
     /// Share of a rank's shares of gradients that is on the device: with DeepSpeed's step on the host they go there as they are reduced (`partition_grads`).
     pub fn gradients_on_device(&self) -> f64 {
         let goes = matches!(self.execution.framework, Framework::DeepSpeed(_)) && self.shards_gradients();

@@ -407,9 +407,7 @@ const fn no_prefetch(problem: &Problem) -> bool {
 
 /// No host keeps anything, so its memory is no limit.
 fn no_host(problem: &Problem) -> bool {
-    let execution = &problem.execution;
-    let has_states = execution.optimizer.on_device() < 1.0 && execution.trains_weights();
-    !has_states && execution.offload == 0.0 && !problem.hosts_parameters()
+    !problem.uses_hosts()
 }
 
 /// Whether the value is what an absent key means, where the key has no say.

@@ -57,6 +57,11 @@ impl Batch {
         self.own(micro_batch).iter().sum()
     }
 
+    /// Pairs of a query and a key of a micro-batch.
+    pub fn pairs_of(&self, micro_batch: u32) -> u64 {
+        self.own(micro_batch).iter().map(|tokens| tokens * tokens).sum()
+    }
+
     /// Tokens of the largest of some micro-batches.
     pub fn largest(&self, of: Range<u32>) -> u64 {
         if self.is_alike {
@@ -65,14 +70,14 @@ impl Batch {
         of.map(|micro_batch| self.tokens_of(micro_batch)).max().unwrap_or(0)
     }
 
-    /// Most tokens that so many of some micro-batches have that follow one another.
-    pub fn most_in_a_row(&self, of: Range<u32>, n: u32) -> u64 {
+    /// Most that so many of some micro-batches have together that follow one another, where each has so much.
+    pub fn most_in_a_row(&self, of: Range<u32>, n: u32, each: impl Fn(u32) -> u64) -> u64 {
         let n = n.min(u32::try_from(of.len()).unwrap_or(u32::MAX));
         if self.is_alike {
-            return u64::from(n) * self.tokens_of(0);
+            return u64::from(n) * each(0);
         }
-        let tokens: Vec<u64> = of.map(|micro_batch| self.tokens_of(micro_batch)).collect();
-        tokens.windows((n as usize).max(1)).map(|row| row.iter().sum()).max().unwrap_or(0)
+        let all: Vec<u64> = of.map(each).collect();
+        all.windows((n as usize).max(1)).map(|row| row.iter().sum()).max().unwrap_or(0)
     }
 
     /// Micro-batches as a plan of one pipeline has them: all of them, or one that stands for all.
@@ -89,9 +94,8 @@ impl Batch {
     /// As many micro-batches of which at most `n` differ: each is the middle one of those that are about as heavy, by pairs of a query and a key.
     #[must_use]
     pub fn abridged(&self, n: u32) -> Self {
-        let pairs = |micro_batch: &u32| self.own(*micro_batch).iter().map(|tokens| tokens * tokens).sum::<u64>();
         let mut order: Vec<u32> = (0..self.n_micro_batches()).collect();
-        order.sort_by_key(pairs);
+        order.sort_by_key(|micro_batch| self.pairs_of(*micro_batch));
         let mut lengths = self.lengths.clone();
         for alike in order.chunks(order.len().div_ceil(n as usize).max(1)) {
             let middle = self.own(alike[alike.len() / 2]);
@@ -108,16 +112,20 @@ impl Batch {
 mod tests {
     use super::*;
 
+    fn in_a_row(batch: &Batch, of: Range<u32>, n: u32) -> u64 {
+        batch.most_in_a_row(of, n, |micro_batch| batch.tokens_of(micro_batch))
+    }
+
     #[test]
     fn micro_batches_take_sequences_in_order() {
         let batch = Batch::new(vec![1, 2, 30, 4, 50, 6], 2);
         assert_eq!((batch.n_micro_batches(), batch.tokens(), batch.is_alike()), (3, 93, false));
         assert_eq!([0, 1, 2, 3].map(|index| batch.tokens_of(index)), [3, 34, 56, 3]);
-        assert_eq!((batch.largest(0..2), batch.most_in_a_row(0..3, 2), batch.most_in_a_row(0..1, 2)), (34, 90, 3));
+        assert_eq!((batch.largest(0..2), in_a_row(&batch, 0..3, 2), in_a_row(&batch, 0..1, 2)), (34, 90, 3));
         // Around the end: the third and the first.
-        assert_eq!(batch.most_in_a_row(2..4, 2), 59);
+        assert_eq!(in_a_row(&batch, 2..4, 2), 59);
         let alike = Batch::new(vec![5; 8], 2);
-        assert_eq!((alike.contents().len(), alike.most_in_a_row(0..4, 3), alike.largest(1..2)), (1, 30, 10));
+        assert_eq!((alike.contents().len(), in_a_row(&alike, 0..4, 3), alike.largest(1..2)), (1, 30, 10));
     }
 
     #[test]

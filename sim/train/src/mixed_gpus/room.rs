@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Batch, MixedJob, Pipelines, Slot};
+use super::{Batch, MixedJob, Pipelines, Placed, Slot};
 use crate::memory;
 
 /// A stage with its memory.
@@ -33,7 +33,7 @@ struct Held {
 impl Held {
     /// With such micro-batches: the largest that follow one another are in flight, and the largest of all is in a pass.
     fn bytes(&self, batch: &Batch, of: Range<u32>) -> f64 {
-        let in_flight = batch.most_in_a_row(of.clone(), self.in_flight);
+        let in_flight = batch.most_in_a_row(of.clone(), self.in_flight, |micro_batch| batch.tokens_of(micro_batch));
         self.always + self.kept * hw::real(in_flight) + self.passing * hw::real(batch.largest(of))
     }
 }
@@ -44,19 +44,14 @@ impl MixedJob {
         self.problem.as_ref()?;
         let mut fullest: Option<Fullest> = None;
         let mut known: BTreeMap<(usize, u32), Vec<Held>> = BTreeMap::new();
-        for (stage, of_stage) in plan.stages.iter().enumerate() {
-            let mut first = 0;
-            for (replica, &slot) in of_stage.slots.iter().enumerate() {
-                let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
-                let held = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| self.held(plan, slot));
-                let next = first + plan.micro_batches.get(replica).copied().unwrap_or(1);
-                let found =
-                    Fullest { stage, replica, bytes: held[stage].bytes(&self.batch, first..next), device_bytes };
-                let spare = |of: Fullest| of.device_bytes - of.bytes;
-                if fullest.is_none_or(|known| spare(found) < spare(known)) {
-                    fullest = Some(found);
-                }
-                first = next;
+        for Placed { stage, replica, slot, micro_batches } in plan.placed() {
+            let device_bytes = self.groups[slot.group].cluster.gpu.memory.as_f64();
+            let held = known.entry((slot.group, slot.n_gpus)).or_insert_with(|| self.held(plan, slot));
+            let bytes = held[stage].bytes(&self.batch, micro_batches);
+            let found = Fullest { stage, replica, bytes, device_bytes };
+            let spare = |of: Fullest| of.device_bytes - of.bytes;
+            if fullest.is_none_or(|known| spare(found) < spare(known)) {
+                fullest = Some(found);
             }
         }
         fullest
@@ -64,8 +59,7 @@ impl MixedJob {
 
     /// What every stage holds on such cards.
     fn held(&self, plan: &Pipelines, slot: Slot) -> Vec<Held> {
-        let mut own = self.seen_by(plan, slot).expect("there is a problem");
-        own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
+        let own = self.of_all(plan, slot).expect("there is a problem");
         let of_rank = |(in_flight, need): (u32, &memory::Need)| Held {
             always: (own.reserved_memory + need.states.total()).as_f64(),
             kept: hw::real(need.bytes_per_token - need.passing_per_token) / f64::from(in_flight),
