@@ -379,3 +379,40 @@ fn a_pass_is_no_shorter_than_its_copy() {
         assert!(machine.contains("50.0") || mixed > 1.2 * none, "{machine}: {mixed} against {none}");
     }
 }
+
+const DAYS: &str =
+    "[failures]\ndays = 200.0\ngpu_mtbf_hours = 2000.0\nspare_nodes = 1\n[checkpoint]\nstorage_gb_per_s = 20.0\n";
+
+/// A run of days over steps of one type of GPU is that of kind `training`: the same failures, the same checkpoints, the same share.
+#[test]
+fn a_run_of_days_on_one_type_is_that_of_the_kind_that_knows_one() {
+    let [mixed, alone] = beside_kind_training(&[], &format!("\n{DAYS}"));
+    for key in ["run_failures", "checkpoint_bytes", "checkpoint_stall_s", "run_restart_ratio"] {
+        let [mixed, alone] = [&mixed, &alone].map(|row| row.metrics[key]);
+        assert!((mixed / alone - 1.0).abs() < 0.01, "{key}: {mixed} against {alone}");
+    }
+    let [share, other] = [&mixed, &alone].map(|row| row.metrics["run_goodput_ratio"]);
+    assert!(share < 1.0 && (share - other).abs() < 0.01, "{share} against {other}");
+    assert!(mixed.interval.contains_key("run_tokens_per_s") && mixed.why.contains("of the run"), "{}", mixed.why);
+}
+
+/// Eight GPUs that fail every 1,000 hours and eight every 4,000: as sixteen that fail every 1,600.
+#[test]
+fn rates_of_failure_of_types_add_up() {
+    let stage = |group: &str| format!("[[stage]]\nlayers = 16\nreplicas = [{{ group = \"{group}\", gpus = 8 }}]\n");
+    let groups = |own: [&str; 2]| {
+        let group =
+            |name: &str, own: &str| format!("[[group]]\nname = \"{name}\"\ngpu = \"h100-sxm\"\nnodes = 1\n{own}\n");
+        let text = MIXED_ALONE.split("[[group]]").next().expect("a beginning").to_owned();
+        let [a, b] = [group("a", own[0]), group("b", own[1])];
+        run_text(format!("{text}{a}{b}{DAYS}[policies]\nrun = [\"given\"]\n{}{}", stage("a"), stage("b")), &[])
+    };
+    let mixed = groups(["gpu_mtbf_hours = 1000.0", "gpu_mtbf_hours = 4000.0"]);
+    let even = groups(["gpu_mtbf_hours = 1600.0", "gpu_mtbf_hours = 1600.0"]);
+    let [mixed, even] = [&mixed, &even].map(|result| &row(result, "given").metrics);
+    let best = [mixed, even].map(|metrics| metrics["checkpoint_best_interval_s"]);
+    assert!((best[0] / best[1] - 1.0).abs() < 1e-9, "{best:?}");
+    // The same moments, and most of them of the first type, of which one spare node is there: it waits longer for repairs.
+    assert!((mixed["run_failures"] / even["run_failures"] - 1.0).abs() < 0.05);
+    assert!(mixed["run_waiting_ratio"] > even["run_waiting_ratio"], "{mixed:?} against {even:?}");
+}

@@ -34,6 +34,11 @@ pub const MIXED_GPUS: [(&str, &str); 6] = [
     ("peak_memory_bytes", "memory"),
 ];
 
+/// The view of training on mixed cards.
+pub const fn of_mixed(is_of_days: bool) -> &'static [(&'static str, &'static str)] {
+    if is_of_days { &RUN_OF_DAYS } else { &MIXED_GPUS }
+}
+
 /// Training over days, by what it keeps.
 pub const RUN_OF_DAYS: [(&str, &str); 6] = [
     ("run_tokens_per_s", "kept tokens/s"),

@@ -28,7 +28,8 @@ use input::run_list::{RunList, run_list};
 use planner::effort;
 use planner::train::mixed_gpus::GROUPS_MAX;
 
-const SECTIONS: [&str; 7] = ["model", "training", "optimizer", "overlap", "workload", "policies", "expect"];
+const SECTIONS: [&str; 9] =
+    ["model", "training", "optimizer", "overlap", "workload", "failures", "checkpoint", "policies", "expect"];
 /// Sections whose keys may have no effect beside others.
 const OF_EXECUTION: [&str; 3] = ["training", "optimizer", "overlap"];
 /// What passes follow from where no times were measured.
@@ -79,9 +80,10 @@ impl MixedTraining {
 
     /// The metric by which rows are compared.
     pub const fn compared_by(&self) -> &'static str {
-        match self.objective {
-            Objective::Seconds => "tokens_per_s",
-            Objective::Usd => "tokens_per_usd",
+        match (self.objective, self.job.run.is_some()) {
+            (_, true) => "run_tokens_per_s",
+            (Objective::Seconds, false) => "tokens_per_s",
+            (Objective::Usd, false) => "tokens_per_usd",
         }
     }
 }
@@ -105,7 +107,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (written, usual) = (no_effect::Given::of(reader), Usual::or(reader, Usual::Megatron));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
-    let machines::Machines { mut groups, networks, hosts, reserved } = machines::groups(&mut top);
+    let machines::Machines { mut groups, networks, hosts, mtbfs, reserved } = machines::groups(&mut top);
     let links = machines::links(&mut top, &groups);
     let stages = stages::stages(&mut top, &groups);
     unread::sections(&mut top);
@@ -114,6 +116,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
     let n_stages = stages.as_ref().map_or(1, |(stages, _)| stages.len()) as u64;
     let training = training(reader, folder, (n_stages, head.seed), has_model.then_some(usual));
+    let of_days = machines::run(reader, &groups, mtbfs, has_model);
     let (run, objective) = policies(reader.section("policies"), &groups);
     let expectations = expect::read(reader.section("expect"));
     let runs = |way: Way| run.choices.iter().any(|choice| choice.1 == way);
@@ -122,7 +125,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         of_cards(reader, &mut training, &mut groups);
     }
     let problem = model.map(|model| problem(model, &groups[0], (reserved, head.seed), &training));
-    let mut job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups };
+    let mut job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups, run: of_days };
     let (stages, places) = stages.unzip();
     let given = stages.map(|stages| Pipelines { stages, micro_batches: training.shares.clone() });
     let placed = given.as_ref().zip(places.as_deref());

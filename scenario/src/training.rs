@@ -6,7 +6,7 @@ mod collectives;
 mod compression;
 pub mod framework;
 mod lengths;
-mod long_run;
+pub mod long_run;
 pub mod no_effect;
 pub mod optimizer;
 mod parallel;

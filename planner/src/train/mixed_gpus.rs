@@ -117,10 +117,10 @@ pub fn given(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> 
     Decision::plain(plan).said(notes, BTreeMap::new())
 }
 
-/// A plan as it was played.
+/// A plan as it was played, with its run of days where one is asked for.
 ///
 /// # Errors
-/// When it does not fit into memory, of a device or of a host.
+/// When it does not fit into memory, of a device or of a host, or when nothing of the run is kept.
 ///
 /// # Panics
 /// When it joins zones without a link, which reader and search have looked at.
@@ -135,7 +135,7 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
             );
             Err(Refused::out_of_memory(why))
         }
-        None => job.fits_hosts(plan).map(|()| step),
+        None => job.fits_hosts(plan).and_then(|()| job.over_days(plan, step)),
     }
 }
 

@@ -4,17 +4,20 @@ use calibrate::profiles;
 use hw::{Bytes, Seconds};
 use toml_span::value::ValueInner;
 use train::Problem;
-use train::long_run::gigabytes;
+use train::long_run::{LongRun, gigabytes, hours};
 use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
 use train::problem::{AttentionKernel, Framework};
 
 use crate::cluster;
 use crate::network::{Exchanges, SUMS, Written};
+use crate::training::long_run;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, items, number, unknown};
 
 /// Memory of a host of a group.
 const HOST: &str = "host_memory_gib";
+/// How often a GPU of a group fails.
+const MTBF: &str = "gpu_mtbf_hours";
 
 /// What stands in all groups.
 #[derive(Default)]
@@ -25,6 +28,8 @@ pub struct Machines {
     pub networks: Vec<Written>,
     /// Where memories of hosts are written.
     pub hosts: Vec<Place>,
+    /// Where times between failures are written.
+    pub mtbfs: Vec<Place>,
     /// Memory that is not the job's on any card.
     pub reserved: Bytes,
 }
@@ -34,12 +39,13 @@ pub fn groups(top: &mut Section<'_>) -> Machines {
     let (mut all, mut is_given) = (Machines::default(), false);
     top.each_table("group", &mut |table| {
         is_given = true;
-        let (network, host) = (Written::inside(&table), table.place(HOST));
+        let (network, [host, mtbf]) = (Written::inside(&table), [HOST, MTBF].map(|key| table.place(key)));
         if let Some((group, bytes)) = group(table, &all.groups) {
             all.reserved = all.reserved.max(bytes);
             all.groups.push(group);
             all.networks.push(network);
             all.hosts.extend(host);
+            all.mtbfs.extend(mtbf);
         }
     });
     let groups = &all.groups;
@@ -56,6 +62,23 @@ pub fn groups(top: &mut Section<'_>) -> Machines {
         );
     }
     all
+}
+
+/// A run of days over all groups, where one is asked for.
+pub fn run(reader: &mut Reader<'_>, groups: &[Group], mtbfs: Vec<Place>, has_model: bool) -> Option<LongRun> {
+    let is_drawn = reader.has("failures") && reader.peek_in("failures", "at_hours").is_none();
+    for at in mtbfs.into_iter().filter(|_| !is_drawn) {
+        let help = "it needs a section `[failures]` with `gpu_mtbf_hours`";
+        reader.warn(Code::NoEffect, at, format!("`group.{MTBF}` changes nothing"), help);
+    }
+    if reader.has("failures") && !has_model {
+        let what =
+            "`[failures]` makes a run of days, whose checkpoints hold a model, and the scenario has no `[model]`";
+        reader.refuse(Code::MissingKey, None, what, "name a model, or leave the section out");
+    }
+    let failing = groups.iter().map(|group| group.failing(group.cluster.n_gpus())).collect();
+    let n_nodes = groups.iter().map(|group| group.cluster.n_nodes).max().unwrap_or(1);
+    long_run::of_types(reader, &long_run::Machines { failing, n_nodes })
 }
 
 /// Warns of memories of hosts on which nothing lies.
@@ -85,6 +108,7 @@ fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
     let name = section.name();
     let zone = section.text("zone").map(|(zone, _)| zone);
     let usd_per_gpu_hour = section.number("usd_per_gpu_hour", 0.0, 0.0..=1e6);
+    let gpu_mtbf_s = section.some_number(MTBF, 0.001..=1e9).map(hours);
     if let Some(name) = name.as_ref().filter(|name| known.iter().any(|other| other.name == **name)) {
         let what = format!("two groups are called `{name}`");
         let finding = Finding::error(Code::TwiceNamed, section.at(), what);
@@ -95,7 +119,10 @@ fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
         if has_card { cluster::of_steps(section, true)? } else { (unnamed(section), Bytes::default()) };
     let zone = zone.unwrap_or_else(|| "one".to_owned());
     let (host_per_layer, attention) = (Seconds::ZERO, AttentionKernel::Flash);
-    Some((Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, host_per_layer, attention }, reserved))
+    Some((
+        Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, gpu_mtbf_s, host_per_layer, attention },
+        reserved,
+    ))
 }
 
 /// Machines of a card that has no name: only their number counts, and stages on them bring their times along.

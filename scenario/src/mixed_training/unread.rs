@@ -4,16 +4,17 @@ use input::diagnostic::Code;
 use input::reader::Section;
 
 /// Sections, with why they are not read.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 7] = [
     ("cluster", "every `[[group]]` has the keys of that section for its own machines"),
     ("parallel", "`[[stage]]` says layers, replicas and tensor degrees, and `training.zero` what replicas share"),
     ("search", "`policies.run = [\"search\"]` lists plans over all groups"),
     ("experts", "experts of a layer lie on one tensor group there, so no all-to-all is played"),
     ("cost", "each card has its own profile and constants there; one profile would be of one card"),
     ("stragglers", "all cards of a group compute at the same pace there; slower ones are a group of their own"),
-    ("failures", "a run of days asks for spare nodes and checkpoints of machines of one type"),
-    ("checkpoint", "a run of days asks for spare nodes and checkpoints of machines of one type"),
-    ("slow_nodes", "a run of days asks for spare nodes and checkpoints of machines of one type"),
+    (
+        "slow_nodes",
+        "the step beside a slow node is played on machines of one type, and `malleus` plans for those alone",
+    ),
 ];
 
 /// Keys of sections that are read, with why they are not.

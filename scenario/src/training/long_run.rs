@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use hw::Cluster;
 use planner::effort;
 use train::long_run::slow::{Asked, Begins, Reaction, SlowNodes};
-use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
+use train::long_run::{self, Checkpoint, CheckpointMode, Failing, Failures, LongRun};
 use train::straggler::Straggler;
 
 use crate::effort::is_within_reason;
@@ -36,12 +36,41 @@ const REACTIONS: [(&str, Asked); 5] = [
     ("best", Asked::Best),
 ];
 
+/// Machines of a run.
+pub struct Machines {
+    /// What fails of each type.
+    pub failing: Vec<Failing>,
+    /// Nodes of the type that has most.
+    pub n_nodes: u32,
+}
+
+impl Machines {
+    /// Of one type.
+    fn of(cluster: &Cluster) -> Self {
+        let failing = vec![Failing { n_gpus: cluster.n_gpus(), gpu_mtbf_s: None }];
+        Self { failing, n_nodes: cluster.n_nodes }
+    }
+}
+
+/// A run of days over machines of several types, without nodes that are slow for a time; `None` where the scenario is of steps alone.
+pub fn of_types(reader: &mut Reader<'_>, machines: &Machines) -> Option<LongRun> {
+    let has_failures = reader.has("failures");
+    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
+    let at = reader.peek_in("failures", "at_hours");
+    if let Some((_, at)) = at.filter(|_| machines.failing.len() > 1) {
+        let what = "`failures.at_hours` does not say nodes of which type failed, and the scenario has several";
+        reader.refuse(Code::ExclusiveKeys, at, what, "write `gpu_mtbf_hours`, here or in each `[[group]]`");
+    }
+    failures(reader.section("failures"), checkpoint, Some(machines), &[])
+}
+
 /// Reads both sections; `None` where the scenario is of steps alone.
 pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, stragglers: &[Straggler]) -> Option<LongRun> {
     let has_failures = reader.has("failures");
     let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
     let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
-    let run = failures(reader.section("failures"), checkpoint, cluster, stragglers)?;
+    let machines = cluster.map(Machines::of);
+    let run = failures(reader.section("failures"), checkpoint, machines.as_ref(), stragglers)?;
     let n_spells = slow_nodes.as_ref().zip(cluster).map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes));
     if n_spells > SPELLS_MAX {
         let what = format!("{n_spells:.1e} slow nodes in the run are more than {SPELLS_MAX:.0e}");
@@ -105,7 +134,7 @@ fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint
 fn failures(
     mut section: Section<'_>,
     checkpoint: Option<Checkpoint>,
-    cluster: Option<&Cluster>,
+    machines: Option<&Machines>,
     stragglers: &[Straggler],
 ) -> Option<LongRun> {
     if !section.is_given() {
@@ -124,7 +153,13 @@ fn failures(
     }
     let at = section.place("gpu_mtbf_hours").flatten();
     let days = section.needed("days", 0.001..=DAYS_MAX, "length of the run, for example 30.0");
-    if section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len() != 1 {
+    let own = machines.is_some_and(|machines| machines.failing.iter().all(|of| of.gpu_mtbf_s.is_some()));
+    let n_said = section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len();
+    if let Some(at) = section.place("gpu_mtbf_hours").filter(|_| own) {
+        let what = "`failures.gpu_mtbf_hours` changes nothing: every `[[group]]` has its own";
+        section.warn(Code::NoEffect, at, what, "leave one of them out");
+    }
+    if n_said != 1 && !(own && n_said == 0) {
         let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
         section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
     }
@@ -134,15 +169,15 @@ fn failures(
         None => Failures::Rate { gpu_mtbf_s },
     };
     let restart_s = section.number("restart_s", RESTART_S, 0.0..=YEAR);
-    let most = cluster.map_or(1_000_000, |cluster| u64::from(cluster.n_nodes));
+    let most = machines.map_or(1_000_000, |machines| u64::from(machines.n_nodes));
     let spares = section.small("spare_nodes", Some(0), 0..=most);
     let repair_s = long_run::hours(section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0));
     let run = checkpoint.map(|checkpoint| {
         let span_s = long_run::days(days);
         LongRun { span_s, failures, restart_s, spares, repair_s, checkpoint, slow_nodes: None }
     });
-    let is_begun = match run.as_ref().zip(cluster) {
-        Some((run, cluster)) => are_drawn(&mut section, run, cluster.n_gpus(), at),
+    let is_begun = match run.as_ref().zip(machines) {
+        Some((run, machines)) => are_drawn(&mut section, run, &machines.failing, at),
         None => true,
     };
     section.finish();
@@ -150,14 +185,14 @@ fn failures(
 }
 
 /// Whether failures are few enough to be drawn.
-fn are_drawn(section: &mut Section<'_>, run: &LongRun, n_gpus: u32, at: Place) -> bool {
-    let n_drawn = run.n_drawn(n_gpus);
+fn are_drawn(section: &mut Section<'_>, run: &LongRun, failing: &[Failing], at: Place) -> bool {
+    let n_drawn = run.n_drawn(failing);
     let (effort, what) = (effort::failed(n_drawn), format!("{n_drawn:.1e} failures"));
     let help = "raise `failures.gpu_mtbf_hours`: at such a rate no step is done between two failures";
     if n_drawn <= DRAWN_MAX || effort.is_beyond_reason() {
         return is_within_reason(section, effort, (at, &what, help));
     }
-    let (between_s, restart_s) = (run.between_s(n_gpus), run.restart_s);
+    let (between_s, restart_s) = (run.between_s(failing), run.restart_s);
     let what =
         format!("a failure of the job every {between_s:.2} s against a restart of {restart_s:.0} s: {what} are drawn");
     let help = format!("raise `failures.gpu_mtbf_hours`, or shorten the run: {DRAWN_MAX:.0e} are drawn at most");

@@ -6,7 +6,7 @@
 //! a whole batch. Units: seconds.
 
 use engine::verdict::Refused;
-use train::long_run::{Job, Lasted, LongRun};
+use train::long_run::{Cards, Job, Lasted, LongRun};
 use train::problem::Problem;
 
 use crate::step::Step;
@@ -25,7 +25,8 @@ fn with_first_wait(run: &LongRun, step: &Step) -> LongRun {
 
 /// Engines may have GPUs of another price.
 fn job<'p>(step: &Step, tokens: f64, problem: &'p Problem) -> Job<'p> {
-    Job { problem, step_s: step.expected_s(), tokens, n_gpus: step.n_gpus(), usd_per_hour: None }
+    let cards = vec![Cards::of(&problem.cluster, step.n_gpus(), None)];
+    Job { problem, step_s: step.expected_s(), tokens, cards, n_writers: problem.cluster.n_gpus(), usd_per_step: 0.0 }
 }
 
 /// How much longer the first step takes, before which no batch was made ahead.

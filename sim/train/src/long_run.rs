@@ -9,6 +9,7 @@
 //! √(2 δ M) is where it ends for rare failures. Units: seconds.
 
 mod clock;
+mod job;
 pub mod slow;
 #[cfg(test)]
 mod slow_tests;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 
 use clock::Clock;
 use engine::random;
+pub use job::{Cards, Failing, Job};
 use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
 use crate::memory::{all_adapters, bytes_per_parameter};
@@ -95,7 +97,7 @@ pub struct LongRun {
     pub failures: Failures,
     /// From a failure until the job has started again and reads its checkpoint.
     pub restart_s: f64,
-    /// Nodes that stand by.
+    /// Nodes that stand by, of each type of card.
     pub spares: u32,
     /// Until a node that failed is a spare again.
     pub repair_s: f64,
@@ -103,29 +105,6 @@ pub struct LongRun {
     pub checkpoint: Checkpoint,
     /// Nodes that are slow for a time.
     pub slow_nodes: Option<SlowNodes>,
-}
-
-/// A job that goes on step after step.
-#[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
-    /// What is trained. The GPUs of its cluster write the checkpoints.
-    pub problem: &'a Problem,
-    /// A step.
-    pub step_s: f64,
-    /// Tokens of a step.
-    pub tokens: f64,
-    /// GPUs whose failures take the job down.
-    pub n_gpus: u32,
-    /// Dollars per hour for a GPU, where they are known for all.
-    pub usd_per_hour: Option<f64>,
-}
-
-impl<'a> Job<'a> {
-    /// Training alone, whose steps take so long.
-    pub fn of_training(problem: &'a Problem, step_s: f64) -> Self {
-        let (tokens, n_gpus) = (tokens_per_step(problem), problem.cluster.n_gpus());
-        Self { problem, step_s, tokens, n_gpus, usd_per_hour: problem.cluster.gpu.usd_per_hour() }
-    }
 }
 
 /// What a checkpoint costs.
@@ -186,14 +165,14 @@ pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     all * element + tables * adam + (all - tables) * of_layers
 }
 
-/// Times of a checkpoint of a problem, every GPU with an equal part of it.
-pub fn checkpoint_times(problem: &Problem, checkpoint: &Checkpoint) -> CheckpointTimes {
-    let cluster = &problem.cluster;
-    let bytes = checkpoint_bytes(problem);
-    let of_gpu = bytes / f64::from(cluster.n_gpus());
+/// Times of a checkpoint of a job, every GPU with an equal part of it: the slowest type sets the pace.
+pub fn checkpoint_times(job: &Job<'_>, checkpoint: &Checkpoint) -> CheckpointTimes {
+    let bytes = checkpoint_bytes(job.problem);
+    let of_gpu = bytes / f64::from(job.n_writers);
     let stored_s = bytes / checkpoint.storage_bytes_per_s;
-    let copied_s = of_gpu / cluster.gpu.host_bandwidth.get();
-    let sent_s = of_gpu / cluster.nic_bandwidth.get();
+    let slowest_s = |of: fn(&Cards) -> f64| job.cards.iter().map(|cards| of_gpu / of(cards)).fold(0.0, f64::max);
+    let copied_s = slowest_s(|cards| cards.host_bandwidth.get());
+    let sent_s = slowest_s(|cards| cards.nic_bandwidth.get());
     match checkpoint.mode {
         CheckpointMode::Synchronous => CheckpointTimes { stall_s: stored_s, behind_s: 0.0, restore_s: stored_s },
         CheckpointMode::Asynchronous => CheckpointTimes { stall_s: copied_s, behind_s: stored_s, restore_s: stored_s },
@@ -225,27 +204,23 @@ fn tokens_per_step(problem: &Problem) -> f64 {
 }
 
 impl LongRun {
-    /// Mean time between failures of the whole job; endless where none is in the trace.
-    pub fn between_s(&self, n_gpus: u32) -> f64 {
-        match &self.failures {
-            Failures::Rate { gpu_mtbf_s } => gpu_mtbf_s / f64::from(n_gpus),
-            Failures::Trace { at_s } if at_s.is_empty() => f64::INFINITY,
-            Failures::Trace { at_s } => self.span_s / count(at_s.len()),
-        }
+    /// Mean time between failures of a whole job on such cards; endless where none is in the trace.
+    pub fn between_s(&self, failing: &[Failing]) -> f64 {
+        self.failures.between_s(failing, self.span_s)
     }
 
     /// Failures that are drawn in all runs, about.
-    pub fn n_drawn(&self, n_gpus: u32) -> f64 {
+    pub fn n_drawn(&self, failing: &[Failing]) -> f64 {
         match self.failures {
-            Failures::Rate { .. } => hw::real(DRAWS) * self.span_s / self.between_s(n_gpus),
+            Failures::Rate { .. } => hw::real(DRAWS) * self.span_s / self.between_s(failing),
             Failures::Trace { .. } => 0.0,
         }
     }
 
     /// The best interval between two checkpoints, and the least: one stands behind a whole step, and begins when the one before it is safe.
     fn best_and_least_s(&self, job: &Job<'_>) -> (f64, f64) {
-        let times = checkpoint_times(job.problem, &self.checkpoint);
-        let between_s = self.between_s(job.n_gpus);
+        let times = checkpoint_times(job, &self.checkpoint);
+        let between_s = self.between_s(&job.failing());
         let least_s = job.step_s.max(times.behind_s);
         let best_s =
             if between_s.is_finite() { best_interval_s(times.stall_s, between_s, least_s) } else { self.span_s };
@@ -281,8 +256,8 @@ impl LongRun {
     /// Waits for nodes and slow nodes would only add to it.
     fn hopeless(&self, job: &Job<'_>) -> Option<String> {
         let Failures::Rate { .. } = self.failures else { return None };
-        let between_s = self.between_s(job.n_gpus);
-        let times = checkpoint_times(job.problem, &self.checkpoint);
+        let between_s = self.between_s(&job.failing());
+        let times = checkpoint_times(job, &self.checkpoint);
         let every_s = self.steps_between(job) * job.step_s;
         let restart_s = self.restart_s + times.restore_s;
         let kept_s = self.span_s * every_s / segment_s(every_s + times.stall_s, restart_s, between_s);
@@ -311,7 +286,7 @@ impl LongRun {
 
     fn played(&self, job: &Job<'_>, slow: Option<(Reaction, Slowed)>) -> Lasted {
         let Job { problem, step_s, .. } = *job;
-        let times = checkpoint_times(problem, &self.checkpoint);
+        let times = checkpoint_times(job, &self.checkpoint);
         let (best_s, _) = self.best_and_least_s(job);
         let every_s = self.steps_between(job) * step_s;
         let is_drawn = matches!(self.failures, Failures::Rate { .. })
@@ -319,17 +294,17 @@ impl LongRun {
         let n_draws = if is_drawn { DRAWS } else { 1 };
         let drawn = |draw| {
             let spells = slow.map(|slow| self.spells(problem, draw, slow));
-            self.spent(every_s, &times, &mut self.strikes(job, draw), spells)
+            let (mut next, mut struck) = (self.strikes(job, draw), job.struck(self, draw));
+            self.spent_on(every_s, &times, (&mut *next, &mut *struck, job.cards.len()), spells)
         };
         let all: Vec<Spent> = (0..n_draws).map(drawn).collect();
         let mut lasted = Lasted::of(&all, self.span_s);
         if let Some((reaction, slowed)) = slow {
             lasted.say(reaction, slowed, &mean(&all), self.span_s);
         }
-        let Spent { useful_s, .. } = mean(&all);
+        let Spent { useful_s, again_s, .. } = mean(&all);
         let tokens = useful_s / step_s * job.tokens;
-        if let Some(usd_per_hour) = job.usd_per_hour {
-            let usd = usd_per_hour * self.n_paid(job) * self.span_s / hours(1.0);
+        if let Some(usd) = job.usd(self, (useful_s + again_s) / step_s) {
             lasted.values.insert("run_cost_usd".to_owned(), usd);
             if tokens > 0.0 {
                 lasted.values.insert("run_cost_usd_per_mtok".to_owned(), usd / (tokens / 1e6));
@@ -347,11 +322,6 @@ impl LongRun {
         lasted
     }
 
-    /// GPUs that are paid for: those of the job, and those that stand by.
-    fn n_paid(&self, job: &Job<'_>) -> f64 {
-        f64::from(job.n_gpus) + f64::from(self.spares) * f64::from(job.problem.cluster.gpus_per_node)
-    }
-
     /// Moments of failures from the start, endlessly many where they are drawn.
     fn strikes(&self, job: &Job<'_>, draw: u64) -> Box<dyn FnMut() -> f64 + '_> {
         match &self.failures {
@@ -360,7 +330,7 @@ impl LongRun {
                 Box::new(move || rest.next().copied().unwrap_or(f64::INFINITY))
             }
             Failures::Rate { .. } => {
-                let between_s = self.between_s(job.n_gpus);
+                let between_s = self.between_s(&job.failing());
                 let mut stream = random::stream(job.problem.seed, "failures").branch(draw);
                 let mut at_s = 0.0;
                 Box::new(move || {
@@ -392,12 +362,24 @@ impl LongRun {
         Spells::new(slow, (*lasts_s, n_nodes), next)
     }
 
-    /// Where the seconds of one run go.
+    /// Where the seconds of one run go on cards of one type.
+    #[cfg(test)]
     fn spent(
         &self,
         every_s: f64,
         times: &CheckpointTimes,
         next: &mut dyn FnMut() -> f64,
+        spells: Option<Spells<'_>>,
+    ) -> Spent {
+        self.spent_on(every_s, times, (next, &mut || 0, 1), spells)
+    }
+
+    /// Where the seconds of one run go, with moments of failures and the types of cards that fail.
+    fn spent_on(
+        &self,
+        every_s: f64,
+        times: &CheckpointTimes,
+        (next, struck, n_types): (&mut dyn FnMut() -> f64, &mut dyn FnMut() -> usize, usize),
         spells: Option<Spells<'_>>,
     ) -> Spent {
         let mut clock = Clock {
@@ -406,7 +388,8 @@ impl LongRun {
             now_s: 0.0,
             strike_s: next(),
             next,
-            spares: vec![0.0; self.spares as usize],
+            struck,
+            spares: vec![vec![0.0; self.spares as usize]; n_types],
             written: None,
             done_s: 0.0,
             safe_s: 0.0,

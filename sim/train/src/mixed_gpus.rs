@@ -5,6 +5,7 @@
 //! What a stage takes is priced by the cost model of its card, or measured and given. Units: seconds, bytes, dollars.
 
 mod batch;
+mod days;
 mod hosts;
 mod links;
 mod room;
@@ -19,6 +20,7 @@ use engine::task::Op;
 use hw::{Seconds, Span};
 
 use crate::layout::{ContextExchange, Layout, Position, Zero};
+use crate::long_run::LongRun;
 use crate::lower::training::{pipelines, tensor_group, update};
 use crate::metrics::Played;
 use crate::muon::Dealt;
@@ -115,6 +117,8 @@ pub struct MixedJob {
     pub batch: Batch,
     /// How stages exchange messages.
     pub messages: Messages,
+    /// A run of days over its steps, where one is asked for.
+    pub run: Option<LongRun>,
 }
 
 /// A step of a plan.
@@ -124,8 +128,8 @@ pub struct MixedStep {
     pub played: Played,
     /// What sets the pace.
     pub why: String,
-    /// Low and high end of its time, seconds.
-    pub interval_s: [f64; 2],
+    /// Low and high ends of figures.
+    pub intervals: BTreeMap<String, [f64; 2]>,
     /// Figures.
     pub metrics: BTreeMap<String, f64>,
     /// The stage with the least memory to spare: stage, replica, bytes needed, bytes there. `None` where stages were measured.
@@ -394,12 +398,13 @@ impl MixedJob {
         let step_s = played.timeline.span().to_seconds().get();
         let end = |case| self.step(plan, costs, case).map(|(step, _)| step.span().to_seconds().get());
         let [low, high] = [end(Case::Low)?, end(Case::High)?];
+        let interval_s = [low.min(step_s * UNEXPLAINED[0]), high.max(step_s * UNEXPLAINED[1])];
         let (fullest, on_host) = (self.fullest(plan), self.fullest_host(plan));
         let mut metrics = self.metrics(plan, &step, step_s, link_usd, fullest);
         metrics.extend(on_host.figure());
         Ok(MixedStep {
             why: [Some(step.why()), on_host.words()].into_iter().flatten().collect::<Vec<_>>().join("; "),
-            interval_s: [low.min(step_s * UNEXPLAINED[0]), high.max(step_s * UNEXPLAINED[1])],
+            intervals: BTreeMap::from([("iteration_time_s".to_owned(), interval_s)]),
             metrics,
             fullest,
             played,

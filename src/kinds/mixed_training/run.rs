@@ -1,6 +1,5 @@
 //! From a checked scenario of mixed GPUs to a result: every plan decided, played and measured, in parallel.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::CostModel;
@@ -44,7 +43,7 @@ fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
     };
     RunResult {
         cost_model: kinds::costs(profile, source.name(), &scenario.free_parameters),
-        columns: views::columns(&views::MIXED_GPUS),
+        columns: views::columns(views::of_mixed(scenario.job.run.is_some())),
         results,
         speedup_ratio,
         ..kinds::blank(&scenario.head)
@@ -69,7 +68,7 @@ fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostMode
                 status: reports::Ended::Ok,
                 why: step.why,
                 metrics: step.metrics,
-                interval: BTreeMap::from([(views::MIXED_GPUS[0].0.to_owned(), step.interval_s)]),
+                interval: step.intervals,
                 planner: Some(kinds::facts(&plan)),
                 measured,
                 ..PolicyResult::default()

@@ -11,8 +11,10 @@ pub(super) struct Clock<'r> {
     /// The next failure.
     pub(super) strike_s: f64,
     pub(super) next: &'r mut dyn FnMut() -> f64,
-    /// When each spare node is there.
-    pub(super) spares: Vec<f64>,
+    /// Type of the cards that fail.
+    pub(super) struck: &'r mut dyn FnMut() -> usize,
+    /// When each spare node is there, by type.
+    pub(super) spares: Vec<Vec<f64>>,
     /// A checkpoint that is written behind: its work, and when it can be read.
     pub(super) written: Option<(f64, f64)>,
     /// Work that is done.
@@ -73,7 +75,8 @@ impl Clock<'_> {
     /// What the job does when a node becomes slow or recovers.
     fn react(&mut self) {
         engine::stop::pause();
-        let (now_s, spares) = (self.now_s, &mut self.spares);
+        // Nodes that are slow for a time are of a job on one type.
+        let (now_s, spares) = (self.now_s, &mut self.spares[0]);
         let mut spare = |ends_s: f64| {
             let ready = spares.iter().position(|ready_s| *ready_s <= now_s);
             // The slow node is a spare one when it has recovered.
@@ -147,11 +150,12 @@ impl Clock<'_> {
         }
     }
 
-    /// Takes the first node that is there when one fails now, which comes back when it is repaired: when it is there.
+    /// Takes the first node of its type that is there when one fails now, which comes back when it is repaired: when it is there.
     fn first_node_s(&mut self) -> f64 {
-        self.spares.push(self.now_s + self.run.repair_s);
-        let earlier = |a: &usize, b: &usize| self.spares[*a].total_cmp(&self.spares[*b]);
-        let first = (0..self.spares.len()).min_by(earlier).expect("one was added");
-        self.spares.swap_remove(first)
+        let spares = &mut self.spares[(self.struck)()];
+        spares.push(self.now_s + self.run.repair_s);
+        let earlier = |a: &usize, b: &usize| spares[*a].total_cmp(&spares[*b]);
+        let first = (0..spares.len()).min_by(earlier).expect("one was added");
+        spares.swap_remove(first)
     }
 }

@@ -214,3 +214,19 @@ fn what_is_kept_lies_between_the_slowest_steps_of_the_worst_draw_and_the_fastest
     assert!((least - 2.0 / 1.5).abs() < 1e-9 && (most - 4.0).abs() < 1e-9, "{least} {most}");
     assert_eq!(intervals["run_goodput_ratio"], [0.6, 0.9]);
 }
+
+/// Three failures within two hours, repairs of a day, a spare node of each type: of one type the second waits for the first repair, of two types in turn none does
+/// but the third.
+#[test]
+fn a_node_that_fails_needs_another_of_its_own_type() {
+    let trace = Failures::Trace { at_s: Vec::new() };
+    let run = LongRun { span_s: 48.0 * HOUR, spares: 1, repair_s: 24.0 * HOUR, ..run(trace) };
+    let waiting_s = |types: [usize; 3]| {
+        let (mut strikes, mut types) = ([1.0, 2.0, 30.0].map(hours).into_iter(), types.into_iter());
+        let mut next = || strikes.next().unwrap_or(f64::INFINITY);
+        let mut struck = || types.next().expect("one for each failure");
+        run.spent_on(600.0, &times(1.0, 0.0), (&mut next, &mut struck, 2), None).waiting_s
+    };
+    assert_eq!(waiting_s([0, 0, 0]), 23.0 * HOUR);
+    assert_eq!(waiting_s([0, 1, 0]), 0.0);
+}

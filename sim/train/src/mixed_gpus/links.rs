@@ -21,6 +21,8 @@ pub struct Group {
     pub zone: String,
     /// Price of a GPU.
     pub usd_per_gpu_hour: f64,
+    /// Mean time between failures of a GPU in a run of days, seconds, where it is not that of the run.
+    pub gpu_mtbf_s: Option<f64>,
     /// Time per layer and pass in which a device waits for its host.
     pub host_per_layer: Seconds,
     /// Kernel of attention on its card.
@@ -184,6 +186,7 @@ mod tests {
             has_card: false,
             zone: format!("z{zone}"),
             usd_per_gpu_hour: 0.0,
+            gpu_mtbf_s: None,
             host_per_layer: Seconds::ZERO,
             attention: AttentionKernel::Flash,
         };
@@ -199,6 +202,7 @@ mod tests {
             problem: None,
             batch: Batch::new(vec![1; 4], 1),
             messages: Messages::Behind,
+            run: None,
         };
         let slots: Vec<Slot> = (0..4).map(|group| Slot { group, n_gpus: 1, times: None }).collect();
         let (seconds, usd) = job.reduction(&slots, [4e9; 2]).expect("linked");
