@@ -31,7 +31,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         return Err(refused(format!("{n_ranks} ranks with a file each; {RANKS_MAX} are the most")));
     }
     let graph = lower_folded(problem, plan, 0, Fold::Nothing);
-    let traces = nodes::traces(&graph, *cost).map_err(|why: Unsayable| refused(why.to_string()))?;
+    let traces = nodes::traces(&graph, (&problem.model, *cost)).map_err(|why: Unsayable| refused(why.to_string()))?;
     let mut files: Vec<File> =
         traces.iter().map(|(rank, nodes)| File::new(&format!("step.{rank}.et"), wire::trace(SCHEMA, nodes))).collect();
     files.push(File::new("groups.json", format!("{:#}\n", groups(&graph))));

@@ -149,7 +149,7 @@ impl Lists {
                 "embedding_layers" => space.embedding_layers = small,
                 "head_layers" => space.head_layers = small,
                 "chunks" => space.chunks = small,
-                "micro_batch" => space.micro_batch = values,
+                "micro_batch" => (space.micro_batch, space.packs) = (values, false),
                 _ => {
                     let stages = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters];
                     space.zero = small.iter().filter_map(|n| stages.get(*n as usize).copied()).collect();

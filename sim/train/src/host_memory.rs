@@ -1,7 +1,15 @@
 //! Bytes that a training job keeps in the memory of its hosts: shares of states that a scenario puts there, and activations that wait between two passes.
 //!
-//! What a rank keeps for the whole step follows from its stages; activations are those of played steps. A node has the sum of its ranks. Not counted are
-//! buffers that frameworks pin for the copies themselves, input pipelines, and checkpoints of a run of days.
+//! What a rank keeps for the whole step follows from its stages; activations are those of played steps. A node has the sum of its ranks. Of every parameter that
+//! the host steps, frameworks keep its gradient there besides, in pinned memory for the whole run, and some its 16 bits on their way back:
+//!
+//! - Megatron-Core (`HybridDeviceOptimizer`, `cpu_copy_map_grad`): a gradient as wide as the master copy;
+//! - DeepSpeed (`initialize_optimizer_states` of `stage_1_and_2.py` and `stage3.py`): the same, and in ZeRO 1 and 2 a partition of 16 bits
+//!   (`param_buffer_of_bit16_for_cpu_offload_groups`);
+//! - FSDP2 (`CPUOffloadPolicy`): a gradient as wide as the sharded parameter.
+//!
+//! Not counted are what an allocator of pinned memory rounds up, ZeRO's buffer of the largest parameter (`temp_grad_buffer_for_cpu_offload`), input pipelines, and
+//! checkpoints of a run of days. The published formulas have no such copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,20 +18,24 @@ use engine::timeline::Timeline;
 use engine::verdict::Refused;
 use hw::{Cluster, Rank};
 
+use crate::layout::Zero;
 use crate::memory;
-use crate::optimizer::Optimizer;
-use crate::problem::{Execution, Problem};
+use crate::optimizer::{Optimizer, Rule};
+use crate::problem::{Execution, Framework, Problem};
 use crate::schedule::Pipeline;
 use crate::stage::{Stage, stages};
 
 /// What lies on the hosts, in the order of `Kept::bytes`.
-const PARTS: [&str; 4] = ["optimizer states", "gradients", "parameters", "activations"];
+const PARTS: [&str; 5] = ["optimizer states", "gradients", "parameters", "activations", "pinned copies"];
+
+/// Bytes of a gradient of a parameter without a master copy: 32 bits, as the host's Adam takes it.
+const GRADIENT: f64 = 4.0;
 
 /// Bytes of a node, by part.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Kept {
-    /// Optimizer states, gradients, parameters, activations.
-    pub bytes: [f64; 4],
+    /// Optimizer states, gradients, parameters, activations, pinned copies of gradients and parameters.
+    pub bytes: [f64; 5],
 }
 
 impl Kept {
@@ -35,8 +47,8 @@ impl Kept {
     /// The same with so many bytes of activations.
     #[must_use]
     pub fn with_activations(self, bytes: u64) -> Self {
-        let [optimizer, gradients, parameters, _] = self.bytes;
-        Self { bytes: [optimizer, gradients, parameters, hw::real(bytes)] }
+        let [optimizer, gradients, parameters, _, copies] = self.bytes;
+        Self { bytes: [optimizer, gradients, parameters, hw::real(bytes), copies] }
     }
 
     fn and(self, other: Self) -> Self {
@@ -96,7 +108,30 @@ pub fn of_states(problem: &Problem, held: &[Stage]) -> Kept {
     let whole = memory::states(&Problem { execution: whole, ..problem.clone() }, held);
     let here = memory::states(problem, held);
     let less = |of: fn(&memory::States) -> hw::Bytes| (of(&whole).as_f64() - of(&here).as_f64()).max(0.0);
-    Kept { bytes: [less(|of| of.optimizer), less(|of| of.gradients), less(|of| of.parameters), 0.0] }
+    let copies = stepped_there(problem, held) * copied(problem);
+    Kept { bytes: [less(|of| of.optimizer), less(|of| of.gradients), less(|of| of.parameters), 0.0, copies] }
+}
+
+/// Parameters of a rank that its host steps, counted by what Adam would keep of them.
+fn stepped_there(problem: &Problem, held: &[Stage]) -> f64 {
+    let states = |on_host| {
+        let optimizer = Optimizer { rule: Rule::Adam, on_host, ..problem.execution.optimizer };
+        let execution = Execution { optimizer, ..problem.execution.clone() };
+        memory::states(&Problem { execution, ..problem.clone() }, held).optimizer.as_f64()
+    };
+    let [_, of_one] = memory::bytes_per_parameter(problem);
+    (states(None) - states(problem.execution.optimizer.on_host)).max(0.0) / of_one
+}
+
+/// Bytes that stay pinned of a parameter which the host steps.
+fn copied(problem: &Problem) -> f64 {
+    let gradient = problem.execution.optimizer.master.map_or(GRADIENT, |master| hw::real(master.bytes()));
+    let whole = hw::real(problem.dtype.bytes());
+    match problem.execution.framework {
+        Framework::Formulas => 0.0,
+        Framework::DeepSpeed(_) if problem.layout.zero < Zero::Parameters => gradient + whole,
+        Framework::MegatronCore | Framework::Fsdp2(_) | Framework::DeepSpeed(_) => gradient,
+    }
 }
 
 /// What the fullest node keeps in played steps.

@@ -20,6 +20,7 @@ use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Source};
 use engine::task::{Op, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
+pub use flops::op_flops;
 use hw::power;
 use shares::{EXPOSABLE, Shares};
 use unexplained::Parts;

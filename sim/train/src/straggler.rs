@@ -55,6 +55,13 @@ impl Rates {
         &self.0
     }
 
+    /// The same where devices of such a rate or more have another one at least.
+    #[must_use]
+    pub fn slowed(&self, from: f64, least: f64) -> Self {
+        let of = |&(rank, rate): &(Rank, f64)| (rank, if rate >= from { rate.max(least) } else { rate });
+        Self(self.0.iter().map(of).collect())
+    }
+
     /// Whether no device straggles.
     pub const fn is_healthy(&self) -> bool {
         self.0.is_empty()
@@ -74,5 +81,7 @@ mod tests {
         assert_eq!([of(0), of(1), of(2), of(3)], [[1.0; 3], [1.0, 1.0, 2.0], [1.0, 1.0, 5.0], [1.0, 1.0, 2.0]]);
         assert!(Rates::at(&all, 0).is_healthy());
         assert_eq!(Rates::at(&all, 2).slowest([Rank(0), Rank(3)]), 5.0);
+        let slowed = |from| Rates::at(&all, 1).slowed(from, 4.0);
+        assert_eq!([slowed(1.5).of(Rank(3)), slowed(2.5).of(Rank(3)), slowed(1.5).of(Rank(1))], [4.0, 2.0, 1.0]);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use engine::CostModel;
 use engine::task::{Collective, CopyKind, Op, Task, TaskGraph, TaskId};
 use engine::validation::elementary;
+use engine::{CostModel, Model};
 use hw::{Rank, real};
+use train::metrics::op_flops;
 
 /// Numbers of Chakra's collectives.
 const ALL_REDUCE: u64 = 0;
@@ -58,13 +59,24 @@ pub(super) enum Unsayable {
 }
 
 /// Nodes of every rank, in an order in which each comes after what it waits for.
-pub(super) fn traces(graph: &TaskGraph, cost: &dyn CostModel) -> Result<BTreeMap<u32, Vec<Node>>, Unsayable> {
+pub(super) fn traces(
+    graph: &TaskGraph,
+    (model, cost): (&Model, &dyn CostModel),
+) -> Result<BTreeMap<u32, Vec<Node>>, Unsayable> {
     if graph.lanes.iter().any(|lane| lane.multiplicity > 1) {
         return Err(Unsayable::Folded);
     }
     let traces = graph.lanes.iter().map(|lane| (lane.rank.0, Vec::new())).collect();
-    let mut writer =
-        Writer { graph, cost, traces, n_nodes: 0, last: BTreeMap::new(), ended: Vec::new(), received: BTreeMap::new() };
+    let mut writer = Writer {
+        graph,
+        model,
+        cost,
+        traces,
+        n_nodes: 0,
+        last: BTreeMap::new(),
+        ended: Vec::new(),
+        received: BTreeMap::new(),
+    };
     for index in 0..graph.tasks.len() {
         writer.add(TaskId(u32::try_from(index).expect("ids fit u32")))?;
     }
@@ -73,6 +85,7 @@ pub(super) fn traces(graph: &TaskGraph, cost: &dyn CostModel) -> Result<BTreeMap
 
 struct Writer<'g> {
     graph: &'g TaskGraph,
+    model: &'g Model,
     cost: &'g dyn CostModel,
     traces: BTreeMap<u32, Vec<Node>>,
     n_nodes: u64,
@@ -156,7 +169,7 @@ impl Writer<'_> {
         let (kind, attributes) = match piece {
             Piece::Kernels(parts) => {
                 let duration_us = self.duration_us(task, parts);
-                return vec![self.push(task, (Kind::Computation, duration_us), waits, work(parts))];
+                return vec![self.push(task, (Kind::Computation, duration_us), waits, work(self.model, parts))];
             }
             Piece::Moved(Op::Copy { kind: CopyKind::DeviceToHost, bytes }) => (Kind::Store, sized(*bytes)),
             Piece::Moved(Op::Copy { bytes, .. }) => (Kind::Load, sized(*bytes)),
@@ -287,8 +300,8 @@ fn exchange(kind: Collective, bytes: u64, group: u32) -> Attributes {
 }
 
 /// Operations of kernels and the bytes that they move, for simulators that time them themselves.
-fn work(parts: &[(&Op, u32)]) -> Attributes {
-    let flops: f64 = parts.iter().map(|(part, n)| part.flops() * f64::from(*n)).sum();
+fn work(model: &Model, parts: &[(&Op, u32)]) -> Attributes {
+    let flops: f64 = parts.iter().map(|(part, n)| op_flops(model, part) * f64::from(*n)).sum();
     let bytes: f64 = parts.iter().map(|(part, n)| moved(part) * f64::from(*n)).sum();
     on_device(vec![("num_ops", Value::Int64(hw::whole(flops))), ("tensor_size", Value::Uint64(hw::whole(bytes)))])
 }

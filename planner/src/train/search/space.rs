@@ -24,6 +24,8 @@ pub struct Space {
     pub ep: Vec<u32>,
     /// Sequences of the longest length that a micro-batch holds.
     pub micro_batch: Vec<u64>,
+    /// Whether micro-batches that hold about the mean are tried besides, where lengths differ.
+    pub packs: bool,
     /// Pipeline schedules.
     pub schedules: Vec<&'static Schedule>,
     /// Sharding.
@@ -94,6 +96,19 @@ pub struct Candidate {
     pub ends: [u32; 2],
     /// The host's launches under this layout.
     pub launches: Launches,
+}
+
+/// Micro-batches of about the mean that each rank of a pipeline has, as recipes have them: few, so that a pipeline fills, and up to four (GPipe,
+/// arXiv:1811.06965, section 2.3).
+const MEANS_OF_RANK: [u64; 3] = [1, 2, 4];
+
+/// How much a micro-batch of a candidate holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bucket {
+    /// Sequences of the longest length.
+    micro_batch: u64,
+    /// Tokens on a rank.
+    tokens: u64,
 }
 
 /// A pipeline of a candidate: schedule, chunks, and what embedding and head count as.
@@ -171,6 +186,7 @@ impl Space {
             chunks: vec![1, 2, 3, 4, 5, 6, 7, 8],
             ep,
             micro_batch: vec![1, 2, 3, 4, 6, 8, 12, 16],
+            packs: true,
             schedules: schedules.collect(),
             zero: runs::zero(framework),
             recompute: recompute(problem),
@@ -204,14 +220,40 @@ impl Space {
         for &nodes in &self.nodes {
             for layout in self.degrees(problem, nodes) {
                 for cut in self.pipelines(problem, layout.pp) {
-                    for &micro_batch in self.micro_batch.iter().filter(|&&n| fills(problem, &layout, n)) {
+                    for bucket in self.buckets(problem, &layout) {
                         let layout = Layout { chunks: cut.1, ..layout };
-                        self.executions(problem, (nodes, layout), cut, micro_batch, &mut candidates);
+                        self.executions(problem, (nodes, layout), cut, bucket, &mut candidates);
                     }
                 }
             }
         }
         candidates
+    }
+
+    /// Micro-batches of a layout: so many of the longest sequence, and, where nobody lists them and lengths differ, those with which every replica has so many
+    /// of about the mean for each rank of its pipeline. Heavy tails leave wide gaps between multiples of the longest.
+    fn buckets(&self, problem: &Problem, layout: &Layout) -> Vec<Bucket> {
+        let (lengths, ranks) = (&problem.workload.lengths, u64::from(layout.cp));
+        let longest = lengths.iter().max().copied().unwrap_or(1);
+        let listed = self.micro_batch.iter().filter(|&&n| fills(problem, layout, n));
+        let of = |&micro_batch: &u64| Bucket { micro_batch, tokens: (longest * micro_batch).div_ceil(ranks) };
+        let mut all: Vec<Bucket> = listed.map(of).collect();
+        if !self.packs || lengths.iter().all(|length| *length == longest) {
+            return all;
+        }
+        let batch = problem.workload.batch_size.max(1);
+        let most = lengths.chunks(batch).map(|step| step.iter().sum::<u64>()).max().unwrap_or(0);
+        let largest = all.iter().map(|bucket| bucket.tokens).max().unwrap_or(0);
+        for of_rank in MEANS_OF_RANK {
+            let n = u64::from(layout.dp) * u64::from(layout.pp) * of_rank * ranks;
+            // The last sequence of a micro-batch passes the mean by half of its length, as a rule.
+            let tokens = most.div_ceil(n) + most.div_ceil(batch as u64 * ranks);
+            let is_known = all.iter().any(|bucket| bucket.tokens == tokens);
+            if tokens > longest.div_ceil(ranks) && tokens < largest && !is_known {
+                all.push(Bucket { micro_batch: tokens * ranks / longest, tokens });
+            }
+        }
+        all
     }
 
     /// Degrees that use every GPU of so many nodes and that the model can be cut by.
@@ -303,11 +345,9 @@ impl Space {
         problem: &Problem,
         (nodes, layout): (u32, Layout),
         (schedule, _, ends): Cut,
-        micro_batch: u64,
+        Bucket { micro_batch, tokens: bucket_tokens }: Bucket,
         candidates: &mut Vec<Candidate>,
     ) {
-        let longest = problem.workload.lengths.iter().max().copied().unwrap_or(1);
-        let bucket_tokens = (longest * micro_batch).div_ceil(u64::from(layout.cp));
         let blank = Candidate {
             layout,
             schedule,

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use hw::power::{self, JOULES_PER_WH};
 use hw::{Gpu, Power};
 
-use super::{Played, f64_of};
+use super::{Played, f64_of, op_flops};
 use crate::problem::Problem;
-use engine::cost::CostModel;
+use engine::Model;
 use engine::cost::busy::{Busy, Part};
-use engine::task::Stream;
+use engine::cost::{CostModel, Estimate};
+use engine::task::{Op, Stream};
 
 /// What the GPUs of a job draw.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +35,8 @@ impl Energy {
             return None;
         }
         let power = Power::of(&problem.cluster.gpu)?;
-        let joules =
-            steps.iter().map(|step| joules(step, &problem.cluster.gpu, &power)).sum::<f64>() / f64_of(steps.len());
+        let joules = steps.iter().map(|step| joules(step, (&problem.model, &problem.cluster.gpu), &power)).sum::<f64>()
+            / f64_of(steps.len());
         let gpu_watts = joules / (step_s * f64::from(problem.layout.n_ranks()));
         Some(Self { joules, gpu_watts, limit_watts: power.limit_watts, lender: power.lender })
     }
@@ -61,9 +62,29 @@ pub fn intervals(metrics: &BTreeMap<String, f64>) -> Vec<(String, [f64; 2])> {
     ["energy_wh", "gpu_power_w", "energy_j_per_token"].into_iter().filter_map(ends).collect()
 }
 
+/// How long a part of a card is busy with the operations of a model.
+struct BusyWith<'a> {
+    busy: Busy<'a>,
+    model: &'a Model,
+}
+
+impl CostModel for BusyWith<'_> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        let priced = self.busy.elementary(op);
+        let flops = op.flops();
+        if self.busy.part == Part::Memory || flops == 0.0 {
+            return priced;
+        }
+        Estimate { time: priced.time * (op_flops(self.model, op) / flops), ..priced }
+    }
+}
+
 /// Joules of all ranks in a step.
-fn joules(step: &Played, gpu: &Gpu, power: &Power) -> f64 {
-    let of_op = |part| step.graph.ops.iter().map(|op| Busy { part, gpu }.estimate(op).time.get()).collect::<Vec<f64>>();
+fn joules(step: &Played, (model, gpu): (&Model, &Gpu), power: &Power) -> f64 {
+    let of_op = |part| {
+        let busy = BusyWith { busy: Busy { part, gpu }, model };
+        step.graph.ops.iter().map(|op| busy.estimate(op).time.get()).collect::<Vec<f64>>()
+    };
     let [memory, products] = [Part::Memory, Part::Products].map(of_op);
     let mut busy = vec![[0.0; 2]; step.graph.lanes.len()];
     for task in step.graph.tasks.iter().filter(|task| task.stream == Stream::Compute) {
@@ -85,7 +106,7 @@ fn joules(step: &Played, gpu: &Gpu, power: &Power) -> f64 {
 mod tests {
     use engine::cost::roofline::Roofline;
     use engine::play::{Case, Machine};
-    use engine::task::{Lane, LaneId, Op, Role, Task, TaskGraph};
+    use engine::task::{Document, Lane, LaneId, Pass, Role, Task, TaskGraph};
     use hw::{Format, Rank};
 
     use super::*;
@@ -116,7 +137,28 @@ mod tests {
         let (cube, square) = (68_719_476_736.0, 16_777_216.0);
         let busy = power.watts(6.0 * square / 3.35e12 / span, 2.0 * cube / 989e12 / span);
         let wanted = (busy + 3.0 * power.idle_watts()) * span;
-        let found = joules(&Played { graph, timeline }, &gpu, &power);
+        let model = engine::model::embedded("llama-3-8b").expect("embedded");
+        let found = joules(&Played { graph, timeline }, (&model, &gpu), &power);
         assert!((found / wanted - 1.0).abs() < 1e-6, "{found} J, not {wanted}");
+    }
+
+    /// Sixteen heads with keys of 192 and values of 128: the units for products are busy for the one and the other.
+    #[test]
+    fn latent_attention_is_as_busy_as_its_keys_and_values_are_wide() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let model = engine::model::embedded("moonlight-16b-a3b").expect("embedded");
+        let documents = vec![Document::causal(4096)];
+        let op = Op::Attention {
+            documents,
+            n_heads: 16,
+            n_kv_heads: 16,
+            head_dim: 192,
+            kv: hw::Dtype::Bf16,
+            pass: Pass::Forward,
+        };
+        let seconds = |part| BusyWith { busy: Busy { part, gpu: &gpu }, model: &model }.estimate(&op).time.get();
+        let expected = 2.0 * 16.0 * (192.0 + 128.0) * f64::from(4096 * 4097 / 2) / gpu.peak_bf16.get();
+        assert!((seconds(Part::Products) / expected - 1.0).abs() < 1e-9);
+        assert_eq!(seconds(Part::Memory), Busy { part: Part::Memory, gpu: &gpu }.estimate(&op).time.get());
     }
 }

@@ -1,6 +1,7 @@
 //! Operations of a job: those of its model, and those that backward computes again. Each layer counts what it has: attention where it attends, the products of
 //! its scan where it has linear attention. A state-space scan is memory traffic and counts none.
 
+use engine::Model;
 use engine::layer;
 use engine::recompute::{Module, Modules};
 use engine::task::{Document, Op, Ops, Pass};
@@ -28,6 +29,14 @@ struct Whole {
     problem: Problem,
     documents: Vec<Document>,
     tokens: u64,
+}
+
+/// Operations of an elementary operation of a model. Latent attention multiplies values that are narrower than keys, and its kernels are priced as wide as keys.
+pub fn op_flops(model: &Model, op: &Op) -> f64 {
+    match (op, model.latent) {
+        (Op::Attention { .. }, Some(latent)) => op.flops() * hw::real(latent.mean_dim()) / hw::real(latent.key_dim()),
+        _ => op.flops(),
+    }
 }
 
 /// Operations over the whole workload: of the model, and of what backward computes again. Causal attention counts the pairs
@@ -62,12 +71,9 @@ impl Whole {
         Self { problem: whole, documents, tokens }
     }
 
-    /// Operations of a list. Latent attention multiplies values that are narrower than keys; its kernels are priced as wide as keys.
+    /// Operations of a list.
     fn count(&self, ops: &Ops) -> f64 {
-        let latent = self.problem.model.latent;
-        let of_keys = latent.map_or(1.0, |latent| hw::real(latent.mean_dim()) / hw::real(latent.key_dim()));
-        let of = |op: &Op| if matches!(op, Op::Attention { .. }) { op.flops() * of_keys } else { op.flops() };
-        ops.iter().map(|(op, n)| of(op) * f64::from(*n)).sum()
+        ops.iter().map(|(op, n)| op_flops(&self.problem.model, op) * f64::from(*n)).sum()
     }
 
     fn head(&self) -> f64 {
@@ -110,7 +116,6 @@ impl Whole {
 
 #[cfg(test)]
 mod tests {
-    use engine::Model;
     use engine::model::Mixer;
 
     use super::*;
