@@ -99,7 +99,11 @@ fn what_does_not_fit_on_the_host_is_out_of_memory_with_its_parts() {
     );
     let row = with("cluster.host_memory_gib=120");
     assert_eq!(row.status, Ended::Ok, "{}", row.why);
-    assert!(row.why.contains("the host of the fullest node keeps optimizer states 89.7 GiB, pinned copies 29.9 GiB"), "{}", row.why);
+    assert!(
+        row.why.contains("the host of the fullest node keeps optimizer states 89.7 GiB, pinned copies 29.9 GiB"),
+        "{}",
+        row.why
+    );
 }
 
 #[test]

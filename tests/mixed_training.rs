@@ -344,7 +344,11 @@ fn a_group_whose_hosts_have_no_room_is_out_of_memory() {
         "the host of a node of `g` needs 59.8 GiB (optimizer states 44.9 GiB, pinned copies 15.0 GiB), and has 59.0 GiB (`group.host_memory_gib`)"
     );
     let [fits, _] = beside_kind_training(&states, "host_memory_gib = 60");
-    assert!(fits.why.ends_with("the host of the fullest node keeps optimizer states 44.9 GiB, pinned copies 15.0 GiB"), "{}", fits.why);
+    assert!(
+        fits.why.ends_with("the host of the fullest node keeps optimizer states 44.9 GiB, pinned copies 15.0 GiB"),
+        "{}",
+        fits.why
+    );
     // A search leaves such plans out.
     let text = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 64\ntokens = 4096\n[[group]]\nname = \"g\"\n\
         gpu = \"h100-sxm\"\nnodes = 2\nhost_memory_gib = 30\n[policies]\nrun = [\"search\"]\n";

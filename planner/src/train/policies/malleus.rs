@@ -182,7 +182,7 @@ impl Job<'_> {
         for index in 0..problem.workload.n_steps() {
             let known = problem.rates(index.saturating_sub(n_late));
             let mut change = None;
-            if self.is_due(&planned_for, &known, &planned.arrangement) {
+            if (index == 0 && self.straggles(&known)) || self.is_due(&planned_for, &known, &planned.arrangement) {
                 let new = self.planner.react(self.reaction, &known, &planned.arrangement).ok_or_else(|| {
                     PlanError::Infeasible(format!("step {index}: no pipelines without the stragglers hold all layers"))
                 })?;
@@ -201,6 +201,11 @@ impl Job<'_> {
             });
         }
         Ok(steps)
+    }
+
+    /// Whether a device counts as a straggler: what a job begins with is known, and no plan has to be left for it, so no gap is asked for.
+    fn straggles(&self, known: &Rates) -> bool {
+        known.stragglers().iter().any(|(_, rate)| *rate >= self.planner.limits.threshold)
     }
 
     /// Whether rates have changed enough: by the safe gap on a device in use, across the threshold on one that is not, whose probe is
