@@ -74,7 +74,8 @@ pub fn run(reader: &mut Reader<'_>, groups: &[Group], mtbfs: Vec<Place>, has_mod
     if reader.has("failures") && !has_model {
         let what =
             "`[failures]` makes a run of days, whose checkpoints hold a model, and the scenario has no `[model]`";
-        reader.refuse(Code::MissingKey, None, what, "name a model, or leave the section out");
+        let at = reader.peek_in("failures", "days").and_then(|(_, at)| at);
+        reader.refuse(Code::MissingKey, at, what, "name a model, or leave the section out");
     }
     let failing = groups.iter().map(|group| group.failing(group.cluster.n_gpus())).collect();
     let n_nodes = groups.iter().map(|group| group.cluster.n_nodes).max().unwrap_or(1);

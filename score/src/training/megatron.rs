@@ -249,7 +249,6 @@ fn unfused(cells: &Cells<'_>) -> Unfused {
         (Fusion::Permutation, !is("moe-permute-fusion")),
         (Fusion::Activation, is(activation)),
         (Fusion::Positions, is("no-rope-fusion")),
-        (Fusion::GradientAccumulation, is("no-gradient-accumulation-fusion")),
     ];
     found.into_iter().filter(|(_, is_unfused)| *is_unfused).map(|(fusion, _)| fusion).collect()
 }

@@ -3,7 +3,7 @@
 //! Sources: the tests' configurations and `megatron/core` of NVIDIA/Megatron-LM @ d98e8a64ddf3, `transformer_engine/pytorch` of NVIDIA/TransformerEngine
 //! @ d0067d0da, `aten/src/ATen/cuda/CublasHandlePool.cpp` of PyTorch. Nothing is fitted.
 
-use engine::memory::library_workspaces;
+use engine::memory::{library_workspaces, stand_in_gradients};
 use engine::recompute::Recompute;
 use engine::stage::Stage;
 use hw::{Capability, Dtype};
@@ -35,6 +35,8 @@ pub(super) struct Options {
     is_deterministic: bool,
     /// Experts in one launch (`--moe-grouped-gemm`).
     is_grouped: bool,
+    /// Gradients of weights are tensors of their own (`--no-gradient-accumulation-fusion`).
+    has_own_gradients: bool,
     /// The data loader makes a mask of all pairs, which is the default of Megatron-LM.
     has_mask: bool,
     /// Softmax in 32 bits by PyTorch (`--no-masked-softmax-fusion`): tests that take Transformer Engine and Apex away say so.
@@ -50,6 +52,7 @@ impl Options {
             is_local: cells.word("transformer_impl") == "local",
             is_deterministic: cells.flag("deterministic"),
             is_grouped: cells.flag("moe_grouped_gemm"),
+            has_own_gradients: has(cells, "no-gradient-accumulation-fusion"),
             has_mask: is_gpt && !test.contains("no_create_attention_mask"),
             has_wide_softmax: test.contains("uninstall_te"),
         }
@@ -59,6 +62,7 @@ impl Options {
     pub(super) fn beside(&self, problem: &Problem, micro_batch: u32, tokens: u64) -> f64 {
         let pp = problem.layout.pp as usize;
         let held: Vec<Stage> = stages(problem).into_iter().skip(pp - 1).step_by(pp).collect();
+        let own = if self.has_own_gradients { stand_in_gradients(&problem.shard(), &held) } else { 0 };
         let of_batch = Batch::of(problem, &held, micro_batch, tokens);
         let masks = if self.has_mask { of_batch.pairs } else { 0.0 };
         let scores = if self.is_local { HALF * of_batch.pairs * of_batch.n_heads } else { 0.0 };
@@ -66,7 +70,7 @@ impl Options {
             if self.has_wide_softmax { HALF * of_batch.pairs * of_batch.n_heads * of_batch.n_layers } else { 0.0 };
         let copies = if self.copies_results(problem, micro_batch) { of_batch.result() } else { 0.0 };
         let sent = if pp > 1 { of_batch.stream } else { 0.0 };
-        self.workspaces(problem, &held) + masks + scores + softmax + copies + sent
+        self.workspaces(problem, &held) - hw::real(own) + masks + scores + softmax + copies + sent
     }
 
     /// Workspaces beside those that a plan counts.
@@ -150,6 +154,7 @@ mod tests {
         is_local: false,
         is_deterministic: false,
         is_grouped: true,
+        has_own_gradients: false,
         has_mask: false,
         has_wide_softmax: false,
     };
@@ -196,6 +201,9 @@ mod tests {
         // One matrix of four heads, and no workspace of Transformer Engine.
         close(of(Options { is_local: true, ..PLAIN }), 2.0 * 4.0 * pairs - 32.0 * MIB);
         close(of(Options { has_wide_softmax: true, ..PLAIN }), 2.0 * 4.0 * 2.0 * pairs);
+        // 4 h² of attention and 8 h² of the feed-forward in 16 bits.
+        let own = of(Options { has_own_gradients: true, ..PLAIN });
+        assert!((own / (-2.0 * 12.0 * 4096.0) - 1.0).abs() < 0.02, "{own}");
         // Results of two layers of three sequences; one sequence alone has no copy, and cuDNN makes none.
         close(PLAIN.beside(&a100, 3, 100) - workspaces, 2.0 * 2.0 * 64.0 * 300.0);
         close(of(PLAIN), 0.0);
