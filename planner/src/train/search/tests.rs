@@ -128,7 +128,7 @@ fn policies_that_look_at_the_whole_layout_are_searched_without_losing_the_best()
     }
 }
 
-/// 62 sequences of 256 tokens and two of 2,048 on two replicas of two stages: two micro-batches of the mean for each rank hold 4,992 tokens, and a sequence of the mean
+/// 62 sequences of 256 tokens and two of 2,048 on two replicas of two stages: two micro-batches of the mean for each replica hold 4,992 tokens, and a sequence of the mean
 /// has 312. Where a micro-batch costs the host much, rooms of 4,096 are three for a replica, and those of 8,192 leave the second one nearly empty.
 #[test]
 fn micro_batches_of_about_the_mean_are_tried_between_multiples_of_the_longest() {
