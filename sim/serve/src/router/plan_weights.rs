@@ -2,8 +2,9 @@
 //!
 //! Groups take turns by smooth weighted round robin (the rule of nginx's upstream module): every group gains its weight, the one with most
 //! is chosen and pays the sum of all. After `n` requests of a type each group has its share of them to within one request for
-//! two groups, and close to that for more; a draw would miss by the square root of `n`. Weights of groups that cannot take the
-//! request are left out, and where none has a weight all candidates are one group.
+//! two groups, and close to that for more; a draw would miss by the square root of `n`. A group's weight is its share times the part of its
+//! replicas that can take the request: each that is left gets what was planned for it, and what the lost ones had goes to all groups by their
+//! weights. Where no group has a weight all candidates are one group.
 //!
 //! Inside a group replicas take turns for every type: of those that are not busier than others, the one whose last request of the type is
 //! longest ago. The least loaded alone would be wrong: loads count requests, and types that come in a pattern would each find their own replica
@@ -20,21 +21,34 @@ pub(super) struct PlanWeights {
     /// Number of the last request that each replica took; 0 for none.
     last: Vec<Vec<u64>>,
     n_routed: u64,
+    /// Replicas of each group, whether or not they run.
+    sizes: Vec<u32>,
 }
 
 impl PlanWeights {
+    /// Counts the replicas of every group, where there are others than before.
+    fn count(&mut self, view: &View<'_, '_>) {
+        let n: u32 = self.sizes.iter().sum();
+        if n as usize == view.group_of.len() {
+            return;
+        }
+        self.sizes.clear();
+        for &group in view.group_of {
+            self.sizes.resize(self.sizes.len().max(group as usize + 1), 0);
+            self.sizes[group as usize] += 1;
+        }
+    }
+
     /// The group whose turn it is; `None` where no group has a weight.
     fn group(&mut self, row: usize, at: usize, view: &View<'_, '_>) -> Option<u32> {
         let owed = &mut self.owed[at];
-        let (mut best, mut sum, mut before): (Option<u32>, f64, Option<u32>) = (None, 0.0, None);
+        let (mut best, mut sum): (Option<u32>, f64) = (None, 0.0);
+        let of = |replica: &u32| view.group_of[*replica as usize];
         // Replicas of a group are consecutive.
-        for &replica in view.candidates {
-            let group = view.group_of[replica as usize];
-            if before == Some(group) {
-                continue;
-            }
-            before = Some(group);
-            let weight = view.assignment.weight(row, group);
+        for left in view.candidates.chunk_by(|a, b| of(a) == of(b)) {
+            let group = of(&left[0]);
+            let left = u32::try_from(left.len()).expect("fewer than 2^32 replicas");
+            let weight = view.assignment.weight(row, group) * f64::from(left) / f64::from(self.sizes[group as usize]);
             if weight <= 0.0 {
                 continue;
             }
@@ -80,6 +94,7 @@ impl Router for PlanWeights {
             self.owed.resize(at + 1, Vec::new());
             self.last.resize(at + 1, Vec::new());
         }
+        self.count(view);
         let group = self.group(row, at, view);
         self.replica(group, at, view)
     }
@@ -88,10 +103,11 @@ impl Router for PlanWeights {
 #[cfg(test)]
 mod tests {
     use engine::random;
-    use hw::{Seconds, Time};
+    use hw::{Seconds, Span, Time};
 
     use crate::arrivals::{Arrivals, lay};
     use crate::batcher;
+    use crate::fleet::dynamics::Outage;
     use crate::fleet::{Fleet, Group, Served};
     use crate::replica::{Engine, Limits, Spans};
     use crate::request::{Request, Requests};
@@ -137,6 +153,26 @@ mod tests {
                 let (least, most) = (row.iter().min().expect("one"), row.iter().max().expect("one"));
                 assert!(most - least <= 1, "{pattern:?} on {n_replicas}: {row:?}");
             }
+        }
+    }
+
+    /// Each replica that is left gets what was planned for it, and no group takes the share of its lost ones alone.
+    #[test]
+    fn a_group_that_lost_replicas_has_what_is_left_of_its_share() {
+        let n = 700;
+        let at = |n: u32| Time::ZERO + Span::from_seconds(Seconds::new(1.0 + 0.05 * f64::from(n)));
+        let requests = Requests::of((0..n).map(|n| Request::new(at(n), 1, 1)).collect());
+        for n_lost in 0..=4 {
+            let mut fleet = fleet(1, 1, vec![0; 700]);
+            fleet.groups.push(Group { name: "four".to_owned(), n_replicas: 4, ..fleet.groups[0].clone() });
+            fleet.assignment.shares = vec![vec![0.5, 0.5]];
+            let lost = |replica| Outage { group: 1, replica, at: Time::ZERO, notice: Seconds::ZERO, back_after: None };
+            fleet.outages = (0..n_lost).map(lost).collect();
+            let served = serve(&fleet, &requests, "plan-weights");
+            let on_first = served.records.list.iter().filter(|record| record.replica == 0).count();
+            let (found, left) = (hw::real(on_first as u64), f64::from(4 - n_lost) / 4.0);
+            let expected = f64::from(n) * 0.5 / (0.5 + 0.5 * left);
+            assert!((found - expected).abs() <= 1.0, "{n_lost} lost: {found} of {n}, {expected} expected");
         }
     }
 
