@@ -248,6 +248,31 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ("cloud/hetero-6gpu", "requests.types=[{model='llama-3-8b',requests=80}]", "has no lengths"),
         ("cloud/hetero-6gpu", "requests.types=[{input=8,output=8,requests=80}]", "there are several"),
         ("cloud/hetero-6gpu", "engine.tp=[0]", "holds something that is no degree"),
+        (
+            "cloud/milp-example",
+            "inventory.gpus=[{gpu='t1',usd_per_hour=4,count=2},{gpu='t1',usd_per_hour=2,count=2}]",
+            "two offers are called `t1`",
+        ),
+        (
+            "cloud/milp-example",
+            "inventory.gpus=[{gpu='t1',usd_per_hour=4,count=2},{gpu='t1',usd_per_hour=2,count=2}]",
+            "give one a `name`, for example `name = \"t1-2\"`",
+        ),
+        (
+            "cloud/milp-example",
+            "configurations=[{name='c',gpus={t1=1},requests_per_s=[1,1]},{name='c',gpus={t1=2},requests_per_s=[2,2]}]",
+            "two configurations are called `c`",
+        ),
+        (
+            "cloud/milp-example",
+            "requests.types=[{name='a',requests=8},{name='a',requests=2}]",
+            "two request types are called `a`",
+        ),
+        (
+            "cloud/milp-example",
+            "plans=[{name='p',replicas={c1=1}},{name='p',replicas={c2=1}}]",
+            "two plans are called `p`",
+        ),
     ] {
         let checked = checked(name, &[set]);
         assert!(checked.scenario.is_none(), "{set} was accepted");

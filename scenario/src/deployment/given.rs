@@ -183,6 +183,10 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         let of = names.get(model).filter(|_| names.len() > 1).map_or_else(String::new, |name| format!(" of {name}"));
         let words = table.lengths.map(|all| format!("{}+{}{of}", all.input.0, all.output.0));
         let name = table.name.or(words).unwrap_or_else(|| format!("type {}{of}", index + 1));
+        if demands.iter().any(|other: &Demand| other.name == name) {
+            let help = "give each a `name` of its own, or write their requests as one type";
+            twice(reader, table.at, ("request types", &name), help);
+        }
         demands.push(Demand { name, model, requests: table.requests });
         lengths.push(table.lengths.unwrap_or(Lengths { input: hw::Tokens(1), output: hw::Tokens(1) }));
     }
@@ -192,6 +196,11 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
     Work { demands, lengths, models: names }
 }
 
+/// Two of a list with one name.
+fn twice(reader: &mut Reader<'_>, at: Place, (what, name): (&str, &str), help: &str) {
+    reader.refuse(Code::TwiceNamed, at, format!("two {what} are called `{name}`"), help);
+}
+
 /// The configurations with GPUs by offer.
 pub fn configurations(
     reader: &mut Reader<'_>,
@@ -199,8 +208,16 @@ pub fn configurations(
     offers: &[Offer],
     work: &Work,
 ) -> Vec<Configuration> {
-    let mut all = Vec::new();
+    let mut all: Vec<Configuration> = Vec::new();
     for table in tables {
+        if all.iter().any(|other| other.name == table.name) {
+            twice(
+                reader,
+                table.at.clone(),
+                ("configurations", &table.name),
+                "plans and figures name them: give each its own",
+            );
+        }
         let mut n_gpus = vec![0; offers.len()];
         for (gpu, n) in &table.gpus {
             let known = offers.iter().map(|offered| offered.name.as_str());
@@ -249,8 +266,11 @@ pub fn plans(
     all: &[Configuration],
     n_demands: usize,
 ) -> Vec<GivenPlan> {
-    let mut plans = Vec::new();
+    let mut plans: Vec<GivenPlan> = Vec::new();
     for table in tables {
+        if plans.iter().any(|other| other.name == table.name) {
+            twice(reader, table.at.clone(), ("plans", &table.name), "results go by name: give each its own");
+        }
         let names = || all.iter().map(|configuration| configuration.name.as_str());
         for name in table.counts.keys().chain(table.rows.keys()).filter(|name| !names().any(|known| known == *name)) {
             let what = format!("plan `{}` names `{name}`", table.name);

@@ -18,8 +18,10 @@ pub const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
 pub struct Stock {
     /// GPUs and links.
     pub inventory: Inventory,
-    /// Where each row names its type.
+    /// Where each row has its name, which is that of its type where it has no other.
     pub places: Vec<Place>,
+    /// GPU type of each row, as written.
+    pub types: Vec<String>,
     /// Whether every row could be read.
     pub is_whole: bool,
 }
@@ -35,22 +37,37 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
             Network { card_bytes_per_s: card, coordinator: coordinator(&mut section, network.within), ..network }
         }
     };
-    let (mut offers, mut places, mut n_tables) = (Vec::new(), Vec::new(), 0);
+    let (mut offers, mut places, mut types, mut n_tables) = (Vec::new(), Vec::new(), Vec::new(), 0);
     section.each_table("gpus", &mut |table| {
         n_tables += 1;
-        if let Some((offer, at)) = row(table, objective) {
+        if let Some(Row { offer, at, kind }) = row(table, objective) {
             offers.push(offer);
             places.push(at);
+            types.push(kind);
         }
     });
     if n_tables == 0 {
         section.missing("gpus", "write `[[inventory.gpus]]` with `gpu` and `count`");
     }
     number(&mut offers);
+    if objective.is_rented() {
+        told_apart(&mut section, &offers, &places);
+    }
     let is_begun = is_planned(&mut section, &offers, objective);
     section.finish();
     let is_whole = n_tables > 0 && offers.len() == n_tables && is_begun;
-    Stock { inventory: Inventory { offers, network }, places, is_whole }
+    Stock { inventory: Inventory { offers, network }, places, types, is_whole }
+}
+
+/// Offers that are rented have names of their own: configurations, figures and words name them.
+fn told_apart(section: &mut Section<'_>, offers: &[Offer], places: &[Place]) {
+    for (index, (Offer { name, .. }, at)) in offers.iter().zip(places).enumerate() {
+        if offers[..index].iter().any(|other| other.name == *name) {
+            let what = format!("two offers are called `{name}`");
+            let help = format!("give one a `name`, for example `name = \"{name}-{}\"`", index + 1);
+            section.refuse(Code::TwiceNamed, at.clone(), what, &help);
+        }
+    }
 }
 
 /// Numbers of regions that have names: one for each name.
@@ -105,10 +122,18 @@ fn coordinator(section: &mut Section<'_>, usual: Link) -> Option<Link> {
     is_given.then_some(link)
 }
 
-/// `[[inventory.gpus]]`.
-fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)> {
+/// A row of the inventory.
+struct Row {
+    offer: Offer,
+    at: Place,
+    kind: String,
+}
+
+/// `[[inventory.gpus]]`. What is rented may have a name beside its type: one type at two prices is two offers.
+fn row(mut section: Section<'_>, objective: Objective) -> Option<Row> {
     section.needs("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
     let named = section.text("gpu");
+    let own = if objective.is_rented() { section.text("name") } else { None };
     let usual = (!objective.is_rented()).then_some(1);
     let n_available = section.small("count", usual, 0..=1_000_000);
     let is_single = objective == Objective::Throughput;
@@ -122,8 +147,10 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
         (None, _) => None,
     };
     section.finish();
-    let (name, at) = named?;
-    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, region_name, losses }, at))
+    let (kind, at) = named?;
+    let (name, at) = own.unwrap_or_else(|| (kind.clone(), at));
+    let offer = Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, region_name, losses };
+    Some(Row { offer, at, kind })
 }
 
 /// Number of a region, where links between them are heeded, or its name.

@@ -3,7 +3,6 @@
 use engine::Model;
 use hw::Bytes;
 use planner::deploy::Demand;
-use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
 use serve::drafter::{Drafts, OwnDrafters};
 use serve::engine_preset::RESERVED_GIB;
@@ -12,6 +11,7 @@ use serve::speculation::Speculation;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
+use super::inventory::Stock;
 use crate::serving::drafts::speculation;
 use crate::serving::engine::enough_tokens;
 use input::diagnostic::Code;
@@ -82,13 +82,14 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
 pub fn enumerated(
     reader: &mut Reader<'_>,
     replica: &ReplicaOptions,
-    offers: &[Offer],
+    stock: &Stock,
     models: &[Model],
     demands: &[Demand],
 ) -> Vec<Deployed> {
-    for offered in offers.iter().filter(|offered| offered.gpu.is_none()) {
-        let what = format!("unknown GPU `{}`", offered.name);
-        let finding = unknown(Code::UnknownGpu, what, &offered.name, hw::catalog::gpu_names(), None);
+    let offers = &stock.inventory.offers;
+    for (_, kind) in offers.iter().zip(&stock.types).filter(|(offered, _)| offered.gpu.is_none()) {
+        let what = format!("unknown GPU `{kind}`");
+        let finding = unknown(Code::UnknownGpu, what, kind, hw::catalog::gpu_names(), None);
         reader.find(finding.help("a type of the catalogue, or `[[configurations]]` with their rates"));
     }
     let served = models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m));

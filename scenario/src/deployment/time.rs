@@ -88,7 +88,7 @@ pub fn read(
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
     let configurations = if given.is_empty() {
-        Configurations::Enumerated(replica::enumerated(reader, &replica, offers, &models, &work.demands))
+        Configurations::Enumerated(replica::enumerated(reader, &replica, &stock, &models, &work.demands))
     } else {
         Configurations::Given(given::configurations(reader, given, offers, &work))
     };
