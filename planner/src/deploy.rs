@@ -16,6 +16,7 @@ pub mod goodput;
 pub mod helix;
 pub mod hindsight;
 pub mod inventory;
+mod machines;
 pub mod melange;
 pub mod mixing;
 pub mod objective;
@@ -166,10 +167,23 @@ impl Problem {
     /// Replicas of a configuration that budget and availability allow when nothing else is rented.
     pub fn n_replicas_max(&self, c: usize) -> u32 {
         let taken = self.configurations[c].n_gpus.iter().zip(&self.inventory.offers).filter(|(n, _)| **n > 0);
-        let available = taken.map(|(&n, offer)| offer.n_available / n).min().unwrap_or(0);
+        let available = taken.map(|(&n, offer)| machines::n_replicas_max(offer, n)).min().unwrap_or(0);
         // The slack forgives a budget that is a sum of prices up to rounding.
         let affordable = (self.budget_usd_per_hour / self.price(c) * (1.0 + 1e-9)).floor();
         if affordable >= f64::from(available) { available } else { whole(affordable) }
+    }
+
+    /// Where the replicas of each configuration lie on the machines of an offer, by their first GPU; `None` where they do not fit.
+    pub fn laid(&self, offer: usize, replicas: &[u32]) -> Option<Vec<Vec<u32>>> {
+        let wanted = replicas.iter().zip(&self.configurations).map(|(&y, c)| (c.n_gpus[offer], y));
+        let wanted: Vec<(u32, u32)> = wanted.map(|(size, y)| (size, if size > 0 { y } else { 0 })).collect();
+        machines::laid(&self.inventory.offers[offer], &wanted)
+    }
+
+    /// Whether replicas can be rented: within the budget, on the machines that are offered.
+    pub fn can_rent(&self, replicas: &[u32]) -> bool {
+        self.usd_per_hour(replicas) <= self.budget_usd_per_hour * (1.0 + 1e-9)
+            && (0..self.inventory.offers.len()).all(|offer| self.laid(offer, replicas).is_some())
     }
 
     /// GPUs of each offer that replicas take.

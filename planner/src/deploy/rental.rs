@@ -341,6 +341,14 @@ fn given(problem: Problem, plan: &GivenPlan, limit: Limit) -> Result<Decided, Re
         let (name, available) = (&offer.name, offer.n_available);
         return Err(RentalError::Infeasible(format!("takes {n} of `{name}`, {available} can be had")));
     }
+    let offers = problem.inventory.offers.iter().enumerate();
+    let mut crowded = offers.filter(|(offer, _)| problem.laid(*offer, &plan.replicas).is_none());
+    if let Some((_, offer)) = crowded.next() {
+        let (name, machine) = (&offer.name, offer.n_gpus_per_machine);
+        return Err(RentalError::Infeasible(format!(
+            "its replicas do not fit the machines of `{name}`, {machine} GPUs each"
+        )));
+    }
     let unserved = || RentalError::Infeasible("a request type goes to a configuration that cannot serve it".to_owned());
     let plan = match &plan.shares {
         None => cost_efficiency::assigned(&problem, &plan.replicas, Assignment::Soonest).ok_or_else(unserved)?,

@@ -200,14 +200,16 @@ fn replica(deployment: &Deployment, site: &Site<'_>, at: u32, found: &mut Vec<Re
         if taken > u64::from(machine.n_gpus) {
             found.push(Refusal::NoSuchGpu { at, end: taken, machine: machine.name.clone(), n: machine.n_gpus });
         }
-        found.extend(tensor(site.model, machine, held, at));
+        let copies = (replica.copies, replica.n_gpus_on(held.machine));
+        found.extend(tensor(site.model, machine, (held, copies), at));
         found.extend(memory(site, machine, replica, held, at));
     }
     found.extend(engine(replica, deployment.has_stations(), at));
 }
 
-/// Tensor groups divide the GPUs and the heads, and lie in a node or fill several.
-fn tensor(model: &Model, machine: &Machine, stage: &Stage, at: At) -> Option<Refusal> {
+/// Tensor groups divide the GPUs and the heads, and lie in a node or fill several: those of every copy, `copies` being how many
+/// there are and how many GPUs each lies behind the one before.
+fn tensor(model: &Model, machine: &Machine, (stage, copies): (&Stage, (u32, u32)), at: At) -> Option<Refusal> {
     let (tensor, n_gpus, per_node) = (stage.tensor, stage.gpus.n(), machine.gpus_per_node);
     let refused = |why| Some(Refusal::Tensor { at, tensor, n_gpus, n_heads: model.n_heads, per_node, why });
     if tensor == 0 || n_gpus == 0 || !n_gpus.is_multiple_of(tensor) {
@@ -222,14 +224,23 @@ fn tensor(model: &Model, machine: &Machine, stage: &Stage, at: At) -> Option<Ref
     if per_node == 0 {
         return refused("a node has GPUs");
     }
-    let crosses = stage.gpus.first % per_node + tensor > per_node;
-    if tensor <= per_node && crosses {
+    let mut firsts = firsts(stage, copies, per_node);
+    if tensor <= per_node && firsts.any(|first| first % per_node + tensor > per_node) {
         return refused("a group must lie in one node");
     }
-    if tensor > per_node && !(tensor.is_multiple_of(per_node) && stage.gpus.first.is_multiple_of(per_node)) {
+    let fills = |first: u32| tensor.is_multiple_of(per_node) && first.is_multiple_of(per_node);
+    if tensor > per_node && !firsts.all(fills) {
         return refused("a group of several nodes must fill them");
     }
     None
+}
+
+/// Where in a node the tensor groups of every copy begin. Copies repeat after as many as a node has GPUs, and so do groups.
+fn firsts(stage: &Stage, (copies, apart): (u32, u32), per_node: u32) -> impl Iterator<Item = u32> {
+    let (first, tensor, groups) = (stage.gpus.first % per_node, stage.tensor % per_node, stage.gpus.n() / stage.tensor);
+    let begin = move |copy: u32| (first + copy * (apart % per_node)) % per_node;
+    let group = move |copy: u32| (0..groups.min(per_node)).map(move |group| (begin(copy) + group * tensor) % per_node);
+    (0..copies.min(per_node)).flat_map(group)
 }
 
 /// Weights of a stage, with the embedding on the first and the head on the last.

@@ -15,7 +15,7 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::super::{Problem, whole};
+use super::super::{Plan, Problem, machines, whole};
 use crate::milp::{self, Budget, Program, Solved, Unsolved};
 
 /// Whether replicas are counted or may be split.
@@ -35,6 +35,7 @@ pub(super) struct Found {
 }
 
 struct Columns {
+    kind: Replicas,
     variables: ProblemVariables,
     replicas: Vec<Variable>,
     /// `shares[c][w]`; `None` where c cannot serve w.
@@ -56,20 +57,13 @@ impl Columns {
             });
             shares.push(row.collect());
         }
-        Self { variables, replicas, shares }
+        Self { kind, variables, replicas, shares }
     }
 
     /// Budget and availability.
-    fn limits(&self, problem: &Problem) -> Vec<Constraint> {
-        let sum = |of: &dyn Fn(usize) -> f64| -> Expression {
-            self.replicas.iter().enumerate().map(|(c, &y)| of(c) * y).sum()
-        };
-        let mut all = vec![constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour)];
-        for (offer, limit) in problem.inventory.offers.iter().enumerate() {
-            let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
-            all.push(constraint!(taken <= f64::from(limit.n_available)));
-        }
-        all
+    fn limits(&mut self, problem: &Problem) -> Vec<Constraint> {
+        let replicas: Vec<(usize, Variable)> = self.replicas.iter().copied().enumerate().collect();
+        limits(problem, &mut self.variables, &replicas, self.kind)
     }
 
     /// Busy time of a configuration over `unit_s`.
@@ -91,6 +85,19 @@ fn is_dominated(problem: &Problem, c: usize) -> bool {
     let times = |d: usize, of: usize| {
         let pairs = all[d].n_gpus.iter().zip(&all[of].n_gpus).filter(|(n, _)| **n > 0);
         pairs.map(|(&n, &room)| room / n).min().unwrap_or(0)
+/// Budget and availability of replicas by configuration.
+pub(super) fn limits(
+    problem: &Problem,
+    variables: &mut ProblemVariables,
+    replicas: &[(usize, Variable)],
+    kind: Replicas,
+) -> Vec<Constraint> {
+    let usd: Expression = replicas.iter().map(|&(c, y)| problem.price(c) * y).sum();
+    let mut all = vec![constraint!(usd <= problem.budget_usd_per_hour)];
+    all.extend(machines::limits(problem, variables, replicas, kind == Replicas::Whole));
+    all
+}
+
     };
     let is_as_fast = |d: usize, of: usize| {
         let n = times(d, of);
@@ -148,7 +155,7 @@ fn exclusion(problem: &Problem, columns: &mut Columns, plan: &[u32]) -> Vec<Cons
 }
 
 /// What all work within `makespan_s` asks of replicas and shares.
-fn in_time(problem: &Problem, columns: &Columns, makespan_s: f64) -> Vec<Constraint> {
+fn in_time(problem: &Problem, columns: &mut Columns, makespan_s: f64) -> Vec<Constraint> {
     let mut constraints = columns.limits(problem);
     for (c, &y) in columns.replicas.iter().enumerate() {
         constraints.push(constraint!(columns.busy(problem, c, makespan_s) <= y));
@@ -161,8 +168,8 @@ fn in_time(problem: &Problem, columns: &Columns, makespan_s: f64) -> Vec<Constra
 
 /// Replicas that end within `makespan_s`, any of them.
 pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Result<Vec<u32>, Unsolved> {
-    let columns = Columns::new(problem, Replicas::Whole, 1.0);
-    let constraints = in_time(problem, &columns, makespan_s);
+    let mut columns = Columns::new(problem, Replicas::Whole, 1.0);
+    let constraints = in_time(problem, &mut columns, makespan_s);
     let wanted = columns.replicas.clone();
     let objective = Expression::from(0.0);
     let program = Program { variables: columns.variables, objective, constraints, start: Vec::new() };
@@ -178,7 +185,7 @@ pub(super) fn cheapest(
     budget: Budget,
 ) -> Result<(Vec<u32>, Solved), Unsolved> {
     let mut columns = Columns::new(problem, Replicas::Whole, 1.0);
-    let mut constraints = in_time(problem, &columns, makespan_s);
+    let mut constraints = in_time(problem, &mut columns, makespan_s);
     if let Some(other_than) = other_than {
         constraints.extend(exclusion(problem, &mut columns, other_than));
     }
@@ -202,7 +209,7 @@ pub(super) fn split(problem: &Problem, replicas: &[u32], unit_s: f64) -> Option<
         shares.push(row.collect());
     }
     let wanted: Vec<Variable> = shares.iter().flatten().flatten().copied().collect();
-    let columns = Columns { variables, replicas: Vec::new(), shares };
+    let columns = Columns { kind: Replicas::Whole, variables, replicas: Vec::new(), shares };
     let mut constraints = Vec::new();
     for w in demanded(problem) {
         if columns.shares.iter().all(|row| row[w].is_none()) {

@@ -1,5 +1,5 @@
 //! A plan of renting as deployments: a deployment for each model, replicas of one GPU type each on the next GPUs of their offer, and the shares of its
-//! request types as routes. Larger replicas are laid first, so that tensor groups lie in nodes.
+//! request types as routes. A replica lies in one machine, larger ones are laid first; copies that do not lie end to end are entries of their own.
 
 use engine::play::Case;
 use hw::Seconds;
@@ -23,10 +23,18 @@ pub(super) struct Rents<'d> {
     pub(super) plan: &'d Plan,
 }
 
-/// A deployment, and the configuration of each of its replicas.
+/// A deployment, and the configuration of each of its replicas with the part of its copies that lies there.
 struct Laid {
     deployment: Deployment,
-    configurations: Vec<usize>,
+    configurations: Vec<(usize, f64)>,
+}
+
+/// Copies that lie end to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    configuration: usize,
+    first: u32,
+    copies: u32,
 }
 
 /// The deployments of a plan, each held by the checker; none where configurations are given with their rates, which say nothing of stages.
@@ -39,20 +47,22 @@ pub fn deployments(question: &Question, decided: &Decided) -> Result<Vec<Deploym
 
 fn laid(question: &Question, of: Rents<'_>) -> Result<Vec<Laid>, RentalError> {
     let Configurations::Enumerated(all) = &question.configurations else { return Ok(Vec::new()) };
-    let gpus = gpus(question, of, all);
+    let runs = runs(of, all)?;
     let machines: Vec<Machine> = question.inventory.offers.iter().map(machine).collect();
     let mut found = Vec::new();
     for (m, model) in question.models.iter().enumerate() {
-        let counts = of.plan.replicas.iter().enumerate();
-        let used: Vec<usize> = counts.filter(|(c, n)| **n > 0 && all[*c].model == m).map(|(c, _)| c).collect();
+        let used: Vec<Run> = runs.iter().copied().filter(|run| all[run.configuration].model == m).collect();
         if used.is_empty() {
             continue;
         }
+        let part = |run: &Run| f64::from(run.copies) / f64::from(of.plan.replicas[run.configuration]);
+        let used: Vec<(Run, f64)> = used.iter().map(|run| (*run, part(run))).collect();
         let n_layers = u32::try_from(model.n_layers).expect("fewer than 2^32 layers");
         let mut deployment = Deployment::new(&model.name, n_layers, machines.clone());
-        for &c in &used {
-            deployment.replicas.push(replica(question, of, (c, all[c]), gpus[c])?);
+        for (run, _) in &used {
+            deployment.replicas.push(replica(question, of, all[run.configuration], *run)?);
         }
+        let used: Vec<(usize, f64)> = used.iter().map(|(run, part)| (run.configuration, *part)).collect();
         deployment.routes = routes(of, m, &used);
         let site = Site::of(model, &machines);
         check(&deployment, &site).map_err(RentalError::refused)?;
@@ -73,33 +83,36 @@ fn machine(offer: &Offer) -> Machine {
     }
 }
 
-/// The first GPU of every configuration on its offer: the largest replicas first, of equals the first.
-fn gpus(question: &Question, of: Rents<'_>, all: &[Deployed]) -> Vec<u32> {
-    let mut order: Vec<usize> = (0..all.len()).collect();
-    order.sort_by_key(|&c| std::cmp::Reverse(all[c].parallel.tp * all[c].parallel.pp));
-    let mut taken = vec![0_u32; question.inventory.offers.len()];
-    let mut first = vec![0; all.len()];
-    for c in order.into_iter().filter(|&c| of.plan.replicas[c] > 0) {
-        let Deployed { offer, parallel, .. } = all[c];
-        first[c] = taken[offer].next_multiple_of(parallel.tp);
-        taken[offer] = first[c] + of.plan.replicas[c] * parallel.tp * parallel.pp;
+/// Where the replicas of every configuration lie on their offer, by configuration.
+fn runs(of: Rents<'_>, all: &[Deployed]) -> Result<Vec<Run>, RentalError> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (offer, offered) in of.problem.inventory.offers.iter().enumerate() {
+        let laid = of.problem.laid(offer, &of.plan.replicas).ok_or_else(|| {
+            let (name, machine) = (&offered.name, offered.n_gpus_per_machine);
+            RentalError::Infeasible(format!("replicas do not fit the machines of `{name}`, {machine} GPUs each"))
+        })?;
+        for (c, firsts) in laid.into_iter().enumerate() {
+            let size = all[c].parallel.tp * all[c].parallel.pp;
+            for first in firsts {
+                match runs.last_mut() {
+                    Some(run) if run.configuration == c && run.first + run.copies * size == first => run.copies += 1,
+                    _ => runs.push(Run { configuration: c, first, copies: 1 }),
+                }
+            }
+        }
     }
-    first
+    runs.sort_by_key(|run| (run.configuration, run.first));
+    Ok(runs)
 }
 
-/// The replicas of a configuration, from a GPU on.
-fn replica(
-    question: &Question,
-    of: Rents<'_>,
-    (c, deployed): (usize, Deployed),
-    first: u32,
-) -> Result<Replica, RentalError> {
+/// Copies of a configuration that lie end to end.
+fn replica(question: &Question, of: Rents<'_>, deployed: Deployed, run: Run) -> Result<Replica, RentalError> {
+    let Run { configuration: c, first, copies } = run;
     let cluster = question.cluster(deployed);
     let model = &question.models[deployed.model];
     let drafters = OwnDrafters::of(model);
     let config = question.replica.config((model, &drafters), &cluster, deployed.parallel);
     let limits = question.replica.limits(&config).map_err(|refused| RentalError::Infeasible(refused.why))?;
-    let copies = of.plan.replicas[c];
     let name = &of.problem.configurations[c].name;
     let machine = u32::try_from(deployed.offer).expect("few offers");
     let lifted = Lifted { name, copies, role: Role::Both, config, limits, batcher: BATCHER, usd_per_gpu_hour: None };
@@ -107,12 +120,12 @@ fn replica(
 }
 
 /// Shares of the request types of a model, whose classes count those that have requests.
-fn routes(of: Rents<'_>, model: usize, used: &[usize]) -> Vec<Route> {
+fn routes(of: Rents<'_>, model: usize, used: &[(usize, f64)]) -> Vec<Route> {
     let demands = of.problem.demands.iter().enumerate();
     let asked = demands.filter(|(_, demand)| demand.model == model && demand.requests > 0.0);
     let mut routes = Vec::new();
     for (class, (w, _)) in (0..).zip(asked) {
-        let shares: Vec<f64> = used.iter().map(|&c| of.plan.shares[c][w].max(0.0)).collect();
+        let shares: Vec<f64> = used.iter().map(|&(c, part)| of.plan.shares[c][w].max(0.0) * part).collect();
         let total: f64 = shares.iter().sum();
         let taken = (0..).zip(&shares).filter(|(_, share)| **share > 0.0);
         routes.extend(taken.map(|(at, share)| Route { class, replicas: vec![at], share_ratio: share / total }));
@@ -127,13 +140,13 @@ fn routes(of: Rents<'_>, model: usize, used: &[usize]) -> Vec<Route> {
 pub(super) fn fleet(question: &Question, of: Rents<'_>, (rated, case): (&Rated, Case)) -> Result<Fleet, RentalError> {
     let (mut fleet, mut used) = (Fleet::default(), Vec::new());
     for laid in laid(question, of)? {
-        let tables = laid.configurations.iter().map(|&c| rated.table(c, case).clone()).collect();
+        let tables = laid.configurations.iter().map(|&(c, _)| rated.table(c, case).clone()).collect();
         let played = serve::deployment::fleet(&laid.deployment, tables, 0.0);
         fleet.groups.extend(played.map_err(|why| RentalError::Refused(why.to_string()))?.groups);
         used.extend(laid.configurations);
     }
     let shares = &of.plan.shares;
-    let of_type = |w: usize| used.iter().map(|&c| shares[c][w]).collect();
+    let of_type = |w: usize| used.iter().map(|&(c, part): &(usize, f64)| shares[c][w] * part).collect();
     fleet.assignment =
         Assignment { shares: (0..question.demands.len()).map(of_type).collect(), ..Assignment::default() };
     Ok(fleet)
@@ -142,7 +155,7 @@ pub(super) fn fleet(question: &Question, of: Rents<'_>, (rated, case): (&Rated, 
 /// The same fleet, whose replicas are lost as their offers say.
 pub(super) fn losing(mut fleet: Fleet, question: &Question, of: Rents<'_>, seed: u64) -> Result<Fleet, RentalError> {
     let used = laid(question, of)?.into_iter().flat_map(|laid| laid.configurations);
-    for (group, c) in fleet.groups.iter_mut().zip(used) {
+    for (group, (c, _)) in fleet.groups.iter_mut().zip(used) {
         group.failures = failures(of.problem, c, seed);
     }
     Ok(fleet)

@@ -114,6 +114,29 @@ fn a_right_deployment_passes() {
     assert_eq!(refusals(&free(stations())), none);
 }
 
+/// Copies lie end to end: in nodes of six, the second copy of four GPUs would lie in two of them.
+#[test]
+fn tensor_groups_of_every_copy_lie_in_a_node() {
+    let machine = |gpus_per_node| Machine { n_gpus: 12, gpus_per_node, ..machines()[0].clone() };
+    let of = |gpus_per_node, n_gpus: u32, tensor, copies| {
+        let (model, machines) = (model(), vec![machine(gpus_per_node)]);
+        let stages = vec![stage(0, Range::new(0, n_gpus), tensor, Range::new(0, 60))];
+        let replicas = vec![Replica { copies, ..replica("all", Role::Both, stages) }];
+        let deployment = Deployment { replicas, ..Deployment::new("llama-30b", 60, machines.clone()) };
+        let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        check(&deployment, &site).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |()| Vec::new())
+    };
+    let none: [String; 0] = [];
+    assert_eq!(of(6, 4, 4, 1), none);
+    assert_eq!(of(4, 4, 4, 3), none);
+    assert_eq!(of(8, 4, 4, 3), none);
+    assert_eq!(of(2, 4, 4, 3), none);
+    for copies in [2, 3] {
+        let found = of(6, 4, 4, copies);
+        assert!(found.len() == 1 && found[0].contains("a group must lie in one node"), "{copies}: {found:?}");
+    }
+}
+
 #[test]
 fn a_budget_of_prompts_needs_no_room_for_sequences_that_decode() {
     // 4096 sequences beside chunks of 2048 tokens: what SGLang runs on cards below 35 GiB when nothing is said.
