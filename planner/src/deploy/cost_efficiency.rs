@@ -8,6 +8,9 @@
 //! a plan is found, and then halves; a found plan is split again exactly, so it lowers T by more than the half. It ends at its tolerance or at
 //! the gap that the budget allows, whichever is wider. Several models share one T: the largest.
 //!
+//! Many plans may end at the same T, where one model's or one type's replicas decide it. The answer is the cheapest of them: a second program with T
+//! held (`cost_efficiency/dollars.rs`), and no replica is kept without which all ends as soon.
+//!
 //! Units: seconds, dollars per hour. A plan is exact for its replicas (a linear program); what the search proved is in the proof.
 
 mod ablations;
@@ -18,6 +21,8 @@ pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uni
 #[cfg(test)]
 pub(crate) use dollars::tests::example;
 pub use dollars::{cheapest, cheapest_of_one_size, cheapest_of_one_type, limit_of_price, second_cheapest};
+
+use std::cmp::Ordering;
 
 use super::inventory::Offer;
 use super::{Plan, Problem, RentalError};
@@ -33,6 +38,11 @@ const FIRST_STEP: f64 = 0.02;
 const WIDENS: f64 = 3.0;
 /// Relative change of T below which lifting a limit counts as no help.
 const HELPS: f64 = 1e-6;
+
+/// Relative difference of times and prices that is rounding of a solver or of a sum.
+const ROUNDING: f64 = 1e-6;
+/// Nodes of the second program at most: it starts from a plan, and every solution that it finds is a cheaper one.
+const CHEAPER_NODES: i32 = 2_000;
 
 /// How the program is solved.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,11 +91,66 @@ fn decided(plan: Plan, bound_s: f64, status: Status) -> Decision<Plan> {
     Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s.min(makespan_s))), status)
 }
 
-/// The best plan and its bound.
+/// The best plan and its bound; of plans that end as soon the cheapest.
 ///
 /// # Errors
 /// On figures without meaning, when nothing that can be rented serves a demand, or when the budget ended before a plan was found.
 pub fn solve(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
+    let found = soonest(problem, options)?;
+    let (bound_s, status) = (found.bound().unwrap_or(f64::INFINITY), found.status);
+    Ok(decided(cheapest_as_soon(problem, found.plan, None, options), bound_s, status))
+}
+
+/// How two figures compare, where a difference of rounding is none.
+fn order(a: f64, b: f64) -> Ordering {
+    if (a - b).abs() <= ROUNDING * a.abs().max(b.abs()) { Ordering::Equal } else { a.total_cmp(&b) }
+}
+
+/// Of the plans that end as soon the cheapest. With `other_than`, only plans that do not contain those replicas count.
+fn cheapest_as_soon(problem: &Problem, plan: Plan, other_than: Option<&[u32]>, options: Options) -> Plan {
+    let found = program::cheapest(problem, plan.makespan_s, (other_than, Some(&plan)), of_cheaper(options.budget));
+    let other = found.ok().and_then(|(replicas, _)| split(problem, replicas, plan.makespan_s));
+    let is_cheaper = |other: &Plan| {
+        order(other.makespan_s, plan.makespan_s).is_le() && order(other.usd_per_hour, plan.usd_per_hour).is_lt()
+    };
+    let plan = other.filter(is_cheaper).unwrap_or(plan);
+    let makespan_s = plan.makespan_s;
+    without_idle(problem, plan, &|fewer| split(problem, fewer, makespan_s))
+}
+
+/// Limits of the second program.
+fn of_cheaper(budget: Budget) -> Budget {
+    Budget { nodes: budget.nodes.min(CHEAPER_NODES), ..budget }
+}
+
+/// The plan without replicas that it does not need, the dearest first: a search that ends within a gap may leave some.
+fn without_idle(problem: &Problem, mut plan: Plan, again: &dyn Fn(Vec<u32>) -> Option<Plan>) -> Plan {
+    let makespan_s = plan.makespan_s;
+    let mut all: Vec<usize> = (0..plan.replicas.len()).collect();
+    all.sort_by(|&a, &b| problem.price(b).total_cmp(&problem.price(a)));
+    for c in all {
+        let with = |plan: &Plan, n: u32| {
+            let mut fewer = plan.replicas.clone();
+            fewer[c] = n;
+            again(fewer).filter(|other| order(other.makespan_s, makespan_s).is_le())
+        };
+        // None or one less is mostly the answer; else the least number is found by halving.
+        let (mut late, mut next) = (None, 0);
+        while plan.replicas[c] > late.map_or(0, |late| late + 1) {
+            match with(&plan, next) {
+                Some(other) => plan = other,
+                None => late = Some(next),
+            }
+            let least = late.map_or(0, |late| late + 1);
+            let is_first = next == 0 && late == Some(0);
+            next = if is_first { plan.replicas[c] - 1 } else { least.midpoint(plan.replicas[c].max(1) - 1) };
+        }
+    }
+    plan
+}
+
+/// A plan that ends soonest and its bound, whatever it costs within the budget.
+fn soonest(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     serviceable(problem)?;
     let relaxed = relaxed(problem)?;
@@ -257,7 +322,7 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
         if bound_s >= best.0 {
             break;
         }
-        let makespan_s = solve(&lifted, options).map_or(f64::INFINITY, |found| found.plan.makespan_s);
+        let makespan_s = soonest(&lifted, options).map_or(f64::INFINITY, |found| found.plan.makespan_s);
         if makespan_s < best.0 {
             best = (makespan_s, Some(words));
         }
@@ -274,7 +339,8 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
 pub fn second(problem: &Problem, best: &Plan, options: Options) -> Option<Plan> {
     let unit_s = best.makespan_s;
     let found = program::direct(problem, Replicas::Whole, unit_s, Some(&best.replicas), options.budget).ok()?;
-    split(problem, found.replicas, unit_s)
+    let plan = split(problem, found.replicas, unit_s)?;
+    Some(cheapest_as_soon(problem, plan, Some(&best.replicas), options))
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::super::{Plan, Problem, RentalError, whole};
-use super::program::Replicas;
-use super::{Options, no_plan, relaxed, serviceable, solve};
+use super::program::{Replicas, limits};
+use super::{Options, no_plan, of_cheaper, order, relaxed, serviceable, solve, without_idle};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::proof::{Decision, Status};
+use crate::proof::{Aim, Decision, Status};
 use engine::stop;
 
 /// Choices of slowest configurations that round robin compares at most.
@@ -56,12 +56,23 @@ pub(super) fn of_one_type(
     let (mut best, mut why): (Option<Decision<Plan>>, Option<RentalError>) = (None, None);
     for offer in 0..problem.inventory.offers.len() {
         match solve(&alone(problem, offer)) {
-            Ok(answer) if best.as_ref().is_none_or(|best| answer.objective() < best.objective()) => best = Some(answer),
+            Ok(answer) if best.as_ref().is_none_or(|best| is_better(&answer, best)) => best = Some(answer),
             Ok(_) => {}
             Err(error) => why = why.or(Some(error)),
         }
     }
     best.ok_or_else(|| why.expect("at least one type is offered, and none has a plan"))
+}
+
+/// Whether a plan is better: by what is counted, then by the other of time and price.
+fn is_better(a: &Decision<Plan>, b: &Decision<Plan>) -> bool {
+    let figures = |decision: &Decision<Plan>| (decision.plan.makespan_s, decision.plan.usd_per_hour);
+    let ((a_s, a_usd), (b_s, b_usd)) = (figures(a), figures(b));
+    let (by_time, by_price) = (order(a_s, b_s), order(a_usd, b_usd));
+    match a.aim() {
+        Some(Aim::UsdPerHour) => by_price.then(by_time).is_lt(),
+        _ => by_time.then(by_price).is_lt(),
+    }
 }
 
 /// The best deployment and split on a fixed mix: as many GPUs of each type as the budget allows when all types get the same number, or
@@ -150,13 +161,14 @@ pub fn round_robin(problem: &Problem, options: Options) -> Result<Decision<Plan>
     let choices = choices(problem, unit_s)?;
     let (mut best, mut bound_s): (Option<Plan>, f64) = (None, f64::INFINITY);
     let mut status = Status::Optimal;
-    for (alone_s, slowest) in choices {
+    for (alone_s, slowest) in &choices {
+        let alone_s = *alone_s;
         let most = best.as_ref().map_or(f64::INFINITY, |plan| plan.makespan_s);
         if alone_s >= most || stop::is_asked() {
             bound_s = bound_s.min(alone_s);
             break;
         }
-        match alike(problem, &slowest, Replicas::Whole, (unit_s, most), options.budget) {
+        match alike(problem, slowest, Replicas::Whole, (unit_s, Least::Time { most_s: most }), options.budget) {
             Ok((replicas, least_s)) => {
                 bound_s = bound_s.min(least_s);
                 best = dealt(problem, replicas).filter(|plan| plan.makespan_s < most).or(best);
@@ -169,7 +181,45 @@ pub fn round_robin(problem: &Problem, options: Options) -> Result<Decision<Plan>
         }
     }
     let plan = best.ok_or_else(|| no_plan(problem))?;
-    Ok(super::decided(plan, bound_s, status))
+    Ok(super::decided(cheapest_as_soon(problem, plan, &choices, (unit_s, options)), bound_s, status))
+}
+
+/// Of the plans of round robin that end as soon the cheapest.
+fn cheapest_as_soon(
+    problem: &Problem,
+    mut best: Plan,
+    choices: &[(f64, Slowest)],
+    (unit_s, options): (f64, Options),
+) -> Plan {
+    let within_s = best.makespan_s;
+    for (_, slowest) in choices.iter().take_while(|(alone_s, _)| order(*alone_s, within_s).is_le()) {
+        let least = (unit_s, Least::Price { within_s });
+        let Ok((replicas, _)) = alike(problem, slowest, Replicas::Whole, least, of_cheaper(options.budget)) else {
+            continue;
+        };
+        let is_cheaper = |other: &Plan| {
+            order(other.makespan_s, within_s).is_le() && order(other.usd_per_hour, best.usd_per_hour).is_lt()
+        };
+        if let Some(cheaper) = dealt(problem, replicas).filter(is_cheaper) {
+            best = cheaper;
+        }
+    }
+    without_idle(problem, best, &|fewer| dealt(problem, fewer))
+}
+
+/// What is least of replicas that all get the same.
+#[derive(Clone, Copy)]
+enum Least {
+    /// The makespan, which is to be below another one.
+    Time {
+        /// The other one.
+        most_s: f64,
+    },
+    /// The price, of those that end within a makespan.
+    Price {
+        /// The makespan.
+        within_s: f64,
+    },
 }
 
 /// The slowest configuration's seconds per model.
@@ -192,7 +242,8 @@ fn choices(problem: &Problem, unit_s: f64) -> Result<Vec<(f64, Slowest)>, Rental
         }
         let alone = seconds.into_iter().filter_map(|seconds| {
             let slowest = vec![(model, seconds)];
-            let found = alike(problem, &slowest, Replicas::Split, (unit_s, f64::INFINITY), Budget::default());
+            let least = (unit_s, Least::Time { most_s: f64::INFINITY });
+            let found = alike(problem, &slowest, Replicas::Split, least, Budget::default());
             found.ok().map(|(_, least_s)| (least_s, seconds))
         });
         let alone: Vec<(f64, f64)> = alone.collect();
@@ -218,13 +269,13 @@ fn all_demands(problem: &Problem, c: usize) -> Option<f64> {
     seconds.filter(|seconds| !seconds.is_empty()).map(|seconds| seconds.iter().sum())
 }
 
-/// Replicas with the least makespan when each gets the same and none is slower than its model's choice; with a bound on that makespan.
-/// `(unit, most)`: a time of the order of the makespan, and one that is to be undercut.
+/// Replicas with the least makespan or price when each gets the same and none is slower than its model's choice; with a bound on that makespan
+/// where it is least. `unit_s` is a time of its order.
 fn alike(
     problem: &Problem,
     slowest: &Slowest,
     kind: Replicas,
-    (unit_s, most_s): (f64, f64),
+    (unit_s, least): (f64, Least),
     budget: Budget,
 ) -> Result<(Vec<u32>, f64), Unsolved> {
     let mut variables = ProblemVariables::new();
@@ -235,20 +286,22 @@ fn alike(
     let count = |c: usize| variable().min(0.0).max(f64::from(problem.n_replicas_max(c)));
     let whole_or_not = |c: usize| if kind == Replicas::Whole { count(c).integer() } else { count(c) };
     let replicas: Vec<(usize, Variable)> = open.iter().map(|&c| (c, variables.add(whole_or_not(c)))).collect();
-    let z = variables.add(variable().min(unit_s / most_s));
+    let z = variables.add(variable().min(match least {
+        Least::Time { most_s: seconds } | Least::Price { within_s: seconds } => unit_s / seconds,
+    }));
     let sum = |of: &dyn Fn(usize) -> f64| -> Expression { replicas.iter().map(|&(c, y)| of(c) * y).sum() };
     let mut constraints: Vec<Constraint> = Vec::new();
     for &(model, seconds) in slowest {
         let n = sum(&|c| f64::from(u8::from(problem.configurations[c].model == model)));
         constraints.push(constraint!(seconds / unit_s * z <= n));
     }
-    constraints.push(constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour));
-    for (offer, limit) in problem.inventory.offers.iter().enumerate() {
-        let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
-        constraints.push(constraint!(taken <= f64::from(limit.n_available)));
-    }
+    let objective = match least {
+        Least::Time { .. } => -1.0 * z,
+        Least::Price { .. } => sum(&|c| problem.price(c)),
+    };
+    constraints.extend(limits(problem, &mut variables, &replicas, kind));
     let wanted: Vec<Variable> = replicas.iter().map(|&(_, y)| y).collect();
-    let program = Program { variables, objective: -1.0 * z, constraints, start: Vec::new() };
+    let program = Program { variables, objective, constraints, start: Vec::new() };
     let solved = milp::minimise(program, &wanted, budget)?;
     let mut all = vec![0; problem.configurations.len()];
     replicas.iter().zip(&solved.values).for_each(|(&(c, _), &y)| all[c] = whole(y));

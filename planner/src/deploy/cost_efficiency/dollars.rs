@@ -1,10 +1,11 @@
 //! The same program for the fewest dollars per hour: all work ends within a deadline.
 //!
 //! The paper fixes the makespan T in each step of its bisection (appendix F); here T is the deadline, and the price of the replicas is what is
-//! least: min Σ_c o_c·y_c  s.t.  Σ_c x_cw = 1;  Σ_w x_cw·f_w/h_cw <= T·y_c. Units: seconds, dollars per hour.
+//! least: min Σ_c o_c·y_c  s.t.  Σ_c x_cw = 1;  Σ_w x_cw·f_w/h_cw <= T·y_c. Of plans at that price the one that ends soonest is the answer:
+//! what ends soonest within this price as the budget. Units: seconds, dollars per hour.
 
 use super::ablations::{of_one_size, of_one_type};
-use super::{Options, Plan, Problem, RentalError, program, serviceable, split};
+use super::{Options, Plan, Problem, RentalError, direct, program, relaxed, serviceable, split};
 use crate::milp::Unsolved;
 use crate::proof::{Aim, Bound, Decision};
 
@@ -22,12 +23,13 @@ pub fn cheapest(problem: &Problem, deadline_s: f64, options: Options) -> Result<
     }
     serviceable(problem)?;
     let late = || RentalError::Infeasible(format!("no plan of what is offered ends within {deadline_s} s"));
-    let found = program::cheapest(problem, deadline_s, None, options.budget).map_err(|why| match why {
+    let found = program::cheapest(problem, deadline_s, (None, None), options.budget).map_err(|why| match why {
         Unsolved::Infeasible => late(),
         Unsolved::Stopped(why) => RentalError::Budget(why),
     })?;
     let (replicas, solved) = found;
     let plan = in_time(problem, replicas, deadline_s).ok_or_else(late)?;
+    let plan = soonest_at_its_price(problem, plan, options);
     let usd_per_hour = plan.usd_per_hour;
     let bound = solved.bound.map(|bound| Bound::plain(bound.min(usd_per_hour)));
     Ok(Decision::new(plan, Aim::UsdPerHour, usd_per_hour).bounded(bound, solved.status))
@@ -38,9 +40,21 @@ fn in_time(problem: &Problem, replicas: Vec<u32>, deadline_s: f64) -> Option<Pla
     split(problem, replicas, deadline_s).filter(|plan| plan.makespan_s <= deadline_s * (1.0 + TOLERANCE))
 }
 
+/// Of the plans that cost no more the one that ends soonest.
+fn soonest_at_its_price(problem: &Problem, plan: Plan, options: Options) -> Plan {
+    let within = Problem { budget_usd_per_hour: plan.usd_per_hour, ..problem.clone() };
+    let sooner = relaxed(&within).and_then(|relaxed_s| direct(&within, relaxed_s, options.budget));
+    // The price is a sum of floats in one order, so that equal replicas have equal prices.
+    let is_better = |other: &Plan| {
+        let order = super::order(other.usd_per_hour, plan.usd_per_hour);
+        order.then(super::order(other.makespan_s, plan.makespan_s)).is_lt()
+    };
+    sooner.ok().map(|found| found.plan).filter(is_better).unwrap_or(plan)
+}
+
 /// The cheapest plan that has fewer replicas of some configuration.
 pub fn second_cheapest(problem: &Problem, deadline_s: f64, best: &Plan, options: Options) -> Option<Plan> {
-    let (replicas, _) = program::cheapest(problem, deadline_s, Some(&best.replicas), options.budget).ok()?;
+    let (replicas, _) = program::cheapest(problem, deadline_s, (Some(&best.replicas), None), options.budget).ok()?;
     in_time(problem, replicas, deadline_s)
 }
 
@@ -137,6 +151,37 @@ pub mod tests {
     }
 
     #[test]
+    /// Two types at one price: the faster one is rented, by every policy that rents for the fewest dollars.
+    #[test]
+    fn of_plans_at_one_price_the_one_that_ends_soonest_is_rented() {
+        let offers = vec![Offer::priced("slow", 2.0, 4), Offer::priced("fast", 2.0, 4)];
+        let configuration = |n_gpus: [u32; 2], rate| Configuration {
+            name: "c".to_owned(),
+            model: 0,
+            n_gpus: n_gpus.to_vec(),
+            requests_per_s: vec![rate],
+        };
+        let problem = Problem {
+            inventory: Inventory::of(offers),
+            configurations: vec![configuration([1, 0], 1.0), configuration([0, 1], 4.0)],
+            demands: vec![Demand { name: String::new(), model: 0, requests: 100.0 }],
+            budget_usd_per_hour: 16.0,
+        };
+        let options = Options::default();
+        for deadline_s in [100.0, 200.0] {
+            for found in [
+                cheapest(&problem, deadline_s, options),
+                cheapest_of_one_type(&problem, deadline_s, options),
+                cheapest_of_one_size(&problem, deadline_s, options),
+                crate::deploy::melange::within(&problem, deadline_s, options),
+            ] {
+                let plan = found.expect("a plan").plan;
+                assert_eq!((plan.replicas.as_slice(), plan.usd_per_hour), (&[0, 1][..], 2.0), "{deadline_s} s");
+                assert!((plan.makespan_s - 25.0).abs() < 1e-4, "{plan:?}");
+            }
+        }
+    }
+
     fn dollars_and_time_are_two_sides_of_one_front() {
         // What ends soonest within a budget is at least as dear as the cheapest that ends as soon, and no cheaper plan is found at that time.
         let options = Options::default();

@@ -72,19 +72,19 @@ impl Columns {
         cells.map(|(w, cell)| problem.seconds(c, w).expect("a cell is served") / unit_s * cell).sum()
     }
 
+    /// What a plan sets; shares that have no column are left out.
+    fn of_plan(&self, plan: &Plan) -> Vec<(Variable, f64)> {
+        let replicas = self.replicas.iter().zip(&plan.replicas).map(|(&y, &n)| (y, f64::from(n)));
+        let cells = self.shares.iter().flatten().zip(plan.shares.iter().flatten());
+        replicas.chain(cells.filter_map(|(cell, &share)| Some(((*cell)?, share)))).collect()
+    }
+
     /// All shares of a demand.
     fn served(&self, w: usize) -> Expression {
         self.shares.iter().filter_map(|row| row[w]).map(Expression::from).sum()
     }
 }
 
-/// Whether the GPUs of a configuration, given to replicas of another one, do everything at least as fast; of equals the first one stays.
-fn is_dominated(problem: &Problem, c: usize) -> bool {
-    let all = &problem.configurations;
-    // Replicas of `d` on the GPUs of one replica of `of`.
-    let times = |d: usize, of: usize| {
-        let pairs = all[d].n_gpus.iter().zip(&all[of].n_gpus).filter(|(n, _)| **n > 0);
-        pairs.map(|(&n, &room)| room / n).min().unwrap_or(0)
 /// Budget and availability of replicas by configuration.
 pub(super) fn limits(
     problem: &Problem,
@@ -98,6 +98,13 @@ pub(super) fn limits(
     all
 }
 
+/// Whether the GPUs of a configuration, given to replicas of another one, do everything at least as fast; of equals the first one stays.
+fn is_dominated(problem: &Problem, c: usize) -> bool {
+    let all = &problem.configurations;
+    // Replicas of `d` on the GPUs of one replica of `of`.
+    let times = |d: usize, of: usize| {
+        let pairs = all[d].n_gpus.iter().zip(&all[of].n_gpus).filter(|(n, _)| **n > 0);
+        pairs.map(|(&n, &room)| room / n).min().unwrap_or(0)
     };
     let is_as_fast = |d: usize, of: usize| {
         let n = times(d, of);
@@ -177,11 +184,12 @@ pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Resu
     Ok(solved.values.iter().map(|&y| whole(y)).collect())
 }
 
-/// Replicas that end within `makespan_s` for the fewest dollars per hour. With `other_than`, only plans that do not contain those replicas count.
+/// Replicas that end within `makespan_s` for the fewest dollars per hour. With `other_than`, only plans that do not contain those replicas count;
+/// the search starts from a plan where one is known.
 pub(super) fn cheapest(
     problem: &Problem,
     makespan_s: f64,
-    other_than: Option<&[u32]>,
+    (other_than, known): (Option<&[u32]>, Option<&Plan>),
     budget: Budget,
 ) -> Result<(Vec<u32>, Solved), Unsolved> {
     let mut columns = Columns::new(problem, Replicas::Whole, 1.0);
@@ -191,7 +199,8 @@ pub(super) fn cheapest(
     }
     let wanted = columns.replicas.clone();
     let objective = wanted.iter().enumerate().map(|(c, &y)| problem.price(c) * y).sum();
-    let program = Program { variables: columns.variables, objective, constraints, start: Vec::new() };
+    let start = known.filter(|_| other_than.is_none()).map_or_else(Vec::new, |known| columns.of_plan(known));
+    let program = Program { variables: columns.variables, objective, constraints, start };
     let solved = milp::minimise(program, &wanted, budget)?;
     Ok((solved.values.iter().map(|&y| whole(y)).collect(), solved))
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::inventory::Inventory;
 use super::super::throughput::{self, Lengths, Parallel};
 use super::super::{Configuration, Demand};
+use super::ablations::of_one_size;
 use super::*;
 
 const FORMS: [Form; 2] = [Form::Direct, Form::Bisection { tolerance_s: 0.01 }];
@@ -281,6 +282,65 @@ fn rates_twelve_orders_apart_give_no_runner_up_below_the_bound() {
     assert!(answer.gap().expect("bounded") >= 0.0, "{answer:?}");
 }
 
+/// A policy, and how it splits work over given replicas.
+type Way = fn(&Problem, Options) -> Result<Decision<Plan>, RentalError>;
+type Again = fn(&Problem, &[u32]) -> Option<Plan>;
+
+/// Model A on the one GPU of t1 takes 100 s for 4 $/h; model B takes 10 s on one of ten at 2 $/h, and more of them gain nothing.
+#[test]
+fn one_model_decides_when_all_ends_and_the_other_rents_no_more_than_it_needs() {
+    let mut problem = Problem {
+        inventory: Inventory::of(vec![offer("t1", 4.0, 1), offer("t2", 2.0, 10)]),
+        configurations: vec![configuration("a", &[1, 0], &[1.0, 0.0]), configuration("b", &[0, 1], &[0.0, 1.0])],
+        demands: demands(&[100.0, 10.0]),
+        budget_usd_per_hour: 6.0,
+    };
+    problem.configurations[1].model = 1;
+    problem.demands[1].model = 1;
+    for budget_usd_per_hour in [6.0, 8.0, 12.0, 24.0, 50.0] {
+        let problem = Problem { budget_usd_per_hour, ..problem.clone() };
+        let answers = FORMS.map(|form| plan(&problem, options(form)));
+        let others = [uniform_deployment(&problem, Options::default()), round_robin(&problem, Options::default())];
+        for answer in answers.into_iter().chain(others) {
+            let plan = answer.expect("a plan").plan;
+            assert_eq!((plan.replicas.as_slice(), plan.usd_per_hour), (&[1, 1][..], 6.0), "{budget_usd_per_hour} $/h");
+            assert!((plan.makespan_s - 100.0).abs() < 1e-4, "{plan:?}");
+        }
+    }
+}
+
+/// Twelve GPUs in machines of six: two replicas of four, though GPUs alone would do for three, and a pair beside each.
+#[test]
+fn replicas_that_fit_a_machine_lie_in_one() {
+    let mut problem = Problem {
+        inventory: Inventory::of(vec![offer("t", 1.0, 12)]),
+        configurations: vec![configuration("four", &[4], &[1.0]), configuration("pair", &[2], &[0.1])],
+        demands: demands(&[44.0]),
+        budget_usd_per_hour: 12.0,
+    };
+    problem.inventory.offers[0].n_gpus_per_machine = 6;
+    let answers = FORMS.map(|form| solve(&problem, options(form)));
+    for answer in answers {
+        let plan = answer.expect("a plan").plan;
+        assert_eq!(plan.replicas, [2, 2]);
+        // 44 requests at 2 · 1.0 + 2 · 0.1 each second.
+        assert!((plan.makespan_s - 20.0).abs() < 1e-4, "{plan:?}");
+    }
+    let dealt = round_robin(&problem, Options::default()).expect("a plan").plan;
+    assert_eq!(dealt.replicas, [2, 0], "a pair would hold both back");
+    // Sizes of which none divides the other are packed: a machine of eight holds a pair of threes, or a three, a five.
+    problem.inventory.offers[0] = Offer { n_gpus_per_machine: 8, ..offer("t", 1.0, 16) };
+    problem.configurations = vec![configuration("five", &[5], &[1.0]), configuration("three", &[3], &[0.5])];
+    problem.budget_usd_per_hour = 16.0;
+    let plan = solve(&problem, Options::default()).expect("a plan").plan;
+    assert_eq!(plan.replicas, [2, 2]);
+    problem.configurations[0].requests_per_s = vec![0.6];
+    problem.inventory.offers[0].n_available = 15;
+    // Five and three in the first machine, and seven are left: another five, or two threes.
+    let best = solve(&problem, Options::default()).expect("a plan").plan;
+    assert!(best.replicas == [1, 3], "{best:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -353,6 +413,36 @@ proptest! {
         for problem in [richer, wider] {
             let after = solve(&problem, Options::default()).expect("what was possible is possible");
             prop_assert!(after.plan.makespan_s <= before.plan.makespan_s * (1.0 + 1e-5));
+        }
+    }
+
+    /// Of plans that end at one time the cheapest is rented, and nothing of it can be left out.
+    #[test]
+    fn nothing_is_rented_that_gains_nothing(problem in small(), more in 1_u32..=6) {
+        let options = Options::default();
+        let fixed = of_one_size(&problem);
+        let ways: [(&str, Way, &Problem, Again); 5] = [
+            ("program", solve, &problem, |problem, replicas| assigned(problem, replicas, Assignment::Soonest)),
+            ("bisection", |problem, options| solve(problem, Options { form: FORMS[1], ..options }), &problem,
+                |problem, replicas| assigned(problem, replicas, Assignment::Soonest)),
+            ("one type", one_type, &problem, |problem, replicas| assigned(problem, replicas, Assignment::Soonest)),
+            ("one size", uniform_deployment, &fixed, |problem, replicas| assigned(problem, replicas, Assignment::Soonest)),
+            ("round robin", round_robin, &problem, |problem, replicas| assigned(problem, replicas, Assignment::Alike)),
+        ];
+        let budget_usd_per_hour = problem.budget_usd_per_hour + 0.5 * f64::from(more);
+        for (name, way, among, again) in ways {
+            let Ok(found) = way(&problem, options) else { continue };
+            check(&problem, &found);
+            for c in (0..found.plan.replicas.len()).filter(|&c| found.plan.replicas[c] > 0) {
+                let mut fewer = found.plan.replicas.clone();
+                fewer[c] -= 1;
+                let left_s = again(among, &fewer).map_or(f64::INFINITY, |plan| plan.makespan_s);
+                prop_assert!(left_s > found.plan.makespan_s * (1.0 + 1e-7), "{name}: {found:?} ends no later without a {c}");
+            }
+            let richer = way(&Problem { budget_usd_per_hour, ..problem.clone() }, options).expect("what was possible is possible");
+            if name != "bisection" && (richer.plan.makespan_s - found.plan.makespan_s).abs() <= 1e-7 * found.plan.makespan_s {
+                prop_assert!(richer.plan.usd_per_hour <= found.plan.usd_per_hour + 1e-9, "{name}: {found:?}, {richer:?}");
+            }
         }
     }
 

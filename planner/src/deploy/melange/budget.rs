@@ -40,6 +40,10 @@ pub fn within(problem: &Problem, deadline_s: f64, options: Options) -> Result<De
     let of = chosen(problem, &asked);
     let rented = solve(&load(problem, &of, &asked, deadline_s), None, options.budget)?.plan;
     let plan = plan(problem, &of, &asked, &rented.replicas, &rented.slices);
+    // Of mixes at one price the one that ends soonest.
+    let at_its_price = Problem { budget_usd_per_hour: plan.usd_per_hour, ..problem.clone() };
+    let sooner = soonest(&at_its_price, &asked, None, options).filter(|other| other.makespan_s < plan.makespan_s);
+    let plan = sooner.unwrap_or(plan);
     let usd_per_hour = plan.usd_per_hour;
     let bound = cost_efficiency::cheapest(problem, deadline_s, options)?.bound();
     let bound = bound.map(|bound| Bound::plain(bound.min(usd_per_hour)));
