@@ -107,17 +107,16 @@ const CLOSED: f64 = 1e-9;
 /// On figures without meaning, and where no plan serves anything.
 pub fn plan(choice: &Choice, load: &Load<'_>, begins: &mut dyn FnMut()) -> Result<Decision<Plan>, RentalError> {
     let after = after_losses(choice);
-    let asked = Asked { task: &after, any_per_s: any_per_s(&after, load.requests) };
-    // Fewer requests choose among plans than measure the chosen one.
-    let mut some = load.requests.clone();
-    some.list.truncate(load.requests.len().div_ceil(3));
-    let trial = Trial { requests: &some, attainment_ratio: load.attainment_ratio, working: choice.working };
-    let within = |of| bound::by_machine(&after, of);
+    // What no deployment serves does not hang on the load that is asked.
+    let any = Task { requests_per_s: f64::INFINITY, ..after.clone() };
+    let asked = Asked { task: &after, any_per_s: any_per_s(&any, load.requests) };
+    let trial = Trial { requests: load.requests, attainment_ratio: load.attainment_ratio, working: choice.working };
+    let within = |of| bound::by_machine(&any, of);
     match choice.method {
         Method::Colocated => asked.of_replicas(colocated::per_machine, within(bound::colocated)),
         Method::CostEfficiency => asked.of_replicas(thunderserve::cost_efficiency, within(bound::colocated)),
         Method::Melange => asked.of_replicas(thunderserve::melange, within(bound::colocated)),
-        Method::HexGen => asked.of_replicas(colocated::mixed, bound::colocated(&after)),
+        Method::HexGen => asked.of_replicas(colocated::mixed, bound::colocated(&any)),
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, load.tabu, &trial)?;
             Ok(asked.held(of_deployments(&after, &found)?, within(bound::split)))
@@ -151,9 +150,10 @@ fn after_losses(choice: &Choice) -> Task {
     after
 }
 
-/// What the groups of a deployment serve at most of all arrivals.
+/// What no deployment with phases on groups of their own serves, and no less than the groups of this one.
 fn most_per_s(task: &Task, deployment: &Deployment) -> Result<f64, RentalError> {
-    let most = thunderserve::stale(task, deployment)?.bound().unwrap_or(f64::INFINITY);
+    let task = thunderserve::overloaded(task);
+    let most = thunderserve::stale(&task, deployment)?.bound().unwrap_or(f64::INFINITY);
     Ok(most * task.requests_per_s)
 }
 
@@ -174,7 +174,7 @@ impl Asked<'_> {
         let decided = decided.bounded(Some(Bound::plain(bound_per_s)), status);
         let figures = [
             ("bound_requests_per_s", Some(bound_per_s)),
-            ("any_bound_requests_per_s", Some(self.any_per_s)),
+            ("any_bound_requests_per_s", Some(self.any_per_s).filter(|per_s| per_s.is_finite())),
             ("gap_ratio", decided.gap()),
         ];
         let figures = figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
@@ -212,7 +212,8 @@ impl Asked<'_> {
         }));
         let why = format!("limit: {}", found.plan.limit);
         let plan = Plan { layout: Layout::Layers(found.plan), planned_per_s, n_gpus: [0, 0], why };
-        let bound_per_s = layers::bound_per_s(self.task, &requests.list);
+        let any = Task { requests_per_s: f64::INFINITY, ..self.task.clone() };
+        let bound_per_s = layers::bound_per_s(&any, &requests.list);
         let most_per_s = planned_per_s.min(bound_per_s);
         Ok(self.held(Found { plan, most_per_s, notes }, bound_per_s))
     }
@@ -241,13 +242,17 @@ fn stage_words(task: &Task, stage: &Stage) -> String {
 fn of_deployments(task: &Task, found: &[Decision<PlayedBest>]) -> Result<Found, RentalError> {
     let (mut groups, mut n_gpus, mut planned_per_s) = (Groups::default(), [0, 0], 0.0);
     let (mut notes, mut limits, mut most_per_s) = (Vec::new(), Vec::new(), 0.0);
+    let overloaded = thunderserve::overloaded(task);
     for best in found {
         let (deployment, planned_for_per_s) = (&best.plan.deployment.plan, best.plan.planned_for_per_s);
-        let loaded = thunderserve::stale(task, deployment)?;
-        most_per_s += loaded.plan.attainment * task.requests_per_s;
+        let loaded = thunderserve::stale(&overloaded, deployment)?;
+        most_per_s += loaded.plan.attainment * overloaded.requests_per_s;
         limits.push(loaded.limit);
         let (own, offset) = (Groups::of(deployment), groups.groups.len());
-        groups.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
+        // Routes are shares of the load that each was planned for; side by side each has what it serves when it is played alone.
+        let own_share: f64 = own.pairs.iter().map(|pair| pair.2).sum();
+        let weight = best.objective().unwrap_or(planned_for_per_s) / own_share;
+        groups.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share * weight)));
         groups.groups.extend(own.groups);
         planned_per_s += deployment.attainment * planned_for_per_s;
         for group in deployment.groups.iter().filter(|group| !group.stages.is_empty()) {

@@ -255,9 +255,11 @@ pub fn stale(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment
 
 /// Parts of the task's arrivals for which plans are made when the one that plays best is looked for.
 const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
+/// Times that arrivals are doubled at most while a plan serves them all.
+const DOUBLINGS_MAX: usize = 24;
 /// Parts of the links' bandwidth for which they are made: by means a link may be full that is late when it is played, and a plan that leans on it less may
-/// serve more.
-const LINKS: [f64; 3] = [1.0, 0.25, 0.0625];
+/// serve more. Halves, so that a link which is 2, 4, 8 or more times as fast looks at the same plans, and at more.
+const LINKS: [f64; 8] = [1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015_625, 0.007_812_5];
 
 /// A deployment, and the rate of arrivals that it was planned for.
 #[derive(Clone, Debug, PartialEq)]
@@ -270,17 +272,40 @@ pub struct PlayedBest {
     pub n_played: usize,
 }
 
+/// Arrivals for which plans are made: parts of those that are asked, and their doubles for as long as a plan serves them all, for what a pool serves
+/// does not hang on what is asked of it.
+fn loads(task: &Task, tabu: Tabu) -> Vec<f64> {
+    let mut loads = LOADS.map(|load| load * task.requests_per_s).to_vec();
+    let mut most_per_s = task.requests_per_s;
+    for _ in 0..DOUBLINGS_MAX {
+        let found = plan(&Task { requests_per_s: most_per_s, ..task.clone() }, tabu);
+        if !found.is_ok_and(|found| found.plan.attainment > 1.0 - 1e-6) {
+            break;
+        }
+        most_per_s *= 2.0;
+        loads.splice(0..0, [most_per_s, LOADS[1] * most_per_s]);
+    }
+    loads
+}
+
+/// The same with arrivals that no deployment of these GPUs serves, where there are any.
+pub(super) fn overloaded(task: &Task) -> Task {
+    let any = Task { requests_per_s: f64::INFINITY, ..task.clone() };
+    let most_per_s = bound::split(&any);
+    let is_one = most_per_s.is_finite() && most_per_s > 0.0;
+    Task { requests_per_s: if is_one { most_per_s } else { task.requests_per_s }, ..any }
+}
+
 /// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
-/// (`played.rs`): the plan's means hide the tails. The objective is the rate when played; what the groups
-/// serve at most by the planner's means is `stale` for all arrivals.
+/// (`played.rs`): the plan's means hide the tails. The objective is the rate when played; what the groups serve at most by the planner's means is `stale` for all arrivals.
 ///
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
 pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decision<PlayedBest>, RentalError> {
     let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
-    for (link, load) in LINKS.into_iter().flat_map(|link| LOADS.map(|load| (link, load))) {
-        let planned_for_per_s = load * task.requests_per_s;
+    let loads = loads(task, tabu);
+    for (link, &planned_for_per_s) in LINKS.into_iter().flat_map(|link| loads.iter().map(move |load| (link, load))) {
         match plan(&Task { requests_per_s: planned_for_per_s, ..task.with_links(link) }, tabu) {
             Ok(deployment) => {
                 if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
