@@ -345,6 +345,72 @@ fn more_time_never_costs_more_where_rates_are_found_by_serving() {
     }
 }
 
+/// A list of budgets a tenth of a dollar apart: time never rises, the bill never rises at one time, and a runner-up is never better.
+#[test]
+fn a_fine_list_of_budgets_is_monotone_where_rates_are_found_by_serving() {
+    let budgets: Vec<f64> = (3..=24).map(|n| f64::from(n) / 5.0).collect();
+    let rest = format!(
+        "[engine]\ntp = [1]\nmax_sequences = 128\nmax_tokens = 1024\n[objective]\nis = \"time\"\nusd_per_hour = {budgets:?}\n\
+         [policies]\nrun = [\"cost-efficiency\"]\n"
+    );
+    let gpus = [("a100-sxm-80g", 2, 1.39), ("l40s", 2, 0.87), ("rtx-4090", 2, 0.34)];
+    let job = written(&gpus, &[(1020, 240, 60), (400, 120, 40)], &rest).scenario.expect("a good scenario");
+    let (mut before_s, mut before_usd) = (f64::INFINITY, 0.0);
+    for row in &job.run(&|_| {}).results {
+        let facts = row.planner.as_ref().expect("facts");
+        let (ends_s, usd) = (facts.objective.expect("a plan"), row.metrics["cost_usd_per_hour"]);
+        assert!(ends_s <= before_s, "{}: {ends_s} s after {before_s} s", row.policy);
+        assert!(ends_s < before_s || usd <= before_usd + 1e-9, "{}: {usd} $/h after {before_usd} $/h", row.policy);
+        if let Some(note) = facts.notes.iter().find_map(|note| note.strip_prefix("runner-up: ")) {
+            let seconds = note.split(": ").nth(1).and_then(|rest| rest.split(" s for").next()).expect("seconds");
+            let other_s: f64 = seconds.parse().expect("a number");
+            assert!(other_s >= ends_s - 1e-3, "{}: {note} beside {ends_s} s", row.policy);
+        }
+        (before_s, before_usd) = (ends_s, usd);
+    }
+}
+
+/// One type at two prices is two offers: the cheap one is rented first, and both have figures of their own.
+#[test]
+fn one_gpu_type_at_two_prices_is_two_offers() {
+    let text = "kind = \"deployment\"\n[[inventory.gpus]]\ngpu = \"a100-sxm-80g\"\nname = \"spot\"\ncount = 1\nusd_per_hour = 0.7\n\
+                [[inventory.gpus]]\ngpu = \"a100-sxm-80g\"\ncount = 2\nusd_per_hour = 1.39\n[[requests.types]]\nrequests = 60\n";
+    let enumerated = "input = 100\noutput = 24\n[[models]]\nname = \"llama-3-8b\"\n[engine]\ntp = [1]\nmax_sequences = 32\nmax_tokens = 1024\n";
+    let given = "[[configurations]]\nname = \"spot tp 1\"\ngpus = { spot = 1 }\nrequests_per_s = [1.0]\n\
+                 [[configurations]]\nname = \"a100-sxm-80g tp 1\"\ngpus = { a100-sxm-80g = 1 }\nrequests_per_s = [1.0]\n";
+    let end = "[objective]\nis = \"time\"\nusd_per_hour = [1.2, 2.2]\n[policies]\nrun = [\"cost-efficiency\"]\n";
+    for middle in [enumerated, given] {
+        let source = diagnostic::Source { path: "written.toml".to_owned(), text: format!("{text}{middle}{end}") };
+        let checked = kinds::check(source, std::path::Path::new("."), &Overrides::default());
+        let job = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
+        let result = job.run(&|_| {});
+        let counts = |row: usize| {
+            let figures = &result.results[row].planner.as_ref().expect("facts").figures;
+            [figures["replicas_of_spot tp 1"], figures["replicas_of_a100-sxm-80g tp 1"]]
+        };
+        assert_eq!((counts(0), counts(1)), ([1.0, 0.0], [1.0, 1.0]), "{middle}");
+    }
+}
+
+/// Twelve L40S in machines of six hold two replicas of four, whoever rents them.
+#[test]
+fn tensor_groups_are_rented_in_machines() {
+    let text = "kind = \"deployment\"\n[[inventory.gpus]]\ngpu = \"l40s\"\ncount = 12\ngpus_per_machine = 6\nusd_per_hour = 0.7\n\
+                [[models]]\nname = \"llama-3-70b\"\n[[requests.types]]\ninput = 200\noutput = 24\nrequests = 60\n\
+                [engine]\ntp = [4]\nmax_sequences = 32\nmax_tokens = 1024\n[objective]\nis = \"time\"\nusd_per_hour = 30\n\
+                [policies]\nrun = [\"homogeneous\", \"cost-efficiency\", \"melange\", \"uniform-deployment\", \"round-robin\"]\n";
+    let source = diagnostic::Source { path: "written.toml".to_owned(), text: text.to_owned() };
+    let checked = kinds::check(source, std::path::Path::new("."), &Overrides::default());
+    let job = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
+    for row in &job.run(&|_| {}).results {
+        assert_eq!((row.metrics["n_replicas"], row.metrics["n_gpus"]), (2.0, 8.0), "{}", row.policy);
+    }
+    let planned = job.plan("cost-efficiency").expect("renting decides").expect("a plan");
+    let replicas = planned.json["deployments"][0]["replicas"].as_array().expect("a list");
+    let firsts: Vec<u64> = replicas.iter().filter_map(|of| of["stages"][0]["gpus"]["first"].as_u64()).collect();
+    assert_eq!(firsts, [0, 6], "{replicas:?}");
+}
+
 #[test]
 fn a_checkpoint_in_eight_bits_is_rented_for_as_one() {
     let set = [

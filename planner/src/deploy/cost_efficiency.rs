@@ -296,14 +296,25 @@ fn bisect(
     Ok(decided(plan, below, status))
 }
 
-/// The limit whose lifting would lower the makespan most.
+/// Whether an offer has no room for one more replica of any configuration that takes its GPUs.
+fn is_used_up(problem: &Problem, plan: &Plan, offer: usize) -> bool {
+    let has_room = |c: usize| {
+        let mut more = plan.replicas.clone();
+        more[c] += 1;
+        problem.laid(offer, &more).is_some()
+    };
+    let mut taking = (0..plan.replicas.len()).filter(|&c| problem.configurations[c].n_gpus[offer] > 0);
+    !taking.any(has_room)
+}
+
+/// The limit whose lifting would lower the makespan most, of those that are used up.
 pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
     let all_usd: f64 =
         problem.inventory.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
     let lifted = Problem { budget_usd_per_hour: all_usd.max(problem.budget_usd_per_hour), ..problem.clone() };
     let budget_usd = problem.budget_usd_per_hour;
     let mut limits = vec![(format!("budget of {budget_usd} $/h, of which {:.4} are spent", plan.usd_per_hour), lifted)];
-    for (offer, &taken) in plan.n_gpus.iter().enumerate() {
+    for (offer, &taken) in plan.n_gpus.iter().enumerate().filter(|(offer, _)| is_used_up(problem, plan, *offer)) {
         let Offer { name, usd_per_hour, n_available, .. } = &problem.inventory.offers[offer];
         let mut lifted = problem.clone();
         lifted.inventory.offers[offer].n_available =
@@ -317,7 +328,9 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
     let at_best = |(words, lifted): (String, Problem)| Some((relaxed(&lifted).ok()?, words, lifted));
     let mut open: Vec<(f64, String, Problem)> = limits.into_iter().filter_map(at_best).collect();
     open.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut best = (plan.makespan_s * (1.0 - HELPS), None);
+    // What was served may not be the program's best at its rates; what that gains is no limit's.
+    let now_s = soonest(problem, options).map_or(f64::INFINITY, |found| found.plan.makespan_s).min(plan.makespan_s);
+    let mut best = (now_s * (1.0 - HELPS), None);
     for (bound_s, words, lifted) in open {
         if bound_s >= best.0 {
             break;
@@ -331,7 +344,8 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
         (makespan_s, Some(words)) => {
             format!("{words}; without that limit the work would end after {makespan_s:.3} s")
         }
-        _ => "no single limit: more budget or more GPUs of one type alone would not end the work sooner".to_owned(),
+        _ => "no single limit: more budget, or more GPUs of a type that is used up, would not end the work sooner"
+            .to_owned(),
     }
 }
 

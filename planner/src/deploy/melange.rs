@@ -65,7 +65,7 @@ pub fn plan(load: &Load, budget: Budget) -> Result<Decision<Rented>, RentalError
     let rented = solve(load, None, budget)?;
     let second = solve(load, Some(&rented.plan.replicas), budget).ok().map(|other| other.plan);
     let rented = rented.beside(second.map(|plan| RunnerUp { objective: plan.usd_per_hour, plan }));
-    let limit = limit(load, &rented.plan, budget);
+    let limit = limit(load, &rented.plan, rented.plan.usd_per_hour, budget);
     Ok(rented.limited(limit))
 }
 
@@ -192,14 +192,14 @@ fn words(load: &Load, replicas: &[u32]) -> String {
     used.map(|(n, offer)| format!("{n} x {}", offer.name)).collect::<Vec<_>>().join(" + ")
 }
 
-/// What keeps the price up: too few GPUs of a type, or the load that whole GPUs must carry.
-fn limit(load: &Load, rented: &Rented, budget: Budget) -> String {
+/// What keeps a price up: too few GPUs of a type, or the load that whole GPUs must carry.
+fn limit(load: &Load, rented: &Rented, usd_per_hour: f64, budget: Budget) -> String {
     let mut best: Option<(f64, String)> = None;
     for (g, offer) in load.inventory.offers.iter().enumerate().filter(|(_, offer)| offer.n_available < u32::MAX) {
         let mut lifted = load.clone();
         lifted.inventory.offers[g].n_available = u32::MAX;
         let usd = solve(&lifted, None, budget).map_or(f64::INFINITY, |other| other.plan.usd_per_hour);
-        let helps = usd < rented.usd_per_hour * (1.0 - 1e-9);
+        let helps = usd < usd_per_hour.min(rented.usd_per_hour) * (1.0 - 1e-9);
         if helps && best.as_ref().is_none_or(|(least, _)| usd < *least) {
             let (name, n, taken) = (&offer.name, offer.n_available, rented.replicas[g]);
             let words = format!("availability of `{name}`: {taken} of {n} are rented; with more of them {usd:.4} $/h");

@@ -9,18 +9,28 @@
 //! the plan that ends soonest is the answer; its makespan and its rates are those of its own mix. Its bound holds for these rates:
 //! configurations that were never chosen keep the factor that they started with.
 //!
+//! The program does not see what serving does: fewer replicas may end sooner, for whole requests fall on them more evenly or batches are
+//! fuller. So plans around the best one are served too: a replica less, one more, or one of another configuration in its place; and what the
+//! program rents for less than the best one costs.
+//!
 //! The second choice is served like the first: the program's second plan at the answer's rates has a mix of its own, and what it would end
 //! after at the answer's rates says nothing. Where it ends sooner, it is the answer.
+
+use std::cmp::Ordering;
 
 use super::{Plan, Problem, RentalError};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
+/// Plans around the best one that are served in a round: those that end soonest by the rates learned so far.
+const AROUND_MAX: usize = 4;
 /// Choices of replicas that are served at most before a second choice is looked for, and second choices at most.
 const ROUNDS_MAX: usize = 4;
 /// Times that shares of one choice are decided at most.
 const SHARES_MAX: u32 = 8;
 /// Times that a plan may take over its promise before it is served: rates of another mix are off by as much.
 const SLACKS: [f64; 4] = [1.1, 1.05, 1.025, 1.0125];
+/// Part of a price by which a smaller one is asked: more than rounding, less than a GPU costs.
+const LESS: f64 = 1e-6;
 /// Relative difference of planned and served time that counts as agreement.
 const AGREES: f64 = 0.01;
 
@@ -59,6 +69,8 @@ pub struct Decide<'a> {
     pub hopeful: Option<&'a Hopeful<'a>>,
     /// Replicas that the answer must not lose against, of policies that decide less or of a smaller budget: rates of a mix may hide them.
     pub others: &'a dyn Fn() -> Vec<Vec<u32>>,
+    /// Whether any replicas that can be rented are a plan of the policy.
+    pub is_whole: bool,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
@@ -78,6 +90,15 @@ impl Tried {
     /// What counts of it, to be least.
     fn least(&self) -> f64 {
         self.worth.unwrap_or(f64::INFINITY)
+    }
+
+    /// How it compares: by what counts, then by the other of time and price.
+    fn order(&self, other: &Self, aim: Aim) -> Ordering {
+        let second = |tried: &Self| match aim {
+            Aim::UsdPerHour => tried.plan.makespan_s,
+            _ => tried.plan.usd_per_hour,
+        };
+        self.least().total_cmp(&other.least()).then_with(|| second(self).total_cmp(&second(other)))
     }
 }
 
@@ -125,6 +146,10 @@ pub fn settle(
             _ => _ = search.settle(replicas),
         }
     }
+    if decide.is_whole {
+        search.for_less();
+        search.around();
+    }
     // What the program holds to be in time may be late when it is played.
     if let Some(hopeful) = decide.hopeful {
         for slack in SLACKS.into_iter().rev() {
@@ -150,7 +175,7 @@ impl Search<'_> {
             let mixing = self.mixing.clone();
             let worth = (self.decide.worth)((&corrected(self.problem, &mixing), &plan));
             let found = Tried { plan, mixing, worth };
-            let after = self.tried.partition_point(|other| other.least() <= found.least());
+            let after = self.tried.partition_point(|other| other.order(&found, self.decide.aim).is_le());
             self.tried.insert(after, found);
         }
         true
@@ -169,11 +194,48 @@ impl Search<'_> {
         }
     }
 
-    /// Serves replicas where they are cheaper than the best so far: what they cost is known before they are served.
+    /// Serves replicas where they are no dearer than the best so far: what they cost is known before they are served.
     fn cheaper(&mut self, replicas: Option<Vec<u32>>) {
         let best_usd = self.tried.first().map_or(f64::INFINITY, Tried::least);
-        if let Some(replicas) = replicas.filter(|replicas| self.problem.usd_per_hour(replicas) < best_usd) {
+        if let Some(replicas) = replicas.filter(|replicas| self.problem.usd_per_hour(replicas) <= best_usd) {
             self.settle(replicas);
+        }
+    }
+
+    /// Serves what the program rents for less than the best one costs, and for less than that.
+    fn for_less(&mut self) {
+        if self.decide.aim == Aim::UsdPerHour {
+            return;
+        }
+        let Some(mut usd_per_hour) = self.tried.first().map(|best| best.plan.usd_per_hour) else { return };
+        for _ in 0..ROUNDS_MAX {
+            let budget_usd_per_hour = usd_per_hour * (1.0 - LESS);
+            let problem = Problem { budget_usd_per_hour, ..corrected(self.problem, &self.mixing) };
+            let Ok(found) = (self.decide.solve)(&problem) else { return };
+            usd_per_hour = found.plan.usd_per_hour;
+            self.settle(found.plan.replicas);
+        }
+    }
+
+    /// Serves plans around the best one, as long as that changes what is best.
+    fn around(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(best) = self.tried.first().map(|best| best.plan.replicas.clone()) else { return };
+            let problem = corrected(self.problem, &self.mixing);
+            let is_cheap = |replicas: &Vec<u32>| match self.decide.aim {
+                Aim::UsdPerHour => problem.usd_per_hour(replicas) <= self.tried[0].least(),
+                _ => true,
+            };
+            let mut open = neighbours(&best);
+            open.retain(|replicas| !self.seen.contains(replicas) && problem.can_rent(replicas) && is_cheap(replicas));
+            let ends = |replicas: Vec<u32>| Some(((self.decide.assign)(&problem, &replicas)?.makespan_s, replicas));
+            let mut open: Vec<(f64, Vec<u32>)> = open.into_iter().filter_map(ends).collect();
+            open.sort_by(|a, b| a.0.total_cmp(&b.0));
+            open.truncate(AROUND_MAX);
+            open.into_iter().for_each(|(_, replicas)| _ = self.settle(replicas));
+            if self.tried[0].plan.replicas == best {
+                return;
+            }
         }
     }
 
@@ -210,6 +272,24 @@ impl Search<'_> {
         let second = second.map(|other| RunnerUp { objective: other.least(), plan: other.plan });
         Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
     }
+}
+
+/// Replicas that differ from others by one: a replica less, one more, or one of another configuration in its place.
+fn neighbours(replicas: &[u32]) -> Vec<Vec<u32>> {
+    let mut all = Vec::new();
+    let changed = |less: Option<usize>, more: Option<usize>| {
+        let mut other = replicas.to_vec();
+        less.into_iter().for_each(|c| other[c] -= 1);
+        more.into_iter().for_each(|c| other[c] += 1);
+        other
+    };
+    let used = || (0..replicas.len()).filter(|&c| replicas[c] > 0);
+    all.extend(used().map(|c| changed(Some(c), None)));
+    all.extend((0..replicas.len()).map(|c| changed(None, Some(c))));
+    for less in used() {
+        all.extend((0..replicas.len()).filter(|more| *more != less).map(|more| changed(Some(less), Some(more))));
+    }
+    all
 }
 
 /// Decides the shares of replicas until plan and service agree; the plan that ends soonest, and the factors of its mix.
@@ -294,6 +374,7 @@ mod tests {
             solve: &solve,
             hopeful: None,
             others: &Vec::new,
+            is_whole: false,
             assign: &assign,
             second: Some(&second),
         };
@@ -358,6 +439,7 @@ mod tests {
                 solve: &|problem| cost_efficiency::solve(problem, Options::default()),
                 hopeful: None,
                 others: &|| others.iter().map(|replicas| replicas.to_vec()).collect(),
+                is_whole: false,
                 assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, Assignment::Soonest),
                 second: None,
             };
@@ -373,7 +455,7 @@ mod tests {
         assert_eq!(forth, back);
     }
 
-    /// What the program holds to be in time may be late when it is played: then another plan is the answer, or none.
+    /// What the program holds to be in time may be late when it is played: then another plan around it is the answer, or none.
     #[test]
     fn a_plan_that_is_late_when_it_is_played_is_no_answer() {
         let settled = |deadline_s: f64, late: &[u32]| {
@@ -390,6 +472,7 @@ mod tests {
                 solve: &|problem| within(problem, 1.0),
                 hopeful: Some(&hopeful),
                 others: &Vec::new,
+                is_whole: true,
                 assign: &assign,
                 second: None,
             };
@@ -417,6 +500,7 @@ mod tests {
                 solve: &|problem| within(problem, 1.0),
                 hopeful: None,
                 others: &|| others.to_vec(),
+                is_whole: false,
                 assign: &assign,
                 second: None,
             };
@@ -424,10 +508,10 @@ mod tests {
         };
         let plain = settled(&[], &[]).expect("a plan");
         assert_eq!((plain.decision.plan.replicas.as_slice(), plain.n_rounds), (&[1, 1][..], 1));
-        // As dear or dearer: nobody serves it. Cheaper: it is served and wins. Where nothing is in time yet, any may win.
+        // Dearer: nobody serves it. As dear: it is served, and ends later. Cheaper: it wins. Where nothing is in time yet, any may win.
         for (alone, late, expected, n_rounds) in [
             ([0, 4], &[][..], [1, 1], 1),
-            ([2, 0], &[], [1, 1], 1),
+            ([2, 0], &[], [1, 1], 2),
             ([0, 1], &[], [0, 1], 2),
             ([0, 4], &[1, 1], [0, 4], 2),
         ] {

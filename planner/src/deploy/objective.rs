@@ -40,6 +40,14 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// The same limit at another figure.
+    pub const fn with(self, value: f64) -> Self {
+        match self {
+            Self::Budget { .. } => Self::Budget { usd_per_hour: value },
+            Self::Deadline { .. } => Self::Deadline { seconds: value },
+        }
+    }
+
     /// Its figure.
     pub const fn value(self) -> f64 {
         match self {

@@ -48,6 +48,8 @@ pub struct Renting {
     pub cheapest: Option<Cheapest>,
     /// What says more of a plan; `None` for plans that give up a decision and are compared alone.
     pub explain: Option<Explain>,
+    /// Whether it decides what to rent, how to deploy and who serves what: any replicas within the limits are a plan of it.
+    pub is_whole: bool,
     /// How it decides shares of given replicas.
     pub assignment: Assignment,
     /// Policies that decide less, whose replicas this one takes where they end sooner within the budget. It takes those of a smaller budget too.
@@ -78,6 +80,7 @@ const GIVES_UP: Renting = Renting {
     solve: cost_efficiency::one_type,
     cheapest: None,
     explain: None,
+    is_whole: false,
     assignment: Assignment::Soonest,
     others: &[],
 };
@@ -115,6 +118,7 @@ pub static POLICIES: &[Policy] = &[
                 others: DECIDE_LESS,
             }),
             explain: Some(EXPLAIN),
+            is_whole: true,
             others: DECIDE_LESS,
             ..GIVES_UP
         }),
@@ -128,6 +132,7 @@ pub static POLICIES: &[Policy] = &[
         rents: Some(Renting {
             solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
             explain: Some(EXPLAIN),
+            is_whole: true,
             others: DECIDE_LESS,
             ..GIVES_UP
         }),

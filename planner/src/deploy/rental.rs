@@ -83,8 +83,8 @@ pub struct Choice {
     pub decider: Decider,
     /// What a plan must keep.
     pub limit: Limit,
-    /// Smaller budgets that are asked too, ascending: more dollars never end later. Empty where the limit is a deadline.
-    pub smaller_usd_per_hour: Vec<f64>,
+    /// Smaller budgets or shorter deadlines that are asked too, ascending: more dollars never end later, and more time never costs more.
+    pub stricter: Vec<f64>,
 }
 
 /// What every policy is asked.
@@ -168,7 +168,7 @@ impl Question {
                 if rated.engines.is_empty() {
                     by_rates(&asked, problem)?
                 } else {
-                    self.by_serving(&asked, &choice.smaller_usd_per_hour, rated)?
+                    self.by_serving(&asked, &choice.stricter, rated)?
                 }
             }
         };
@@ -180,28 +180,22 @@ impl Question {
     }
 
     /// By a policy at rates that are corrected by serving the plan's own mix; no worse than policies that decide less, and than itself within
-    /// the next smaller of ascending budgets.
-    fn by_serving(
-        &self,
-        asked: &Asked<'_>,
-        smaller_usd_per_hour: &[f64],
-        rated: &Rated,
-    ) -> Result<Decided, RentalError> {
+    /// the next stricter of ascending limits.
+    fn by_serving(&self, asked: &Asked<'_>, stricter: &[f64], rated: &Rated) -> Result<Decided, RentalError> {
         // Policies that are compared alone take nobody's plan.
-        let smaller = if asked.policy.others.is_empty() { &[] } else { smaller_usd_per_hour };
-        rated.answers.of((asked.policy, asked.limit, smaller), || self.settled(asked, smaller, rated))
+        let stricter = if asked.takes_others() { stricter } else { &[] };
+        rated.answers.of((asked.policy, asked.limit, stricter), || self.settled(asked, stricter, rated))
     }
 
-    fn settled(&self, asked: &Asked<'_>, smaller_usd_per_hour: &[f64], rated: &Rated) -> Result<Decided, RentalError> {
+    fn settled(&self, asked: &Asked<'_>, stricter: &[f64], rated: &Rated) -> Result<Decided, RentalError> {
         let problem = self.problem(rated, asked.limit);
         let second = |problem: &Problem, plan: &Plan| asked.second(problem, plan);
         let hopeful = |problem: &Problem, slack: f64| asked.hopeful(problem, slack);
         let others = || {
-            let before = smaller_usd_per_hour
-                .split_last()
-                .map(|(&usd_per_hour, smaller)| (Asked { limit: Limit::Budget { usd_per_hour }, ..*asked }, smaller));
+            let before =
+                stricter.split_last().map(|(&next, rest)| (Asked { limit: asked.limit.with(next), ..*asked }, rest));
             let others = asked.others().map(|other| (other, &[][..])).chain(before);
-            let decided = others.filter_map(|(asked, smaller)| self.by_serving(&asked, smaller, rated).ok());
+            let decided = others.filter_map(|(asked, stricter)| self.by_serving(&asked, stricter, rated).ok());
             decided.map(|decided| decided.decision.plan.replicas).collect()
         };
         let decide = mixing::Decide {
@@ -210,6 +204,7 @@ impl Question {
             solve: &|problem| asked.solve(problem),
             hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
             others: &others,
+            is_whole: asked.policy.is_whole,
             assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
             second: asked.has_second().then_some(&second),
         };
@@ -287,6 +282,11 @@ impl Asked<'_> {
         };
         let others = others.iter().filter_map(|name| policies::named(name)?.rents.as_ref());
         others.map(|policy| Self { policy, ..*self })
+    }
+
+    /// Whether plans of others are its own too.
+    fn takes_others(&self) -> bool {
+        self.others().next().is_some()
     }
 
     fn has_second(&self) -> bool {

@@ -185,22 +185,18 @@ fn rows(choices: &[(String, Named)], limits: &[Limit]) -> Vec<RentalChoice> {
             let is_whole = only.is_some() || limits.len() == 1;
             let name = if is_whole { name.clone() } else { row_name(name, limit) };
             if rows.iter().all(|row| row.name != name) {
-                let smaller_usd_per_hour = smaller_usd_per_hour(limits, limit);
-                rows.push(RentalChoice {
-                    name,
-                    choice: Choice { decider: decider.clone(), limit, smaller_usd_per_hour },
-                });
+                let stricter = stricter(limits, limit);
+                rows.push(RentalChoice { name, choice: Choice { decider: decider.clone(), limit, stricter } });
             }
         }
     }
     rows
 }
 
-/// Budgets below one, ascending.
-fn smaller_usd_per_hour(limits: &[Limit], limit: Limit) -> Vec<f64> {
-    let Limit::Budget { usd_per_hour } = limit else { return Vec::new() };
+/// Budgets or deadlines below one, ascending.
+fn stricter(limits: &[Limit], limit: Limit) -> Vec<f64> {
     // Limits of a scenario are all budgets, or none is.
-    let mut smaller: Vec<f64> = limits.iter().map(|limit| limit.value()).filter(|usd| *usd < usd_per_hour).collect();
-    smaller.sort_by(f64::total_cmp);
-    smaller
+    let mut below: Vec<f64> = limits.iter().map(|limit| limit.value()).filter(|value| *value < limit.value()).collect();
+    below.sort_by(f64::total_cmp);
+    below
 }

@@ -60,11 +60,11 @@ pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: O
 }
 
 /// What holds the price of a mix up, by Mélange's own program.
-pub fn limit_within(problem: &Problem, deadline_s: f64, _plan: &Plan, options: Options) -> String {
+pub fn limit_within(problem: &Problem, deadline_s: f64, plan: &Plan, options: Options) -> String {
     let asked = asked(problem);
     let load = load(problem, &chosen(problem, &asked), &asked, deadline_s);
     match solve(&load, None, options.budget) {
-        Ok(rented) => limit(&load, &rented.plan, options.budget),
+        Ok(rented) => limit(&load, &rented.plan, plan.usd_per_hour, options.budget),
         Err(why) => why.to_string(),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Decided, Question};
 use crate::deploy::objective::Limit;
 use crate::deploy::{Plan, Problem};
+use crate::proof::RunnerUp;
 
 /// Shares below this are rounding and not named.
 const SHARE_MIN: f64 = 5e-4;
@@ -54,7 +55,7 @@ fn notes(decided: &Decided) -> Vec<String> {
         notes.push(format!("what holds it back: {}", decision.limit));
     }
     if let Some(other) = decision.runner_up() {
-        notes.push(format!("runner-up: {}", second(problem, &other.plan)));
+        notes.push(format!("runner-up: {}", second(decided, other)));
     }
     if decided.n_rounds > 0 {
         let choices = if decided.n_rounds == 1 { "one choice" } else { "choices" };
@@ -66,9 +67,18 @@ fn notes(decided: &Decided) -> Vec<String> {
     notes
 }
 
+/// When a second plan ends: as it was judged where time is what counts, for rates of its own mix do not know what whole requests do.
+fn ends_s(decided: &Decided, other: &RunnerUp<Plan>) -> f64 {
+    match decided.limit {
+        Limit::Budget { .. } => other.objective,
+        Limit::Deadline { .. } => other.plan.makespan_s,
+    }
+}
+
 /// A second plan in words.
-fn second(problem: &Problem, plan: &Plan) -> String {
-    format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour)
+fn second(decided: &Decided, other: &RunnerUp<Plan>) -> String {
+    let (words, seconds) = (decided.problem.words(&other.plan.replicas), ends_s(decided, other));
+    format!("{words}: {seconds:.3} s for {:.4} $/h", other.plan.usd_per_hour)
 }
 
 fn percent(share: f64) -> String {
@@ -94,7 +104,7 @@ fn shares(row: &[f64], problem: &Problem, model: usize) -> String {
 
 /// What is rented, for `plan.json`: offers, replicas by configuration with who serves what, and what else there is.
 pub fn plan_json(question: &Question, decided: &Decided) -> Value {
-    let (problem, decision, plan) = (&decided.problem, &decided.decision, &decided.decision.plan);
+    let (decision, plan) = (&decided.decision, &decided.decision.plan);
     let used = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0);
     let offers = question.inventory.offers.iter().zip(&plan.n_gpus).map(|(offered, n)| {
         json!({
@@ -104,7 +114,7 @@ pub fn plan_json(question: &Question, decided: &Decided) -> Value {
     });
     let runner_up = decision.runner_up();
     let runner_up =
-        runner_up.map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.plan.makespan_s }));
+        runner_up.map(|other| json!({ "about": second(decided, other), "makespan_s": ends_s(decided, other) }));
     let (budget, deadline) = match decided.limit {
         Limit::Budget { usd_per_hour } => (Some(usd_per_hour), None),
         Limit::Deadline { seconds } => (None, Some(seconds)),
