@@ -360,6 +360,20 @@ pub fn intervals(
     Ok(keys.into_iter().enumerate().map(of).collect())
 }
 
+/// A decision beside the rate at which its plan was played. Bounds are those of a steady load: few requests may come faster, for what waits when the
+/// last one has come is served behind it. Such a bound says nothing of the run and is left out, and a note says why.
+pub fn beside_played(mut decision: Decision<Plan>, rate: f64) -> Decision<Plan> {
+    let bounds = ["bound_requests_per_s", "any_bound_requests_per_s"];
+    decision.figures.retain(|key, bound| !bounds.contains(&key.as_str()) || rate <= *bound);
+    let Some(bound) = decision.bound().filter(|bound| rate > *bound) else { return decision };
+    decision.figures.remove("gap_ratio");
+    decision.notes.push(format!(
+        "no bound: {rate:.3} requests/s were played, more than the {bound:.3} of a steady load; the run is too short for its queues to grow: \
+         raise `requests` in `[requests]`"
+    ));
+    decision.bounded(None, Status::Heuristic)
+}
+
 /// Figures of a plan that was played at the largest rate that meets the targets; at no rate there are no times and no ratio.
 pub fn metrics(choice: &Choice, plan: &Plan, (rate, played): (f64, &Played)) -> BTreeMap<String, f64> {
     let of_rate = |value: f64| if rate > 0.0 { value } else { f64::NAN };
@@ -377,4 +391,30 @@ pub fn metrics(choice: &Choice, plan: &Plan, (rate, played): (f64, &Played)) -> 
     ];
     let finite = metrics.into_iter().filter(|(_, value)| value.is_finite());
     finite.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bound_stands_beside_more_than_it() {
+        let plan =
+            Plan { layout: Layout::Groups(Groups::default()), planned_per_s: 4.0, n_gpus: [0, 0], why: String::new() };
+        let figures = [("bound_requests_per_s", 5.0), ("any_bound_requests_per_s", 7.0), ("gap_ratio", 0.25)];
+        let figures: BTreeMap<String, f64> = figures.map(|(key, value)| (key.to_owned(), value)).into();
+        let decision = Decision::new(plan, Aim::RequestsPerS, 4.0)
+            .bounded(Some(Bound::plain(5.0)), Status::Heuristic)
+            .said(Vec::new(), figures);
+        let kept = beside_played(decision.clone(), 5.0);
+        assert_eq!(kept, decision);
+        let without = beside_played(decision, 6.0);
+        assert_eq!((without.bound(), without.gap(), without.objective()), (None, None, Some(4.0)));
+        assert_eq!(without.figures.into_iter().collect::<Vec<_>>(), [("any_bound_requests_per_s".to_owned(), 7.0)]);
+        assert!(
+            without.notes[0].starts_with("no bound: 6.000 requests/s were played, more than the 5.000"),
+            "{:?}",
+            without.notes
+        );
+    }
 }

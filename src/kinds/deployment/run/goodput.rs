@@ -71,7 +71,7 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> R
         why: decision.plan.why.clone(),
         metrics: goodput::metrics(&choice.way, &decision.plan, (rate, &played)),
         interval,
-        planner: Some(kinds::facts(&decision)),
+        planner: Some(kinds::facts(&goodput::beside_played(decision, rate))),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
     })
