@@ -18,6 +18,7 @@ const ASKS: [&str; 21] = [
     ".some_count(",
     ".needed(",
     ".numbers(",
+    ".some_numbers(",
     ".take(",
     ".table(",
     ".each_table(",

@@ -150,6 +150,12 @@ impl Section<'_> {
 
     /// A list of numbers, or one number, within a range; `Err` has the place of what is neither.
     pub fn numbers(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<Result<Vec<f64>, Place>> {
+        let at = self.place(key).flatten();
+        Some(self.some_numbers(key, range)?.and_then(|all| if all.is_empty() { Err(at) } else { Ok(all) }))
+    }
+
+    /// The same, where a list may be empty.
+    pub fn some_numbers(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<Result<Vec<f64>, Place>> {
         let shown = || format!("{} to {}", range.start(), range.end());
         self.note(key, "number or list of numbers", String::new, shown);
         let (value, at) = self.take(key)?;
@@ -157,7 +163,7 @@ impl Section<'_> {
             ValueInner::Array(items) => items.iter().map(|item| number(item.as_ref())).collect(),
             other => number(other).map(|found| vec![found]),
         };
-        let good = found.filter(|all| !all.is_empty() && all.iter().all(|one| range.contains(one)));
+        let good = found.filter(|all| all.iter().all(|one| range.contains(one)));
         Some(good.ok_or(at))
     }
 }

@@ -50,12 +50,27 @@ impl Machines {
         let failing = vec![Failing { n_gpus: cluster.n_gpus(), gpu_mtbf_s: None }];
         Self { failing, n_nodes: cluster.n_nodes }
     }
+
+    const fn is_one_node(&self) -> bool {
+        self.failing.len() == 1 && self.n_nodes == 1
+    }
+
+    /// Refuses moments at which more nodes fail than there are.
+    fn has_all_that_fail(&self, section: &mut Section<'_>, at: Place, at_s: &[f64]) {
+        let n_nodes = self.n_nodes as usize;
+        let crowd = at_s.chunk_by(|a, b| a == b).find(|together| together.len() > n_nodes);
+        if let (Some(together), 1) = (crowd, self.failing.len()) {
+            let (n, hour) = (together.len(), together[0] / long_run::hours(1.0));
+            let what = format!("{n} nodes fail at hour {hour} of `failures.at_hours`, and the job has {n_nodes}");
+            section.refuse(Code::OutOfRange, at, what, "a moment stands there once for every node that fails at it");
+        }
+    }
 }
 
 /// A run of days over machines of several types, without nodes that are slow for a time; `None` where the scenario is of steps alone.
 pub fn of_types(reader: &mut Reader<'_>, machines: &Machines) -> Option<LongRun> {
     let has_failures = reader.has("failures");
-    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
+    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, Some(machines));
     let at = reader.peek_in("failures", "at_hours");
     if let Some((_, at)) = at.filter(|_| machines.failing.len() > 1) {
         let what = "`failures.at_hours` does not say nodes of which type failed, and the scenario has several";
@@ -67,9 +82,9 @@ pub fn of_types(reader: &mut Reader<'_>, machines: &Machines) -> Option<LongRun>
 /// Reads both sections; `None` where the scenario is of steps alone.
 pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, stragglers: &[Straggler]) -> Option<LongRun> {
     let has_failures = reader.has("failures");
-    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures);
-    let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
     let machines = cluster.map(Machines::of);
+    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, machines.as_ref());
+    let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
     let run = failures(reader.section("failures"), checkpoint, machines.as_ref(), stragglers)?;
     let n_spells = slow_nodes.as_ref().zip(cluster).map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes));
     if n_spells > SPELLS_MAX {
@@ -110,7 +125,7 @@ fn slow_nodes(mut section: Section<'_>, has_failures: bool, has_stragglers: bool
     Some(SlowNodes { begins, lasts_s: long_run::hours(lasts), rate, reaction })
 }
 
-fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint> {
+fn checkpoint(mut section: Section<'_>, has_failures: bool, machines: Option<&Machines>) -> Option<Checkpoint> {
     if !section.is_given() {
         section.finish();
         return None;
@@ -119,7 +134,12 @@ fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint
         let what = "`[checkpoint]` has no effect without a section `[failures]`";
         section.refuse_all(Code::NoEffect, what, "say what fails, or leave it out");
     }
+    let at = section.place("mode").flatten();
     let mode = section.one_of("mode", CheckpointMode::Asynchronous, &CheckpointMode::WORDS);
+    if mode == CheckpointMode::Memory && machines.is_some_and(Machines::is_one_node) {
+        let what = "`checkpoint.mode = \"memory\"` keeps a copy in another node's memory, and there is one node";
+        section.refuse(Code::OutOfRange, at, what, "`\"asynchronous\"` writes to storage behind the next steps");
+    }
     let every_s = section.some_number("every_s", 0.001..=YEAR);
     let storage = if mode == CheckpointMode::Memory {
         section.idle(&["storage_gb_per_s"], "`mode = \"synchronous\"` or `\"asynchronous\"`");
@@ -164,8 +184,12 @@ fn failures(
         section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
     }
     let gpu_mtbf_s = long_run::hours(section.some_number("gpu_mtbf_hours", 0.001..=1e9).unwrap_or(1.0));
+    let of_list = section.place("at_hours").flatten();
     let failures = match moments(&mut section, days) {
-        Some(at_s) => Failures::Trace { at_s },
+        Some(at_s) => {
+            machines.iter().for_each(|machines| machines.has_all_that_fail(&mut section, of_list.clone(), &at_s));
+            Failures::Trace { at_s }
+        }
         None => Failures::Rate { gpu_mtbf_s },
     };
     let restart_s = section.number("restart_s", RESTART_S, 0.0..=YEAR);
@@ -203,7 +227,7 @@ fn are_drawn(section: &mut Section<'_>, run: &LongRun, failing: &[Failing], at: 
 /// Hours from the start of the run, in order and inside of it, as seconds.
 fn moments(section: &mut Section<'_>, days: f64) -> Option<Vec<f64>> {
     let (place, most) = (section.place("at_hours").flatten(), days * 24.0);
-    match section.numbers("at_hours", 0.0..=most)? {
+    match section.some_numbers("at_hours", 0.0..=most)? {
         Ok(hours) if hours.is_sorted() => Some(hours.into_iter().map(long_run::hours).collect()),
         _ => {
             let what = format!("`{}` is not a list of hours in order", section.full("at_hours"));

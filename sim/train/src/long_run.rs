@@ -165,14 +165,15 @@ pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     all * element + tables * adam + (all - tables) * of_layers
 }
 
-/// Times of a checkpoint of a job, every GPU with an equal part of it: the slowest type sets the pace.
+/// Times of a checkpoint of a job, every GPU with an equal part of it: the slowest type sets the pace. What goes to storage crosses the host's memory and
+/// the network, so it takes as long as the slowest of the three.
 pub fn checkpoint_times(job: &Job<'_>, checkpoint: &Checkpoint) -> CheckpointTimes {
     let bytes = checkpoint_bytes(job.problem);
     let of_gpu = bytes / f64::from(job.n_writers);
-    let stored_s = bytes / checkpoint.storage_bytes_per_s;
     let slowest_s = |of: fn(&Cards) -> f64| job.cards.iter().map(|cards| of_gpu / of(cards)).fold(0.0, f64::max);
     let copied_s = slowest_s(|cards| cards.host_bandwidth.get());
     let sent_s = slowest_s(|cards| cards.nic_bandwidth.get());
+    let stored_s = (bytes / checkpoint.storage_bytes_per_s).max(copied_s).max(sent_s);
     match checkpoint.mode {
         CheckpointMode::Synchronous => CheckpointTimes { stall_s: stored_s, behind_s: 0.0, restore_s: stored_s },
         CheckpointMode::Asynchronous => CheckpointTimes { stall_s: copied_s, behind_s: stored_s, restore_s: stored_s },

@@ -185,6 +185,23 @@ fn nodes_that_fail_at_one_moment_each_need_another() {
 }
 
 #[test]
+fn storage_takes_no_more_than_links_bring() {
+    let problem = problem();
+    let job = Job::of_training(&problem, 1.0);
+    let of_gpu = checkpoint_bytes(&problem) / f64::from(problem.cluster.n_gpus());
+    let slowest = problem.cluster.gpu.host_bandwidth.get().min(problem.cluster.nic_bandwidth.get());
+    let stored_s =
+        |mode, storage_bytes_per_s| checkpoint_times(&job, &Checkpoint { mode, every_s: None, storage_bytes_per_s });
+    for storage in [1e9, 1e12, 1e15] {
+        let [waits, goes_on] =
+            [CheckpointMode::Synchronous, CheckpointMode::Asynchronous].map(|mode| stored_s(mode, storage));
+        let expected = (checkpoint_bytes(&problem) / storage).max(of_gpu / slowest);
+        assert!((waits.stall_s / expected - 1.0).abs() < 1e-12, "{storage}: {waits:?}");
+        assert!(waits.stall_s >= goes_on.stall_s && waits.stall_s == goes_on.behind_s, "{storage}: {goes_on:?}");
+    }
+}
+
+#[test]
 fn a_checkpoint_holds_what_the_optimizer_keeps() {
     let mut problem = problem();
     let model = &problem.model;
