@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use skrull_sim::commands::keys;
 
 /// How readers ask for a key by its name: the words before it.
-const ASKS: [&str; 21] = [
+const ASKS: [&str; 22] = [
     ".count(",
     ".number(",
     ".text(",
