@@ -128,7 +128,8 @@ pub fn plan(
     played_s: &dyn Fn(&Schedule) -> f64,
 ) -> Decision<Schedule> {
     let mut best = placed(work, policy, placement, played_s);
-    if policy == Policy::Spindle {
+    // Other placements are there to show what placing gains, so they keep the waves.
+    if policy == Policy::Spindle && placement == Placement::Local {
         for (other, name) in WITHOUT_LEVELS {
             let found = placed(work, other, placement, played_s);
             if found.played_s < best.played_s {
