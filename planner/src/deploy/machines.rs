@@ -138,7 +138,7 @@ fn machines(
     is_whole: bool,
 ) -> Machines {
     let machine = offer.n_gpus_per_machine.max(1);
-    let there = [offer.n_available / machine, u32::from(offer.n_available % machine > 0)];
+    let there = [offer.n_available / machine, u32::from(!offer.n_available.is_multiple_of(machine))];
     let mut count = |most: u32| {
         let n = variable().min(0.0).max(f64::from(most));
         variables.add(if is_whole { n.integer() } else { n })

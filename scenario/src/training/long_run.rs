@@ -136,7 +136,9 @@ fn checkpoint(mut section: Section<'_>, has_failures: bool, machines: Option<&Ma
     }
     let at = section.place("mode").flatten();
     let mode = section.one_of("mode", CheckpointMode::Asynchronous, &CheckpointMode::WORDS);
-    if mode == CheckpointMode::Memory && machines.is_some_and(Machines::is_one_node) {
+    // A trainer of reinforcement learning has nodes that generate beside it.
+    let is_alone = section.full("mode") == "checkpoint.mode" && machines.is_some_and(Machines::is_one_node);
+    if mode == CheckpointMode::Memory && has_failures && is_alone {
         let what = "`checkpoint.mode = \"memory\"` keeps a copy in another node's memory, and there is one node";
         section.refuse(Code::OutOfRange, at, what, "`\"asynchronous\"` writes to storage behind the next steps");
     }
