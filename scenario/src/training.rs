@@ -249,7 +249,7 @@ pub fn of_sequences(
     let draws_experts = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), draws_experts);
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
-    let long_run = long_run::long_run(reader, machine, &stragglers);
+    let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
     let policies::Asked { policies, baseline, objective } =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));

@@ -79,7 +79,7 @@ pub fn run(reader: &mut Reader<'_>, groups: &[Group], mtbfs: Vec<Place>, has_mod
     }
     let failing = groups.iter().map(|group| group.failing(group.cluster.n_gpus())).collect();
     let n_nodes = groups.iter().map(|group| group.cluster.n_nodes).max().unwrap_or(1);
-    long_run::of_types(reader, &long_run::Machines { failing, n_nodes })
+    long_run::of_types(reader, &long_run::Machines { failing, n_nodes, has_others: false })
 }
 
 /// Warns of memories of hosts on which nothing lies.

@@ -42,17 +42,19 @@ pub struct Machines {
     pub failing: Vec<Failing>,
     /// Nodes of the type that has most.
     pub n_nodes: u32,
+    /// Whether other nodes work beside them: those that generate for a trainer.
+    pub has_others: bool,
 }
 
 impl Machines {
     /// Of one type.
-    fn of(cluster: &Cluster) -> Self {
+    fn of((cluster, has_others): (&Cluster, bool)) -> Self {
         let failing = vec![Failing { n_gpus: cluster.n_gpus(), gpu_mtbf_s: None }];
-        Self { failing, n_nodes: cluster.n_nodes }
+        Self { failing, n_nodes: cluster.n_nodes, has_others }
     }
 
     const fn is_one_node(&self) -> bool {
-        self.failing.len() == 1 && self.n_nodes == 1
+        self.failing.len() == 1 && self.n_nodes == 1 && !self.has_others
     }
 
     /// Refuses moments at which more nodes fail than there are.
@@ -79,10 +81,10 @@ pub fn of_types(reader: &mut Reader<'_>, machines: &Machines) -> Option<LongRun>
     failures(reader.section("failures"), checkpoint, Some(machines), &[])
 }
 
-/// Reads both sections; `None` where the scenario is of steps alone.
-pub fn long_run(reader: &mut Reader<'_>, cluster: Option<&Cluster>, stragglers: &[Straggler]) -> Option<LongRun> {
+/// Reads both sections, of a job on a cluster that may have others beside it; `None` where the scenario is of steps alone.
+pub fn long_run(reader: &mut Reader<'_>, on: Option<(&Cluster, bool)>, stragglers: &[Straggler]) -> Option<LongRun> {
     let has_failures = reader.has("failures");
-    let machines = cluster.map(Machines::of);
+    let (cluster, machines) = (on.map(|(cluster, _)| cluster), on.map(Machines::of));
     let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, machines.as_ref());
     let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
     let run = failures(reader.section("failures"), checkpoint, machines.as_ref(), stragglers)?;
@@ -136,9 +138,7 @@ fn checkpoint(mut section: Section<'_>, has_failures: bool, machines: Option<&Ma
     }
     let at = section.place("mode").flatten();
     let mode = section.one_of("mode", CheckpointMode::Asynchronous, &CheckpointMode::WORDS);
-    // A trainer of reinforcement learning has nodes that generate beside it.
-    let is_alone = section.full("mode") == "checkpoint.mode" && machines.is_some_and(Machines::is_one_node);
-    if mode == CheckpointMode::Memory && has_failures && is_alone {
+    if mode == CheckpointMode::Memory && has_failures && machines.is_some_and(Machines::is_one_node) {
         let what = "`checkpoint.mode = \"memory\"` keeps a copy in another node's memory, and there is one node";
         section.refuse(Code::OutOfRange, at, what, "`\"asynchronous\"` writes to storage behind the next steps");
     }
