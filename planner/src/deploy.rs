@@ -175,15 +175,19 @@ impl Problem {
 
     /// Where the replicas of each configuration lie on the machines of an offer, by their first GPU; `None` where they do not fit.
     pub fn laid(&self, offer: usize, replicas: &[u32]) -> Option<Vec<Vec<u32>>> {
+        machines::laid(&self.inventory.offers[offer], &self.wanted(offer, replicas))
+    }
+
+    /// GPUs of an offer for a replica, and replicas, of each configuration.
+    fn wanted(&self, offer: usize, replicas: &[u32]) -> Vec<(u32, u32)> {
         let wanted = replicas.iter().zip(&self.configurations).map(|(&y, c)| (c.n_gpus[offer], y));
-        let wanted: Vec<(u32, u32)> = wanted.map(|(size, y)| (size, if size > 0 { y } else { 0 })).collect();
-        machines::laid(&self.inventory.offers[offer], &wanted)
+        wanted.map(|(size, y)| (size, if size > 0 { y } else { 0 })).collect()
     }
 
     /// Whether replicas can be rented: within the budget, on the machines that are offered.
     pub fn can_rent(&self, replicas: &[u32]) -> bool {
         self.usd_per_hour(replicas) <= self.budget_usd_per_hour * (1.0 + 1e-9)
-            && (0..self.inventory.offers.len()).all(|offer| self.laid(offer, replicas).is_some())
+            && (0..).zip(&self.inventory.offers).all(|(at, offer)| machines::fits(offer, &self.wanted(at, replicas)))
     }
 
     /// GPUs of each offer that replicas take.

@@ -155,18 +155,43 @@ fn machines(
     Machines { n, within, places }
 }
 
+/// GPUs up to which replicas are laid one by one to see whether they fit.
+const LAID_MAX: u32 = 1 << 16;
+
+/// Replicas `(size, n)` of each size, the largest first; `None` where they have more GPUs than there are.
+fn asked(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<(u32, u32)>> {
+    let taken = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum::<u64>();
+    let sizes = sizes(wanted.iter().filter(|(_, n)| *n > 0).map(|(size, _)| *size));
+    let n_of = |size: u32| wanted.iter().filter(|(of, _)| *of == size).map(|(_, n)| *n).sum::<u32>();
+    (taken <= u64::from(offer.n_available)).then(|| sizes.iter().map(|&size| (size, n_of(size))).collect())
+}
+
+/// Whether replicas `(size, n)` fit the machines of an offer.
+pub(super) fn fits(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
+    let Some(asked) = asked(offer, wanted) else { return false };
+    let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
+    let gpus = |(size, n): &(u32, u32)| u64::from(*size) * u64::from(*n);
+    let machine = offer.n_gpus_per_machine.max(1);
+    match sharing(offer, &sizes) {
+        Sharing::Count => true,
+        Sharing::Nested => (1..=asked.len()).all(|n| {
+            let size = asked[n - 1].0;
+            asked[..n].iter().map(gpus).sum::<u64>() <= gpus(&(size, n_replicas_max(offer, size)))
+        }),
+        Sharing::Patterns(_) => {
+            let is_laid = || first_fit(offer.n_available, machine, &asked).is_some();
+            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(offer, &asked).is_some()
+        }
+    }
+}
+
 /// The first GPU of every replica: of each entry `(size, n)`, in order. `None` where they do not fit.
 pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
-    let taken = wanted.iter().map(|&(size, n)| u64::from(size) * u64::from(n)).sum::<u64>();
-    if taken > u64::from(offer.n_available) {
-        return None;
-    }
-    let sizes = sizes(wanted.iter().filter(|(_, n)| *n > 0).map(|(size, _)| *size));
+    let asked = asked(offer, wanted)?;
+    let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
     let machine = offer.n_gpus_per_machine.max(1);
     // Whole machines count as one room where only the number of GPUs matters.
     let room = if matches!(sharing(offer, &sizes), Sharing::Count) { offer.n_available.max(1) } else { machine };
-    let n_of = |size: u32| wanted.iter().filter(|(of, _)| *of == size).map(|(_, n)| *n).sum::<u32>();
-    let asked: Vec<(u32, u32)> = sizes.iter().map(|&size| (size, n_of(size))).collect();
     let places = first_fit(offer.n_available, room, &asked).or_else(|| by_patterns(offer, &asked))?;
     let mut free: Vec<std::vec::IntoIter<u32>> = places.into_iter().map(Vec::into_iter).collect();
     let place = |&(size, n): &(u32, u32)| {
@@ -178,11 +203,14 @@ pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>
 
 /// Places of each size, the largest first, each in the first machine with room.
 fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
-    let mut used = vec![0_u32; n_gpus.div_ceil(machine) as usize];
+    // No more machines than replicas are begun.
+    let n_replicas = asked.iter().fold(0_u32, |sum, (_, n)| sum.saturating_add(*n));
+    let mut used = vec![0_u32; n_gpus.div_ceil(machine).min(n_replicas) as usize];
     let mut places = Vec::new();
     for &(size, n) in asked {
         let mut found = Vec::new();
-        for (first, used) in (0..).step_by(machine as usize).zip(&mut used) {
+        for (at, used) in (0..).zip(&mut used) {
+            let first = at * machine;
             let most = machine.min(n_gpus - first);
             while found.len() < n as usize && *used + size <= most {
                 found.push(first + *used);
@@ -195,8 +223,8 @@ fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<
     Some(places)
 }
 
-/// Places of each size by the patterns of machines.
-fn by_patterns(offer: &Offer, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
+/// Patterns, and how many machines have each, so that replicas fit.
+fn n_by_pattern(offer: &Offer, asked: &[(u32, u32)]) -> Option<([Vec<Vec<u32>>; 2], Vec<f64>)> {
     let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
     let Sharing::Patterns(patterns) = sharing(offer, &sizes) else { return None };
     let mut variables = ProblemVariables::new();
@@ -205,12 +233,18 @@ fn by_patterns(offer: &Offer, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     let wanted: Vec<Variable> = n.iter().flatten().copied().collect();
     let program = Program { variables, objective: Expression::from(0.0), constraints: within, start: Vec::new() };
     let solved = milp::minimise(program, &wanted, Budget::default()).ok()?;
-    let mut places = vec![Vec::new(); sizes.len()];
+    Some((patterns, solved.values))
+}
+
+/// Places of each size by the patterns of machines.
+fn by_patterns(offer: &Offer, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
+    let (patterns, n_machines) = n_by_pattern(offer, asked)?;
+    let mut places = vec![Vec::new(); asked.len()];
     let mut first = 0;
-    for (pattern, &n) in patterns.iter().flatten().zip(&solved.values) {
+    for (pattern, &n) in patterns.iter().flatten().zip(&n_machines) {
         for _ in 0..super::whole(n) {
             let mut next = first;
-            for (at, &size) in sizes.iter().enumerate() {
+            for (at, &(size, _)) in asked.iter().enumerate() {
                 for _ in 0..pattern[at] {
                     places[at].push(next);
                     next += size;
@@ -233,14 +267,14 @@ mod tests {
     }
 
     /// Whether replicas fit machines, by trying every machine for each.
-    fn fits(rooms: &mut [u32], sizes: &[u32]) -> bool {
+    fn all_fit(rooms: &mut [u32], sizes: &[u32]) -> bool {
         let Some((&size, rest)) = sizes.split_first() else { return true };
         (0..rooms.len()).any(|at| {
             if rooms[at] < size {
                 return false;
             }
             rooms[at] -= size;
-            let found = fits(rooms, rest);
+            let found = all_fit(rooms, rest);
             rooms[at] += size;
             found
         })
@@ -267,7 +301,8 @@ mod tests {
             let mut rooms = vec![machine; n_machines as usize];
             rooms.push(left % machine);
             let found = laid(&offer, &sizes);
-            prop_assert_eq!(found.is_some(), fits(&mut rooms, &all), "{:?} in {:?}", sizes, offer);
+            prop_assert_eq!(found.is_some(), all_fit(&mut rooms, &all), "{:?} in {:?}", sizes, offer);
+            prop_assert_eq!(found.is_some(), fits(&offer, &sizes), "{:?} in {:?}", sizes, offer);
             let mut owned = vec![false; offer.n_available as usize];
             for (&(size, n), firsts) in sizes.iter().zip(found.iter().flatten()) {
                 prop_assert_eq!(firsts.len(), n as usize);
