@@ -25,6 +25,9 @@ pub(super) fn n_replicas_max(offer: &Offer, size: u32) -> u32 {
     n.saturating_mul(machine / size).saturating_add(left / size)
 }
 
+/// How many replicas of each size one machine holds.
+type Pattern = Vec<u32>;
+
 /// How replicas share the machines of an offer.
 enum Sharing {
     /// GPUs alone count: there is one machine, or a replica takes several.
@@ -32,7 +35,7 @@ enum Sharing {
     /// Every size divides the next one.
     Nested,
     /// By patterns of the whole machines, and of the last one.
-    Patterns([Vec<Vec<u32>>; 2]),
+    Patterns([Vec<Pattern>; 2]),
 }
 
 /// Of sizes that differ, the largest first.
@@ -48,13 +51,13 @@ fn sharing(offer: &Offer, sizes: &[u32]) -> Sharing {
 }
 
 /// How many replicas of each size a machine of so many GPUs may hold where no other fits beside them.
-fn patterns(room: u32, sizes: &[u32]) -> Vec<Vec<u32>> {
+fn patterns(room: u32, sizes: &[u32]) -> Vec<Pattern> {
     let alone = (0..sizes.len()).map(|at| {
         let mut pattern = vec![0; sizes.len()];
         pattern[at] = room / sizes[at];
         pattern
     });
-    let mut all: Vec<Vec<u32>> = alone.collect();
+    let mut all: Vec<Pattern> = alone.collect();
     extend(room, sizes, &mut Vec::new(), &mut all);
     all.sort();
     all.dedup();
@@ -62,7 +65,7 @@ fn patterns(room: u32, sizes: &[u32]) -> Vec<Vec<u32>> {
 }
 
 /// Adds the patterns that begin so.
-fn extend(room: u32, sizes: &[u32], begun: &mut Vec<u32>, all: &mut Vec<Vec<u32>>) {
+fn extend(room: u32, sizes: &[u32], begun: &mut Pattern, all: &mut Vec<Pattern>) {
     if all.len() >= PATTERNS_MAX {
         return;
     }
@@ -131,12 +134,7 @@ struct Machines {
     places: Vec<Expression>,
 }
 
-fn machines(
-    variables: &mut ProblemVariables,
-    offer: &Offer,
-    patterns: &[Vec<Vec<u32>>; 2],
-    is_whole: bool,
-) -> Machines {
+fn machines(variables: &mut ProblemVariables, offer: &Offer, patterns: &[Vec<Pattern>; 2], is_whole: bool) -> Machines {
     let machine = offer.n_gpus_per_machine.max(1);
     let there = [offer.n_available / machine, u32::from(!offer.n_available.is_multiple_of(machine))];
     let mut count = |most: u32| {
@@ -224,7 +222,7 @@ fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<
 }
 
 /// Patterns, and how many machines have each, so that replicas fit.
-fn n_by_pattern(offer: &Offer, asked: &[(u32, u32)]) -> Option<([Vec<Vec<u32>>; 2], Vec<f64>)> {
+fn n_by_pattern(offer: &Offer, asked: &[(u32, u32)]) -> Option<([Vec<Pattern>; 2], Vec<f64>)> {
     let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
     let Sharing::Patterns(patterns) = sharing(offer, &sizes) else { return None };
     let mut variables = ProblemVariables::new();
