@@ -187,7 +187,12 @@ impl Problem {
     /// Whether replicas can be rented: within the budget, on the machines that are offered.
     pub fn can_rent(&self, replicas: &[u32]) -> bool {
         self.usd_per_hour(replicas) <= self.budget_usd_per_hour * (1.0 + 1e-9)
-            && (0..).zip(&self.inventory.offers).all(|(at, offer)| machines::fits(offer, &self.wanted(at, replicas)))
+            && (0..self.inventory.offers.len()).all(|offer| self.fits(offer, replicas))
+    }
+
+    /// Whether replicas fit the machines of an offer.
+    pub fn fits(&self, offer: usize, replicas: &[u32]) -> bool {
+        machines::fits(&self.inventory.offers[offer], &self.wanted(offer, replicas))
     }
 
     /// GPUs of each offer that replicas take.

@@ -301,7 +301,7 @@ fn is_used_up(problem: &Problem, plan: &Plan, offer: usize) -> bool {
     let has_room = |c: usize| {
         let mut more = plan.replicas.clone();
         more[c] += 1;
-        problem.laid(offer, &more).is_some()
+        problem.fits(offer, &more)
     };
     let mut taking = (0..plan.replicas.len()).filter(|&c| problem.configurations[c].n_gpus[offer] > 0);
     !taking.any(has_room)

@@ -108,7 +108,7 @@ const CLOSED: f64 = 1e-9;
 pub fn plan(choice: &Choice, load: &Load<'_>, begins: &mut dyn FnMut()) -> Result<Decision<Plan>, RentalError> {
     let after = after_losses(choice);
     // What no deployment serves does not hang on the load that is asked.
-    let any = Task { requests_per_s: f64::INFINITY, ..after.clone() };
+    let any = after.of_any_load();
     let asked = Asked { task: &after, any_per_s: any_per_s(&any, load.requests) };
     let trial = Trial { requests: load.requests, attainment_ratio: load.attainment_ratio, working: choice.working };
     let within = |of| bound::by_machine(&any, of);
@@ -212,8 +212,7 @@ impl Asked<'_> {
         }));
         let why = format!("limit: {}", found.plan.limit);
         let plan = Plan { layout: Layout::Layers(found.plan), planned_per_s, n_gpus: [0, 0], why };
-        let any = Task { requests_per_s: f64::INFINITY, ..self.task.clone() };
-        let bound_per_s = layers::bound_per_s(&any, &requests.list);
+        let bound_per_s = layers::bound_per_s(&self.task.of_any_load(), &requests.list);
         let most_per_s = planned_per_s.min(bound_per_s);
         Ok(self.held(Found { plan, most_per_s, notes }, bound_per_s))
     }

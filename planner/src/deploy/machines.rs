@@ -176,9 +176,9 @@ pub(super) fn fits(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
             let size = asked[n - 1].0;
             asked[..n].iter().map(gpus).sum::<u64>() <= gpus(&(size, n_replicas_max(offer, size)))
         }),
-        Sharing::Patterns(_) => {
+        Sharing::Patterns(patterns) => {
             let is_laid = || first_fit(offer.n_available, machine, &asked).is_some();
-            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(offer, &asked).is_some()
+            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(offer, &patterns, &asked).is_some()
         }
     }
 }
@@ -188,9 +188,14 @@ pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>
     let asked = asked(offer, wanted)?;
     let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
     let machine = offer.n_gpus_per_machine.max(1);
-    // Whole machines count as one room where only the number of GPUs matters.
-    let room = if matches!(sharing(offer, &sizes), Sharing::Count) { offer.n_available.max(1) } else { machine };
-    let places = first_fit(offer.n_available, room, &asked).or_else(|| by_patterns(offer, &asked))?;
+    let places = match sharing(offer, &sizes) {
+        // Whole machines count as one room where only the number of GPUs matters.
+        Sharing::Count => first_fit(offer.n_available, offer.n_available.max(1), &asked),
+        Sharing::Nested => first_fit(offer.n_available, machine, &asked),
+        Sharing::Patterns(patterns) => {
+            first_fit(offer.n_available, machine, &asked).or_else(|| by_patterns(offer, &patterns, &asked))
+        }
+    }?;
     let mut free: Vec<std::vec::IntoIter<u32>> = places.into_iter().map(Vec::into_iter).collect();
     let place = |&(size, n): &(u32, u32)| {
         let at = sizes.iter().position(|of| *of == size);
@@ -221,22 +226,19 @@ fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<
     Some(places)
 }
 
-/// Patterns, and how many machines have each, so that replicas fit.
-fn n_by_pattern(offer: &Offer, asked: &[(u32, u32)]) -> Option<([Vec<Pattern>; 2], Vec<f64>)> {
-    let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
-    let Sharing::Patterns(patterns) = sharing(offer, &sizes) else { return None };
+/// How many machines have each pattern, so that replicas fit.
+fn n_by_pattern(offer: &Offer, patterns: &[Vec<Pattern>; 2], asked: &[(u32, u32)]) -> Option<Vec<f64>> {
     let mut variables = ProblemVariables::new();
-    let Machines { n, mut within, places } = machines(&mut variables, offer, &patterns, true);
+    let Machines { n, mut within, places } = machines(&mut variables, offer, patterns, true);
     within.extend(asked.iter().zip(places).map(|(&(_, n), places)| constraint!(places >= f64::from(n))));
     let wanted: Vec<Variable> = n.iter().flatten().copied().collect();
     let program = Program { variables, objective: Expression::from(0.0), constraints: within, start: Vec::new() };
-    let solved = milp::minimise(program, &wanted, Budget::default()).ok()?;
-    Some((patterns, solved.values))
+    milp::minimise(program, &wanted, Budget::default()).ok().map(|solved| solved.values)
 }
 
 /// Places of each size by the patterns of machines.
-fn by_patterns(offer: &Offer, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
-    let (patterns, n_machines) = n_by_pattern(offer, asked)?;
+fn by_patterns(offer: &Offer, patterns: &[Vec<Pattern>; 2], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
+    let n_machines = n_by_pattern(offer, patterns, asked)?;
     let mut places = vec![Vec::new(); asked.len()];
     let mut first = 0;
     for (pattern, &n) in patterns.iter().flatten().zip(&n_machines) {

@@ -342,7 +342,7 @@ fn given(problem: Problem, plan: &GivenPlan, limit: Limit) -> Result<Decided, Re
         return Err(RentalError::Infeasible(format!("takes {n} of `{name}`, {available} can be had")));
     }
     let offers = problem.inventory.offers.iter().enumerate();
-    let mut crowded = offers.filter(|(offer, _)| problem.laid(*offer, &plan.replicas).is_none());
+    let mut crowded = offers.filter(|(offer, _)| !problem.fits(*offer, &plan.replicas));
     if let Some((_, offer)) = crowded.next() {
         let (name, machine) = (&offer.name, offer.n_gpus_per_machine);
         return Err(RentalError::Infeasible(format!(

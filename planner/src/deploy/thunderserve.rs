@@ -64,6 +64,11 @@ impl Task {
         task
     }
 
+    /// The same whatever arrives.
+    pub(super) fn of_any_load(&self) -> Self {
+        Self { requests_per_s: f64::INFINITY, ..self.clone() }
+    }
+
     /// The same with links of a part of their bandwidth.
     fn with_links(&self, part: f64) -> Self {
         let mut task = self.clone();
@@ -290,7 +295,7 @@ fn loads(task: &Task, tabu: Tabu) -> Vec<f64> {
 
 /// The same with arrivals that no deployment of these GPUs serves, where there are any.
 pub(super) fn overloaded(task: &Task) -> Task {
-    let any = Task { requests_per_s: f64::INFINITY, ..task.clone() };
+    let any = task.of_any_load();
     let most_per_s = bound::split(&any);
     let is_one = most_per_s.is_finite() && most_per_s > 0.0;
     Task { requests_per_s: if is_one { most_per_s } else { task.requests_per_s }, ..any }
