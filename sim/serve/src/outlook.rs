@@ -203,21 +203,21 @@ impl<'l> Replica<'l> {
         if self.table.acceptance().is_some() && !self.holds_all(limits) {
             return None;
         }
-        let least = self.table.least(limits.sequences_max, limits.tokens_max)?;
+        let sequences_max = limits.sequences_max.saturating_mul(self.table.lanes().ranks);
+        let least = self.table.least(sequences_max, limits.tokens_max)?;
         let n_replicas = f64::from(n_replicas);
         let n_gpus = n_replicas * f64::from(gpus_each);
-        let steps_min = self.steps_min([limits.sequences_max, limits.tokens_max].map(f64::from));
+        let steps_min = self.steps_min([sequences_max, limits.tokens_max].map(f64::from));
         let mut outlook = Outlook { replica: self, least, n_replicas, n_gpus, steps_min, busy_s: 0.0, end_s: 0.0 };
         outlook.busy_s = outlook.busy_s();
         outlook.end_s = outlook.end_s();
         Some(outlook)
     }
 
-    /// Fewest iterations of all replicas, where each has so many decoding sequences and so many tokens at most. Ranks of data-parallel attention may each
-    /// have as many, and so may stages have tokens.
+    /// Fewest iterations of all replicas, where each has so many decoding sequences at most, over all ranks of data-parallel attention, and so many tokens in a
+    /// batch of a rank or stage.
     fn steps_min(&self, [sequences, tokens]: [f64; 2]) -> f64 {
         let lanes = self.table.lanes();
-        let sequences = sequences * f64::from(lanes.ranks);
         let each = f64::from(self.table.tokens_per_sequence());
         let (passes, prompts) = (self.all_decoding.passes, self.load.prompt_tokens);
         // Where an engine's limit is that of prompts alone, decoding sequences may have more tokens.
@@ -231,7 +231,8 @@ impl<'l> Replica<'l> {
             passes: self.all_decoding.passes,
             prompt_tokens: self.load.prompt_tokens,
             speculation: self.table.speculation(),
-            steps_min: self.steps_min([self.table.largest_batch(); 2]),
+            steps_min: self
+                .steps_min([f64::from(self.table.lanes().ranks), 1.0].map(|n| n * self.table.largest_batch())),
         };
         self.work.get_or_init(|| energy::Work::of(&self.config, power, self.load, totals())).least(steps_min)
     }

@@ -26,7 +26,7 @@ pub struct Least {
 }
 
 impl StepTable {
-    /// Prices under limits; `None` where stages have times of their own, for which no price is known.
+    /// Prices with so many sequences of the replica, over all ranks, and so many tokens of a batch; `None` where stages have times of their own, for which no price is known.
     ///
     /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
     /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
