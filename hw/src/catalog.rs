@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::cluster::{Cluster, Fabric};
 use crate::generation::Generation;
-use crate::gpu::{Draw, Gpu, Price};
+use crate::gpu::{Capability, Draw, Gpu, Price};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 /// Start-up time of a message over NVLink: astra-sim's validated HGX-H100 network file has 936 ns per hop.
@@ -98,6 +98,22 @@ pub fn generation(name: &str) -> Option<Generation> {
 /// Whether two GPUs of the catalogue run the same kernels.
 pub fn same_generation(one: &str, other: &str) -> bool {
     generation(one).is_some() && generation(one) == generation(other)
+}
+
+impl Gpu {
+    /// Its compute capability by the catalogue, whatever links it was given; of a card that the catalogue lacks, what its figures tell.
+    pub fn capability(&self) -> Capability {
+        match generation(&self.name) {
+            Some(Generation::Hopper) => Capability::Nine,
+            Some(Generation::Blackwell) => Capability::Ten,
+            Some(_) => Capability::Other,
+            None => match (self.has_own_link(), self.peak_fp8.is_some(), self.peak_fp4.is_some()) {
+                (true, _, true) => Capability::Ten,
+                (true, true, false) => Capability::Nine,
+                _ => Capability::Other,
+            },
+        }
+    }
 }
 
 /// Whether a GPU of the catalogue is older than compute capability 8.0, with which bf16, flash attention and cuDNN's fused attention came.
@@ -255,6 +271,27 @@ mod tests {
         assert!(!same_generation("b200", "rtx-5090"), "10.0 and 12.0");
         assert!(!same_generation("a100-sxm-80g", "a40"), "8.0 and 8.6");
         assert!(!same_generation("mine", "mine"), "nothing is known of a card of the user's own");
+    }
+
+    #[test]
+    fn a_capability_is_that_of_the_card_and_not_of_a_link_that_it_was_given() {
+        for name in gpu_names() {
+            let mut gpu = gpu(name).expect("listed");
+            let before = gpu.capability();
+            for share in [0.5, 2.0] {
+                gpu.intra_node_bandwidth = gpu.host_bandwidth * share;
+                assert_eq!(gpu.capability(), before, "{name}");
+            }
+        }
+        let of = |name: &str| gpu(name).expect("listed").capability();
+        assert_eq!(
+            [of("h100-pcie"), of("gh200-96g"), of("gb300")],
+            [Capability::Nine, Capability::Nine, Capability::Ten]
+        );
+        assert_eq!([of("a100-sxm-80g"), of("l40s"), of("rtx-5090")], [Capability::Other; 3]);
+        // A card of the user's own is known by its figures.
+        let own = Gpu { name: "mine".to_owned(), ..gpu("b200").expect("listed") };
+        assert_eq!(own.capability(), Capability::Ten);
     }
 
     #[test]

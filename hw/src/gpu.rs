@@ -69,9 +69,9 @@ pub struct Gpu {
 /// NVIDIA's compute capability, as far as kernels differ that are known here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capability {
-    /// Hopper: it multiplies 8 bits, and has a link of its own.
+    /// Hopper. A card that the catalogue lacks counts as one where it multiplies 8 bits and has a link of its own.
     Nine,
-    /// Blackwell of servers: it multiplies 4 bits, and has a link of its own, which cards of capability 12 lack.
+    /// Blackwell of servers. Other cards count where they multiply 4 bits and have a link of their own, which those of capability 12 lack.
     Ten,
     /// Any other.
     #[default]
@@ -123,15 +123,6 @@ impl Gpu {
         let (memory, bandwidth) = (self.memory.as_f64() / crate::GIB, self.memory_bandwidth.get() / 1e9);
         let peak = self.peak_bf16.get() / 1e12;
         format!("{memory:6.1} GiB  {bandwidth:5.0} GB/s  {peak:6.1} TFLOP/s  {}{prices}", self.source)
-    }
-
-    /// What its datasheet tells of its compute capability.
-    pub fn capability(&self) -> Capability {
-        match (self.has_own_link(), self.peak_fp8.is_some(), self.peak_fp4.is_some()) {
-            (true, _, true) => Capability::Ten,
-            (true, true, false) => Capability::Nine,
-            _ => Capability::Other,
-        }
     }
 
     /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.

@@ -37,12 +37,15 @@ impl Mechanism {
 }
 
 const EXPERTS: [&str; 2] = ["model.name=\"mixtral-8x7b\"", "parallel.ep=2"];
+/// Inside tensor groups, which pipelines of their own have as well.
+const GROUPED: [&str; 3] = [EXPERTS[0], EXPERTS[1], "parallel.tp=2"];
 const COMPRESSION: [&str; 4] =
     [EXPERTS[0], EXPERTS[1], "experts.compression.hashes=4", "experts.compression.rate=0.25"];
 
 /// Every mechanism of the table.
-pub(super) static MECHANISMS: [Mechanism; 11] = [
+pub(super) static MECHANISMS: [Mechanism; 12] = [
     mechanism("experts", &EXPERTS, &["experts"], experts),
+    Mechanism { family: "experts", ..mechanism("experts in tensor groups", &GROUPED, &["experts"], experts) },
     mechanism("pipeline", &["parallel.pp=2"], &["pipeline"], pipeline),
     mechanism("tensor", &["parallel.tp=2"], &["tensor"], tensor),
     mechanism("stragglers", &["stragglers=[{ ranks = [3], rate = 3.0 }]"], &["straggl"], stragglers),

@@ -150,6 +150,9 @@ fn limit_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
         _ if execution.gradient_sync == GradientSync::EachMicroBatch => {
             Some("pipelines of their own reduce gradients once: use `gradient_sync = \"overlapped\"` or `\"at_end\"`")
         }
+        _ if problem.model.experts.is_some() && !problem.layout.holds_experts_in_tensor_groups() => {
+            Some("pipelines of their own hold whole experts in each tensor group: use `ep = tp`, or `expert_tp = tp`")
+        }
         _ if problem.layout.replicate > 1 => {
             Some("pipelines of their own share one copy of the sharded states: leave `parallel.replicate` out")
         }

@@ -76,9 +76,9 @@ impl<'a> Floors<'a> {
 
     /// Floors of a step in which these sequences are computed by pipelines of any shape.
     pub fn of_any_shape(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
-        let heads = self.problem.model.n_heads;
-        let degrees = (0..=self.problem.layout.n_ranks().ilog2()).map(|power| 1 << power);
-        let bounds = degrees.filter(|&tp| heads.is_multiple_of(u64::from(tp))).map(|tp| {
+        let (layout, model) = (&self.problem.layout, &self.problem.model);
+        let degrees = (0..=layout.n_ranks().ilog2()).map(|power| 1 << power);
+        let bounds = degrees.filter(|&tp| layout.cuts(model, tp)).map(|tp| {
             let problem = mixed::shaped(self.problem, PipelineShape { tp, pp: 1 }, self.problem.layout.n_ranks() / tp);
             let bound = Floors::new(&problem, self.tokens_max, self.cost).of_step(step_index, lengths);
             Bound { communication_s: 0.0, optimizer_s: 0.0, gather_s: 0.0, ..bound }

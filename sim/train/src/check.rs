@@ -90,15 +90,24 @@ fn mixed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     if taken > all {
         findings.push(format!("step {step_index} has pipelines of {taken} ranks, the layout {all}"));
     }
-    if layout.cp > 1 || model.experts.is_some() {
-        findings
-            .push(format!("step {step_index} has pipelines of its own, which know no context groups and no experts"));
-    }
+    findings.extend(joined_groups(problem, &format!("step {step_index} has pipelines of its own")));
     for shape in &step.pipelines {
-        let fits = shape.tp > 0 && shape.pp > 0 && model.n_heads.is_multiple_of(u64::from(shape.tp));
+        let fits = shape.pp > 0 && layout.cuts(model, shape.tp);
         if !fits || u64::from(shape.pp) > model.n_layers {
             findings.push(format!("step {step_index}: no pipeline is {} × {}", shape.tp, shape.pp));
         }
+    }
+    findings
+}
+
+/// What joins ranks of several pipelines, where these are each other's peers no more.
+fn joined_groups(problem: &Problem, what: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    if problem.layout.cp > 1 {
+        findings.push(format!("{what}, which know no context groups"));
+    }
+    if problem.model.experts.is_some() && !problem.layout.holds_experts_in_tensor_groups() {
+        findings.push(format!("{what}, whose experts lie inside tensor groups"));
     }
     findings
 }
@@ -116,9 +125,7 @@ fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
             step.groups.len()
         ));
     }
-    if problem.layout.cp > 1 || problem.model.experts.is_some() {
-        findings.push(format!("step {step_index} places stages, which know no context groups and no experts"));
-    }
+    findings.extend(joined_groups(problem, &format!("step {step_index} places stages")));
     let mut taken = vec![false; problem.layout.n_ranks() as usize];
     for (group, pipeline) in step.placed.iter().enumerate() {
         let layers: u64 = pipeline.iter().map(|stage| u64::from(stage.layers)).sum();
@@ -126,9 +133,9 @@ fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
             findings.push(format!("pipeline {group} of step {step_index} has {layers} layers, or a stage without one"));
         }
         for stage in pipeline {
-            let heads_fit = problem.model.n_heads.is_multiple_of((stage.ranks.len() as u64).max(1));
+            let tp = u32::try_from(stage.ranks.len()).unwrap_or(u32::MAX);
             let ranks: Vec<hw::Rank> = stage.ranks.iter().map(|&rank| hw::Rank(rank)).collect();
-            if ranks.is_empty() || !heads_fit || problem.cluster.shape_of(&ranks).n_nodes > 1 {
+            if !problem.layout.cuts(&problem.model, tp) || problem.cluster.shape_of(&ranks).n_nodes > 1 {
                 findings.push(format!("step {step_index}: no tensor group is {:?}", stage.ranks));
             }
             for &rank in &stage.ranks {

@@ -4,6 +4,7 @@
 //! tensor fastest, then context, data, pipeline, as in Megatron-LM: a tensor group is consecutive and stays inside a node.
 //! An expert group covers tensor ranks (when experts are not cut), then context, then data ranks of one pipeline stage.
 
+use engine::Model;
 use hw::Rank;
 use serde::{Deserialize, Serialize};
 
@@ -204,6 +205,31 @@ impl Layout {
             && self.cp.is_multiple_of(cp)
             && self.dp.is_multiple_of(dp);
         if whole { Some(ExpertSpan { tp, cp, dp }) } else { None }
+    }
+
+    /// Whether each expert lies inside one tensor group, which holds all of them: whole ones are dealt out over it, or each is cut over it.
+    pub const fn holds_experts_in_tensor_groups(&self) -> bool {
+        self.ep * self.expert_tp == self.tp && (self.ep == 1 || self.expert_tp == 1)
+    }
+
+    /// The same on tensor groups of another size. Experts that are dealt out or cut over a group are so there too; those of a rank that has no group are cut.
+    pub const fn on_tensor_group(&self, tp: u32) -> Self {
+        let [ep, expert_tp] = match *self {
+            Self { ep: 1, expert_tp: 1, tp: 2.., .. } => [1, 1],
+            Self { ep: 2.., .. } => [tp, 1],
+            _ => [1, tp],
+        };
+        Self { tp, ep, expert_tp, sequence_parallel: self.sequence_parallel && tp > 1, ..*self }
+    }
+
+    /// Whether a model can be cut over a tensor group of so many ranks, with its experts as they lie in this layout's.
+    pub fn cuts(&self, model: &Model, tp: u32) -> bool {
+        let own = self.on_tensor_group(tp);
+        let experts_fit = model.experts.is_none_or(|experts| {
+            experts.n_routed.is_multiple_of(u64::from(own.ep))
+                && experts.intermediate.is_multiple_of(u64::from(own.expert_tp))
+        });
+        tp > 0 && model.n_heads.is_multiple_of(u64::from(tp)) && experts_fit
     }
 
     /// Consecutive data-parallel groups whose exchanges join them pass by pass (experts over several groups, ZeRO 3): they have

@@ -508,8 +508,7 @@ impl Problem {
     pub fn at_stage(&self, pp: usize) -> Cow<'_, Self> {
         let Some(ranks) = self.execution.places.get(pp) else { return Cow::Borrowed(self) };
         let mut own = self.clone();
-        own.layout.tp = u32::try_from(ranks.len()).expect("ranks fit u32");
-        own.layout.sequence_parallel = self.layout.sequence_parallel && ranks.len() > 1;
+        own.layout = self.layout.on_tensor_group(u32::try_from(ranks.len()).expect("ranks fit u32"));
         Cow::Owned(own)
     }
 

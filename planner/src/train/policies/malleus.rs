@@ -124,8 +124,8 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
     let per_node = problem.cluster.nvlink_island;
     let what = if layout.cp > 1 {
         "stages that are placed one by one know no context groups: use `cp = 1`"
-    } else if problem.model.experts.is_some() {
-        "stages that are placed one by one know no experts"
+    } else if ![0, problem.model.n_layers].contains(&problem.model.n_expert_layers()) {
+        "stages that are placed one by one count layers, and some of this model have experts and others none"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "stages that are placed one by one need `schedule = \"1f1b\"`"
     } else if let Some(why) = limit_of_own_pipelines(problem) {

@@ -137,15 +137,15 @@ impl PublishedModel {
 
 /// Schemes of the scenario's model under its cost model.
 pub(super) fn own(problem: &Problem, cost: &dyn CostModel) -> Vec<Scheme> {
-    let (model, n_ranks) = (&problem.model, problem.layout.n_ranks());
+    let n_ranks = problem.layout.n_ranks();
     let shapes = TENSOR.iter().flat_map(|&tp| PIPELINE.iter().map(move |&pp| PipelineShape { tp, pp }));
-    let possible = |shape: &PipelineShape| cuts(model, *shape) && shape.n_ranks() <= n_ranks;
+    let possible = |shape: &PipelineShape| cuts(problem, *shape) && shape.n_ranks() <= n_ranks;
     shapes.filter(possible).filter_map(|shape| fitted(problem, shape, cost)).collect()
 }
 
-/// Whether a model can be cut into a shape.
-pub(super) const fn cuts(model: &engine::Model, shape: PipelineShape) -> bool {
-    model.n_heads.is_multiple_of(shape.tp as u64) && shape.pp as u64 <= model.n_layers
+/// Whether a problem's model can be cut into a shape.
+pub(super) fn cuts(problem: &Problem, shape: PipelineShape) -> bool {
+    problem.layout.cuts(&problem.model, shape.tp) && u64::from(shape.pp) <= problem.model.n_layers
 }
 
 fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Option<Scheme> {

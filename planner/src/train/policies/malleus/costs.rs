@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use engine::CostModel;
 use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
-use train::lower::training::parts;
+use train::lower::training::{Parts, parts};
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
 use train::stage::Stage;
 use train::{Problem, memory};
@@ -128,7 +128,7 @@ impl Costs {
     pub(super) fn new(problem: &Problem, cost: &dyn CostModel, of: Option<&PublishedModel>, gap: f64) -> Self {
         let tp = problem.layout.tp;
         let halvings = std::iter::successors(Some(tp), |degree| degree.is_multiple_of(2).then(|| degree / 2));
-        let cuts = |degree: &u32| problem.model.n_heads.is_multiple_of(u64::from(*degree));
+        let cuts = |degree: &u32| problem.layout.cuts(&problem.model, *degree);
         let mut degrees: BTreeMap<u32, Degree> =
             halvings.filter(cuts).map(|degree| (degree, own(problem, degree, cost, gap))).collect();
         let full_s = degrees.get(&tp).map_or(0.0, |full| full.layer.all);
@@ -241,17 +241,24 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     alone.execution.overlap.tensor = 1.0;
     let compute = parts(&alone, &micro_batch, load, cost);
     let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
+    let layer = |parts: &Parts| if part.model.experts.is_some() { parts.expert } else { parts.dense };
     Degree {
-        layer: sum(times.dense, compute.dense),
+        layer: sum(layer(&times), layer(&compute)),
         first: sum(times.first, compute.first),
         last: sum(times.last, compute.last),
         room: room(problem, &part, longest, gap),
     }
 }
 
+/// A stage of layers that are all alike, with or without experts.
+pub(super) fn stage(problem: &Problem, n_layers: u32, first: bool, last: bool) -> Stage {
+    let [n_dense, n_expert] = if problem.model.experts.is_some() { [0, n_layers] } else { [n_layers, 0] };
+    Stage { n_dense, n_expert, first, last, ..Stage::default() }
+}
+
 /// Memory of a rank, for micro-batches of so many tokens; what is cut over all ranks is so over those of the layout.
 fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
-    let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
+    let stage = |n_layers, first, last| stage(part, n_layers, first, last);
     // A layer among few that recompute counts as one that keeps everything.
     let (layer, again) = (
         stage(1, false, false),

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use hw::Rank;
 use train::Problem;
-use train::stage::Stage as Held;
 
 use super::arrangement::{Arrangement, Stage};
 
@@ -112,8 +111,10 @@ fn part_bytes(problem: &Problem, n_pipelines: usize) -> Vec<f64> {
     let whole = train::lower::training::mixed::shaped(problem, train::plan::PipelineShape { tp: 1, pp: 1 }, 1);
     let share = OPTIMIZER_BYTES / hw::real((n_pipelines as u64).max(1));
     let each = hw::real(problem.dtype.bytes()) + share;
-    let bytes = |n_dense, first, last| {
-        engine::memory::stage_parameters(&whole.shard(), &Held { n_dense, first, last, ..Held::default() }).0 * each
+    let bytes = |n_layers, first, last| {
+        let held = super::costs::stage(problem, n_layers, first, last);
+        let (shared, experts) = engine::memory::stage_parameters(&whole.shard(), &held);
+        (shared + experts) * each
     };
     let layers = (0..problem.model.n_layers).map(|_| bytes(1, false, false));
     std::iter::once(bytes(0, true, false)).chain(layers).chain([bytes(0, false, true)]).collect()

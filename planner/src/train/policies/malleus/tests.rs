@@ -204,6 +204,36 @@ fn without_stragglers_the_plan_is_the_layout_s() {
 }
 
 #[test]
+fn experts_inside_tensor_groups_are_planned_around_a_straggler() {
+    let dense = problem(4, (2, 2), 16, 1);
+    let model = engine::Model { n_layers: 16, ..engine::model::embedded("mixtral-8x7b").expect("listed") };
+    // Whole experts on every rank of a group, or each expert cut over it.
+    for (ep, expert_tp) in [(8, 1), (1, 8)] {
+        let base = Problem { model: model.clone(), layout: Layout { ep, expert_tp, ..dense.layout }, ..dense.clone() };
+        let slowed = slow(&base, &[(9, 3.0, 0, None)]);
+        let [around, kept] = ["replan", "none"].map(|reaction| planned(&slowed, &[("reaction", reaction)]));
+        assert!(around.bound() <= around.objective());
+        let [around_s, kept_s] = [&around, &kept].map(|decision| played(&slowed, decision).0[0]);
+        assert!(around_s < 0.7 * kept_s, "{ep}, {expert_tp}: {around_s} {kept_s}");
+    }
+}
+
+#[test]
+fn experts_that_several_pipelines_share_are_refused_with_the_way_out() {
+    let dense = problem(4, (2, 2), 16, 1);
+    let model = engine::model::embedded("mixtral-8x7b").expect("listed");
+    let across = Problem { model, layout: Layout { ep: 2, ..dense.layout }, ..dense };
+    let cost = engine::cost::roofline::Roofline::new(&across.cluster);
+    let refused = plan(&across, &PlanContext { cost: &cost, parameters: std::collections::BTreeMap::new() });
+    assert!(refused.expect_err("four groups of two").to_string().contains("use `ep = tp`, or `expert_tp = tp`"));
+    // DeepSeek's first layers have no experts: layers are not alike.
+    let two_kinds = engine::model::embedded("deepseek-v3").expect("listed");
+    let of_two = Problem { model: two_kinds, layout: Layout { ep: 8, ..across.layout }, ..across };
+    let refused = plan(&of_two, &PlanContext { cost: &cost, parameters: std::collections::BTreeMap::new() });
+    assert!(refused.expect_err("two kinds").to_string().contains("some of this model have experts and others none"));
+}
+
+#[test]
 fn plans_are_never_below_their_bound_and_grow_with_the_rate() {
     let base = problem(8, (2, 4), 32, 1);
     // The authors' objective, and the one that counts filling.

@@ -204,7 +204,7 @@ pub(super) fn expert_group(problem: &Problem, position: Position, span: ExpertSp
             // Of ranks that cut an expert together, each is in a group of its own.
             let tps = from(position.tp / layout.expert_tp, span.tp)
                 .map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
-            ranks.extend(tps.map(|tp| layout.rank(Position { tp, cp, dp, ..position })));
+            ranks.extend(tps.map(|tp| problem.rank(Position { tp, cp, dp, ..position })));
         }
     }
     ranks

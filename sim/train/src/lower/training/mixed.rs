@@ -31,10 +31,13 @@ pub(super) struct Part {
 /// The problem that groups of one shape are: so many copies of a pipeline, states apart.
 pub fn shaped(problem: &Problem, shape: PipelineShape, n_groups: u32) -> Problem {
     let mut part = problem.clone();
+    let own = problem.layout.on_tensor_group(shape.tp);
     part.layout = Layout {
-        tp: shape.tp,
+        tp: own.tp,
         pp: shape.pp,
-        sequence_parallel: problem.layout.sequence_parallel && shape.tp > 1,
+        ep: own.ep,
+        expert_tp: own.expert_tp,
+        sequence_parallel: own.sequence_parallel,
         ..Layout::data_and_context(n_groups, 1, Zero::Off, problem.layout.exchange)
     };
     part
@@ -240,7 +243,10 @@ fn largest(problem: &Problem, shape: PipelineShape, n_groups: u32) -> f64 {
 
 /// Parameters of the fullest rank of a part.
 fn fullest(part: &Problem) -> f64 {
-    let of_stage = |(at, stage): (usize, &Stage)| engine::memory::stage_parameters(&part.at_stage(at).shard(), stage).0;
+    let of_stage = |(at, stage): (usize, &Stage)| {
+        let (shared, experts) = engine::memory::stage_parameters(&part.at_stage(at).shard(), stage);
+        shared + experts
+    };
     stages(part).iter().enumerate().map(of_stage).fold(0.0, f64::max)
 }
 

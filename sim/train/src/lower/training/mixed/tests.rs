@@ -93,24 +93,52 @@ fn every_pipeline_takes_its_own_closed_form() {
     }
 }
 
+/// A model, and how many ranks share its experts and cut each of them.
+const MODELS: [(&str, u32, u32); 3] = [("llama-3-8b", 1, 1), ("mixtral-8x7b", 2, 1), ("mixtral-8x7b", 1, 2)];
+
+/// So many data-parallel groups of two stages of two ranks, which lie in a node by fours.
+fn two_by_two((model, ep, expert_tp): (&str, u32, u32), dp: u32, lengths: Vec<u64>) -> Problem {
+    let plain = Layout::data_and_context(dp, 1, Zero::Off, ContextExchange::Gather);
+    let layout = Layout { tp: 2, pp: 2, ep, expert_tp, sequence_parallel: true, ..plain };
+    let model = engine::Model { n_layers: 8, ..engine::model::embedded(model).expect("embedded") };
+    Problem { model, ..problem(lengths, layout) }
+}
+
 #[test]
 fn pipelines_of_the_layouts_shape_compute_like_the_plain_step() {
-    let base = Layout {
-        tp: 2,
-        pp: 2,
-        sequence_parallel: true,
-        ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather)
-    };
-    let problem = problem((1..=16).map(|n| 500 * n).collect(), base);
-    let cost = Roofline::new(&problem.cluster);
-    let of = |shapes: &[(u32, u32)], fold| {
-        let (graph, timeline) = play(&problem, &plan(&problem, &[4; 4], shapes, &cost), &cost, fold);
-        let ends = graph.tasks.iter().zip(&timeline.end);
-        let passes = ends.filter(|(task, _)| matches!(task.role, Role::Forward | Role::Backward));
-        passes.map(|(_, end)| *end).max()
-    };
-    assert_eq!(of(&[(2, 2); 4], Fold::Alike), of(&[], Fold::Alike));
-    assert_eq!(of(&[(2, 2); 4], Fold::Nothing), of(&[(2, 2); 4], Fold::Alike));
+    for model in MODELS {
+        let problem = two_by_two(model, 4, (1..=16).map(|n| 500 * n).collect());
+        let cost = Roofline::new(&problem.cluster);
+        let of = |shapes: &[(u32, u32)], fold| {
+            let (graph, timeline) = play(&problem, &plan(&problem, &[4; 4], shapes, &cost), &cost, fold);
+            let ends = graph.tasks.iter().zip(&timeline.end);
+            let passes = ends.filter(|(task, _)| matches!(task.role, Role::Forward | Role::Backward));
+            passes.map(|(_, end)| *end).max()
+        };
+        assert_eq!(of(&[(2, 2); 4], Fold::Alike), of(&[], Fold::Alike), "{model:?}");
+        assert_eq!(of(&[(2, 2); 4], Fold::Nothing), of(&[(2, 2); 4], Fold::Alike), "{model:?}");
+    }
+}
+
+#[test]
+fn experts_lie_in_the_tensor_group_of_every_shape() {
+    for (name, ep, expert_tp) in MODELS {
+        let problem = two_by_two((name, ep, expert_tp), 4, vec![1000; 4]);
+        let whole = parameters(&problem);
+        let n_parameters = hw::real(problem.model.n_parameters());
+        assert!((whole / n_parameters - 1.0).abs() < 0.001, "{name}: {whole} of {n_parameters}");
+        // Every rank of a shape without stages has its share of all matrices; norms and routers are whole on each.
+        for tp in [1, 4, 8] {
+            let share = largest(&problem, PipelineShape { tp, pp: 1 }, 1) * f64::from(tp) / whole;
+            assert!((1.0..1.001).contains(&share), "{name} over {tp}: {share}");
+        }
+    }
+    // Eight experts are not dealt out over sixteen ranks, and their matrices are cut over them.
+    let [dealt, cut] = [MODELS[1], MODELS[2]].map(|model| {
+        let problem = two_by_two(model, 4, vec![1000; 4]);
+        problem.layout.cuts(&problem.model, 16)
+    });
+    assert!(!dealt && cut);
 }
 
 #[test]
@@ -209,24 +237,19 @@ fn placed_plan(problem: &Problem, counts: &[usize], placed: Vec<Vec<(Vec<u32>, u
 
 #[test]
 fn stages_placed_like_a_shape_take_the_shape_s_time() {
-    let base = Layout {
-        tp: 2,
-        pp: 2,
-        sequence_parallel: true,
-        ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather)
-    };
-    let problem = Problem { layout: base, ..problem(vec![2048; 10], base) };
-    let cost = Roofline::new(&problem.cluster);
-    let shaped = plan(&problem, &[5, 5], &[(2, 2), (2, 2)], &cost);
-    let stage = |ranks: [u32; 2]| (ranks.to_vec(), 16);
-    let placed = vec![vec![stage([0, 1]), stage([2, 3])], vec![stage([4, 5]), stage([6, 7])]];
-    let placed = placed_plan(&problem, &[5, 5], placed, &cost);
-    let span = |plan| play(&problem, plan, &cost, Fold::Alike).1.span();
-    assert_eq!(span(&placed), span(&shaped));
-    // The other order of ranks inside a node is the same machine.
-    let stage = |ranks: [u32; 2]| (ranks.to_vec(), 16);
-    let swapped = vec![vec![stage([7, 3]), stage([0, 4])], vec![stage([1, 5]), stage([2, 6])]];
-    assert_eq!(span(&placed_plan(&problem, &[5, 5], swapped, &cost)), span(&shaped));
+    for model in MODELS {
+        let problem = two_by_two(model, 2, vec![2048; 10]);
+        let cost = Roofline::new(&problem.cluster);
+        let shaped = plan(&problem, &[5, 5], &[(2, 2), (2, 2)], &cost);
+        let stage = |ranks: [u32; 2]| (ranks.to_vec(), 4);
+        let placed = vec![vec![stage([0, 1]), stage([2, 3])], vec![stage([4, 5]), stage([6, 7])]];
+        let placed = placed_plan(&problem, &[5, 5], placed, &cost);
+        let span = |plan| play(&problem, plan, &cost, Fold::Alike).1.span();
+        assert_eq!(span(&placed), span(&shaped), "{model:?}");
+        // The other order of ranks inside a node is the same machine.
+        let swapped = vec![vec![stage([7, 3]), stage([0, 4])], vec![stage([1, 5]), stage([2, 6])]];
+        assert_eq!(span(&placed_plan(&problem, &[5, 5], swapped, &cost)), span(&shaped), "{model:?}");
+    }
 }
 
 #[test]
