@@ -12,7 +12,7 @@ pub(crate) use parts::{END, asked, contents, figure, page, table};
 use hw::in_thousands;
 
 use crate::curves::Curves;
-use crate::quantity::{counted, duration, escape, figure_text, float, percent, ratio};
+use crate::quantity::{counted, duration, escape, figure_text, float, percent, prose, ratio};
 use crate::svg::{
     drawn, gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_areas, rank_bars,
     shows_what_is_paid, speedup_bars,
@@ -72,7 +72,7 @@ fn places(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> Vec<(
 fn answer(out: &mut String, run: &RunResult) {
     let _ = write!(out, "<section id=\"answer\">\n<h2>Answer</h2>\n<p class=\"lead\">{}</p>\n", lead(run));
     for warning in warnings(run) {
-        let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&warning));
+        let _ = writeln!(out, "<p class=\"warn\">{}</p>", prose(&warning));
     }
     let chart = speedup_bars(run);
     let caption = match view::of(run) {
@@ -206,8 +206,8 @@ fn best(run: &RunResult) -> Option<&PolicyResult> {
 fn why(result: &PolicyResult) -> String {
     match (result.status, result.why.as_str()) {
         (Ended::Ok, "") => "no statement".to_owned(),
-        (Ended::Ok, why) => escape(why),
-        (ended, why) => format!("<strong>{ended}</strong>: {}", escape(why)),
+        (Ended::Ok, why) => prose(why),
+        (ended, why) => format!("<strong>{ended}</strong>: {}", prose(why)),
     }
 }
 
@@ -259,7 +259,7 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
         }
         let drawn = length_histogram(picture.lengths);
         if drawn.is_empty() {
-            let _ = writeln!(out, "<p>{}</p>", escape(&caption));
+            let _ = writeln!(out, "<p>{}</p>", prose(&caption));
         }
         figure(out, &drawn, &caption);
     }
@@ -298,10 +298,10 @@ fn section(out: &mut String, run: &RunResult, index: usize, pictures: &[&Picture
     );
     let notes = result.planner.as_ref().map_or(&[][..], |planner| &planner.notes);
     for sentence in crate::draws::words(result) {
-        let _ = writeln!(out, "<p>{}.</p>", escape(&sentence));
+        let _ = writeln!(out, "<p>{}.</p>", prose(&sentence));
     }
     if !notes.is_empty() {
-        let items: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        let items: String = notes.iter().map(|note| format!("<li>{}</li>", prose(note))).collect();
         let _ = writeln!(out, "<h3>What was planned</h3>\n<ul>{items}</ul>");
     }
     for picture in pictures {
@@ -361,7 +361,7 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
     // Its wall time stands with the other measured ones.
     let planner = result.planner.as_ref().map(|planner| planner.words(0.0));
     for sentence in [crate::lost::words(result), planner].into_iter().flatten() {
-        let _ = writeln!(out, "<p class=\"faint\">{}.</p>", escape(&sentence));
+        let _ = writeln!(out, "<p class=\"faint\">{}.</p>", prose(&sentence));
     }
     if result.policy == run.baseline {
         out.push_str("<p class=\"faint\">This policy is the baseline.</p>\n");
@@ -371,7 +371,7 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
 fn method(out: &mut String, run: &RunResult) {
     out.push_str("<section id=\"sources\">\n<h2>Where the figures come from</h2>\n<ul>\n");
     for sentence in footer(run) {
-        let _ = writeln!(out, "<li>{}</li>", escape(&sentence));
+        let _ = writeln!(out, "<li>{}</li>", prose(&sentence));
     }
     out.push_str("</ul>\n</section>\n");
 }

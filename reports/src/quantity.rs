@@ -234,6 +234,20 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
+/// Escaped text in which keys and commands, which stand between backticks, are code.
+pub(crate) fn prose(text: &str) -> String {
+    let escaped = escape(text);
+    let parts: Vec<&str> = escaped.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        // One of them has no other.
+        return escaped;
+    }
+    let between = |(at, part): (usize, &&str)| {
+        if at.is_multiple_of(2) { (*part).to_owned() } else { format!("<code>{part}</code>") }
+    };
+    parts.iter().enumerate().map(between).collect()
+}
+
 /// Words of keys that people write in another way.
 const SPELLED: [(&str, &str); 9] = [
     ("ttft", "TTFT"),
@@ -288,6 +302,13 @@ pub(crate) fn figure_text(key: &str, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_between_backticks_are_code_and_everything_stays_escaped() {
+        assert_eq!(prose("`a<b` shows & says"), "<code>a&lt;b</code> shows &amp; says");
+        assert_eq!(prose("one ` alone"), "one ` alone");
+        assert_eq!(prose("`x` and `y`"), "<code>x</code> and <code>y</code>");
+    }
 
     #[test]
     fn what_is_drawn_has_three_digits_and_its_unit() {

@@ -112,10 +112,10 @@ impl Tuning {
             cluster.gpu.intra_node_bandwidth = BytesPerSecond::new(self.intra_node_gb_per_s * 1e9);
         }
         if self.intra_node_latency_us > 0.0 {
-            cluster.intra_node_latency = Seconds::new(self.intra_node_latency_us * 1e-6);
+            cluster.intra_node_latency = Seconds::new(self.intra_node_latency_us / 1e6);
         }
         if self.inter_node_latency_us > 0.0 {
-            cluster.inter_node_latency = Seconds::new(self.inter_node_latency_us * 1e-6);
+            cluster.inter_node_latency = Seconds::new(self.inter_node_latency_us / 1e6);
         }
         cluster.gpu.peer_access = self.peer_access.unwrap_or(cluster.gpu.peer_access);
         if self.host_gb_per_s > 0.0 {

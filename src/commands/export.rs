@@ -8,6 +8,7 @@ use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
 use stacks::weeks::Weeks;
 use stacks::{checked, targets};
+use train::metrics::Played;
 
 use super::{Failure, given, make, print, write_bytes};
 use crate::cli::ExportArgs;
@@ -42,8 +43,11 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(&why))?;
         let cost = scenario.costs();
         let (predicted, step_s) = match hardware::predict(&planned, cost.as_ref()) {
-            Ok((timeline, [low, high])) => {
-                let step_s = timeline.span().to_seconds().get();
+            Ok((timeline, ends)) => {
+                let steps = [Played { graph: planned.graph.clone(), timeline }];
+                let metrics = train::metrics::of_steps(&planned.problem, &steps, cost.as_ref());
+                let step_s = metrics.step_s();
+                let [low, high] = metrics.parts.interval_of(&planned.problem, [ends[0], step_s, ends[1]]);
                 (export::step_words([step_s, low, high]), Some(step_s))
             }
             Err(why) => (format!("no step: {why}"), None),

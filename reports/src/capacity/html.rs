@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::chart::{front, load_lines};
 use super::{Capacity, changes, fleets};
 use crate::html::{END, asked, contents, figure, page, table};
-use crate::quantity::escape;
+use crate::quantity::{escape, prose};
 
 /// Renders the report.
 pub fn render(capacity: &Capacity) -> String {
@@ -22,7 +22,7 @@ pub fn render(capacity: &Capacity) -> String {
     out.push_str("</header>\n<section id=\"answer\">\n<h2>Answer</h2>\n");
     for (index, sentence) in capacity.lead().iter().enumerate() {
         let class = if index == 0 { " class=\"lead\"" } else { "" };
-        let _ = writeln!(out, "<p{class}>{}</p>", escape(sentence));
+        let _ = writeln!(out, "<p{class}>{}</p>", prose(sentence));
     }
     out.push_str("</section>\n<section id=\"front\">\n<h2>Price against attainment</h2>\n");
     figure(
@@ -35,7 +35,7 @@ pub fn render(capacity: &Capacity) -> String {
     if !capacity.left_out.is_empty() {
         out.push_str("<h3>Left out</h3>\n<ul>\n");
         for (name, why) in &capacity.left_out {
-            let _ = writeln!(out, "<li>{}: {}</li>", escape(name), escape(why));
+            let _ = writeln!(out, "<li>{}: {}</li>", escape(name), prose(why));
         }
         out.push_str("</ul>\n");
     }
@@ -50,7 +50,7 @@ pub fn render(capacity: &Capacity) -> String {
             "Share of requests within every limit when the same requests come faster, with its interval; dashed: the target.",
         );
         let breaks = super::breaks_words(headroom, capacity.target_ratio);
-        let _ = writeln!(out, "<p>{}</p>\n</section>", escape(&breaks));
+        let _ = writeln!(out, "<p>{}</p>\n</section>", prose(&breaks));
     }
     if !capacity.sensitivity.is_empty() {
         out.push_str("<section id=\"changes\" class=\"detail\">\n<h2>If prices or load change</h2>\n");
@@ -61,7 +61,7 @@ pub fn render(capacity: &Capacity) -> String {
     asked(&mut out, &capacity.origin, "capacity", &[("Limits", capacity.limits.clone()), ("Version", version)]);
     out.push_str("<section id=\"sources\">\n<h2>Where the figures come from</h2>\n<ul>\n");
     for sentence in &capacity.sources {
-        let _ = writeln!(out, "<li>{}</li>", escape(sentence));
+        let _ = writeln!(out, "<li>{}</li>", prose(sentence));
     }
     out.push_str("</ul>\n</section>\n");
     out.push_str(END);

@@ -23,7 +23,7 @@ use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, OUTSIDE_WIDENING, Source};
 use crate::cost::{collective, curve};
 use crate::task::{Collective, Document, Op, Pass, PassKind};
-use links::{begun, is_same, later_inside_s, over_link, own_link_ratio, starts_usually_across};
+use links::{begun, is_same, over_link, own_link_ratio};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
@@ -58,16 +58,14 @@ impl Profiled {
     pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
         let roofline = Roofline::new(cluster);
         let mut network = roofline.network();
-        let usual_across = starts_usually_across(cluster);
+        let [inside_s, across_s] = links::later_s(cluster);
         for link in &profile.links {
             match link.port_gb_per_s {
                 Some(port) if link.crosses_nodes => {
                     network.across_share = link.gb_per_s / port;
-                    if usual_across {
-                        network.across_alpha_s = link.alpha_s;
-                    }
+                    network.across_alpha_s = (link.alpha_s + across_s).max(0.0);
                 }
-                _ => network.inside_alpha_s = (link.alpha_s + later_inside_s(cluster)).max(0.0),
+                _ => network.inside_alpha_s = (link.alpha_s + inside_s).max(0.0),
             }
         }
         let (lender, own_link) = (profile.lender(), own_link_ratio(profile, cluster));
@@ -83,10 +81,8 @@ impl Profiled {
     /// A message between two GPUs.
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
-        let cluster = self.roofline.cluster();
-        let usual_across = starts_usually_across(cluster);
-        let inside = if crosses { usual_across.then_some(1.0) } else { self.link_ratio(shape.n_ranks) }?;
-        let later_s = if crosses { 0.0 } else { later_inside_s(cluster) };
+        let inside = if crosses { 1.0 } else { self.link_ratio(shape.n_ranks)? };
+        let later_s = links::later_s(self.roofline.cluster())[usize::from(crosses)];
         let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
             Some(port) if crosses => self.port(Collective::SendRecv, shape) / (port * 1e9),
@@ -169,8 +165,7 @@ impl Profiled {
 
     /// How much slower the ports of the cluster are than those over which a curve between nodes was measured; `None` where it says nothing of them.
     fn port_ratio(&self, curve: &CollectiveCurve, kind: Collective, shape: GroupShape) -> Option<f64> {
-        let measured = curve.port_gb_per_s.filter(|_| starts_usually_across(self.roofline.cluster()))?;
-        Some(measured * 1e9 / self.port(kind, shape))
+        Some(curve.port_gb_per_s? * 1e9 / self.port(kind, shape))
     }
 
     /// Bytes per second that a port has for an exchange, where links above leaves carry less.
@@ -321,15 +316,19 @@ impl Profiled {
         Some(if crosses { found } else { self.over_other_link(n_inside, found) })
     }
 
-    /// How much later an exchange inside a node ends because its messages start later than usual: by all steps of the algorithm. Curves were
-    /// measured over usual starts, and keep their shape.
+    /// How much later an exchange ends because its messages start later than usual: by all steps of the algorithm. Curves were measured over
+    /// usual starts, and keep their shape.
     fn later_s(&self, kind: Collective, bytes: u64, shape: GroupShape) -> f64 {
         let (cluster, network) = (self.roofline.cluster(), self.roofline.network());
-        let later_s = later_inside_s(cluster);
-        if shape.n_nodes > 1 || later_s == 0.0 {
+        let [inside_s, across_s] = links::later_s(cluster);
+        if [inside_s, across_s] == [0.0; 2] {
             return 0.0;
         }
-        let usual = collective::Network { inside_alpha_s: network.inside_alpha_s - later_s, ..network };
+        let usual = collective::Network {
+            inside_alpha_s: network.inside_alpha_s - inside_s,
+            across_alpha_s: network.across_alpha_s - across_s,
+            ..network
+        };
         let [with, without] = [&network, &usual].map(|of| collective::time(cluster, of, kind, bytes, shape).0);
         with.get() - without.get()
     }

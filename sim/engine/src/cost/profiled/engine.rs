@@ -47,7 +47,7 @@ impl Profiled {
         let curve = self.profile.collectives.iter().find(is_measured)?;
         let (measured, outside) = links::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
         // One kernel reads what all others have, so it starts once.
-        let later_s = links::later_inside_s(self.roofline.cluster());
+        let later_s = links::later_s(self.roofline.cluster())[0];
         let seconds = Seconds::new(links::begun(curve, measured, 1.0, later_s));
         let outside = (outside || later_s != 0.0).then_some(0);
         let fitted = Fitted { seconds, residuals: &curve.residuals, outside };

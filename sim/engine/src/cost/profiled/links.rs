@@ -43,12 +43,8 @@ pub(super) fn is_same(ratio: f64) -> bool {
     (ratio - 1.0).abs() < 1e-12
 }
 
-/// Whether messages between nodes start as they usually do. Who says another time means it, whatever was measured elsewhere.
-pub(super) fn starts_usually_across(cluster: &Cluster) -> bool {
-    cluster.inter_node_latency == hw::catalog::usual_latencies()[1]
-}
-
-/// How much later than usual a message inside a node starts, seconds; below 0 where it starts earlier.
-pub(super) fn later_inside_s(cluster: &Cluster) -> f64 {
-    cluster.intra_node_latency.get() - hw::catalog::usual_latencies()[0].get()
+/// How much later than usual a message starts inside a node and between nodes, seconds; below 0 where it starts earlier.
+pub(super) fn later_s(cluster: &Cluster) -> [f64; 2] {
+    let [inside, across] = hw::catalog::usual_latencies();
+    [cluster.intra_node_latency.get() - inside.get(), cluster.inter_node_latency.get() - across.get()]
 }

@@ -95,16 +95,22 @@ fn a_curve_between_nodes_is_for_groups_of_as_many_ranks_in_each_node() {
     assert!((apart - seconds(2, 1, 50.0).0).abs() < 1e-12 && source == Source::Borrowed, "{apart} {source:?}");
 }
 
-/// Four times narrower links are ports of a quarter, for messages between stages and for exchanges by curves alike.
-#[test]
-fn links_above_leaves_narrow_what_was_measured_between_nodes() {
+/// The profile with an exchange of two nodes and a message between them, over ports of 50 GB/s.
+fn profile_of_two_nodes() -> Profile {
     let mut profile = profile();
     let inside = profile.collectives[0].clone();
     let residuals = inside.residuals.clone();
-    profile.collectives.push(CollectiveCurve { n_ranks: 16, n_nodes: 2, port_gb_per_s: Some(50.0), ..inside });
     let port_gb_per_s = Some(50.0);
+    profile.collectives.push(CollectiveCurve { n_ranks: 16, n_nodes: 2, port_gb_per_s, ..inside });
     let link = Link { crosses_nodes: true, alpha_s: 1e-5, gb_per_s: 40.0, port_gb_per_s, bytes_max: 1e9, residuals };
     profile.links.push(link);
+    profile
+}
+
+/// Four times narrower links are ports of a quarter, for messages between stages and for exchanges by curves alike.
+#[test]
+fn links_above_leaves_narrow_what_was_measured_between_nodes() {
+    let profile = profile_of_two_nodes();
     let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
     let seconds = |kind, (fabric, oversubscription): (Fabric, f64), nic: f64| {
         let mut cluster = hw::catalog::cluster(&gpu, 4, 8);
@@ -178,6 +184,26 @@ fn narrow_products_of_experts_are_those_of_the_library_one_by_one() {
     let wide = Profiled::new(&profile(), &hw::catalog::cluster(&gpu, 1, 8));
     let op = Op::GroupedGemm { rows: vec![600], n: 256, k: 512, format: Format::Fp8, kind: PassKind::Forward };
     assert_eq!(wide.estimate(&op).source, Source::Datasheet);
+}
+
+#[test]
+fn later_starts_between_nodes_lengthen_measured_exchanges_and_messages_and_no_start_is_a_jump() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let measured = profile_of_two_nodes();
+    for (kind, n_ranks) in [(Collective::AllGather, 16), (Collective::SendRecv, 2)] {
+        let seconds = |start_us: f64| {
+            let mut cluster = hw::catalog::cluster(&gpu, 2, 8);
+            cluster.inter_node_latency = Seconds::new(start_us / 1e6);
+            let shape = cluster.group(n_ranks, 2);
+            Profiled::new(&measured, &cluster).estimate(&Op::Collective { kind, bytes: 30_000, shape }).time.get()
+        };
+        let usual_us = hw::catalog::usual_latencies()[1].get() * 1e6;
+        let starts = [0.001, 0.1, 0.999, 1.0, 1.001, 2.0, 10.0, 100.0];
+        let all = starts.map(|start| seconds(start * usual_us));
+        assert!(all.windows(2).all(|pair| pair[0] <= pair[1]), "{kind:?}: {all:?}");
+        assert!((seconds(1.001 * usual_us) - seconds(usual_us)).abs() < 1e-6, "{kind:?}");
+        assert!(seconds(2.0 * usual_us) >= seconds(usual_us) + 0.99e-6 * usual_us, "{kind:?}: one start at least");
+    }
 }
 
 /// An all-gather of eight ranks has one start-up and a fifth of one for each of the six further hops (`cost::collective`): 2.2 in all.
