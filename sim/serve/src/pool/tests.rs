@@ -268,6 +268,22 @@ fn a_request_on_a_lost_station_goes_again_by_another() {
 }
 
 #[test]
+fn a_batch_under_way_counts_up_to_the_end_or_the_loss() {
+    // The prompt comes after 1 ms of sending and 2 ms of latency. It takes 500 ms and 0.5 ms of copying, of which 97 ms are played.
+    let pool = pool(vec![node(0, 1, 1.0, 10.0), node(0, 1, 1.0, 10.0)]);
+    let list = requests(&[(500, 4)]);
+    let busy_ns = |until_s, outages| {
+        let asked = Run { until: seconds(until_s), ..all(&list, Load::Open) };
+        serve_stations(&pool, &mut Random::new(&pool, 0), &asked, &changing(outages)).busy_ns
+    };
+    let first = usize::from(busy_ns(0.1, Vec::new())[0] == 0);
+    assert_eq!(busy_ns(0.1, Vec::new())[first], 97_000_000);
+    // The first station is lost after 47 ms of work; the other one has the prompt 3 ms later.
+    let outages = vec![outage(first, 0.05, None)];
+    assert_eq!((busy_ns(0.1, outages.clone())[first], busy_ns(0.1, outages)[1 - first]), (47_000_000, 47_000_000));
+}
+
+#[test]
 fn nobody_enters_a_station_from_which_nothing_leads_on() {
     // 0 leads to 2 alone, 1 to 2 and 3. While 2 is gone, 0 is of no use and everyone takes 1 and 3.
     let mut pool = pool(vec![node(0, 1, 0.1, 1.0), node(0, 1, 0.1, 1.0), node(1, 2, 0.1, 1.0), node(1, 2, 0.1, 1.0)]);

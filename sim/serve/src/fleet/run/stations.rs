@@ -64,7 +64,8 @@ struct Station {
     queues: Vec<VecDeque<u32>>,
     layer: usize,
     batch: Vec<u32>,
-    is_busy: bool,
+    /// When the batch under way began; `None` where it is idle.
+    begun: Option<Tick>,
     /// Tokens that came since the first layer last began.
     received: u64,
     cached: u64,
@@ -277,7 +278,7 @@ impl<'r> Stations<'r> {
     /// Begins a batch where a station is idle and has work.
     fn work(&mut self, node: usize, now: Tick, ends: &mut Ends) {
         let station = &mut self.stations[node];
-        if station.is_busy {
+        if station.begun.is_some() {
             return;
         }
         let n = station.queues.len();
@@ -294,8 +295,7 @@ impl<'r> Stations<'r> {
             seconds += bytes / self.pool.copy_bytes_per_s;
         }
         let took = Tick::from_seconds_in_ns(Seconds::new(seconds));
-        station.is_busy = true;
-        self.outcome.busy_ns[node] += took.as_ns();
+        station.begun = Some(now);
         ends.set(small(node), now + took);
     }
 
@@ -333,9 +333,9 @@ impl<'r> Stations<'r> {
 
     fn end_of_batch(&mut self, node: usize, now: Tick, ends: &mut Ends) {
         ends.set(small(node), IDLE);
+        self.rest(node, now);
         let station = &mut self.stations[node];
         let batch = std::mem::take(&mut station.batch);
-        station.is_busy = false;
         let n = station.queues.len();
         let layer = station.layer;
         // The layer after the one just done is looked at first.
@@ -348,6 +348,13 @@ impl<'r> Stations<'r> {
             }
         }
         self.work(node, now, ends);
+    }
+
+    /// A station stops working: what it worked until now counts, and nothing of a batch that goes on.
+    fn rest(&mut self, node: usize, now: Tick) {
+        if let Some(begun) = self.stations[node].begun.take() {
+            self.outcome.busy_ns[node] += (now - begun).as_ns();
+        }
     }
 
     /// A request is through with a station.
@@ -457,6 +464,9 @@ impl<'r> Stations<'r> {
         let under_way = self.active.iter().filter(|active| !active.path.is_empty());
         let issued: Vec<Tick> = under_way.map(|active| active.issued).collect();
         let until = self.until();
+        for node in 0..self.stations.len() {
+            self.rest(node, until);
+        }
         let cached: u64 = self.stations.iter().map(|station| station.cached).sum();
         assert!(!issued.is_empty() || cached == 0, "nobody is under way, but {cached} tokens times layers are cached");
         for issued in issued {
@@ -474,7 +484,7 @@ fn station(pool: &Pool, node: usize) -> Station {
         queues: vec![VecDeque::new(); n_queues],
         layer: 0,
         batch: Vec::new(),
-        is_busy: false,
+        begun: None,
         received: 0,
         cached: 0,
     }

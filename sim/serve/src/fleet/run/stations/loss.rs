@@ -17,9 +17,10 @@ impl Stations<'_> {
         for &request in &over {
             self.restart(request, now);
         }
+        self.rest(node, now);
         let station = &mut self.stations[node];
         assert!(station.batch.is_empty() && station.cached == 0, "everyone who was here goes again");
-        (station.layer, station.is_busy, station.received) = (0, false, 0);
+        (station.layer, station.received) = (0, 0);
         ends.set(small(node), IDLE);
         for &request in over.iter().rev() {
             self.waiting.push_front(small(request));
