@@ -69,6 +69,9 @@ impl Tried {
 
 /// What was chosen among ways that were tried, what came next, and what every way gives of the metric that is sought. All were tried, so the bound
 /// is the answer, unless one is known that holds for ways that were not listed as well, with words for it.
+///
+/// # Panics
+/// When a way is better than that bound.
 pub fn decided(
     found: Found,
     tried: &[Tried],
@@ -93,11 +96,8 @@ pub fn decided(
     for way in tried {
         figures.extend(way.figure.iter().map(|value| (format!("{metric}_{}", way.label), *value)));
     }
-    let (bound, status) = match beyond {
-        None => (objective, Status::Optimal),
-        Some((bound, _)) if aim.is_better(objective, bound) => (objective, Status::Optimal),
-        Some((bound, _)) => (bound, Status::Feasible),
-    };
+    let bound = beyond.map_or(objective, |(bound, _)| bound);
+    let status = if aim.is_better(bound, objective) { Status::Feasible } else { Status::Optimal };
     let decision = Decision::new(found.best, aim, objective).bounded(Some(Bound::plain(bound)), status);
     decision.said(notes, figures)
 }
@@ -273,6 +273,24 @@ mod tests {
                 prop_assert!(found.gap().expect("found") <= gap / (1.0 - gap) + 1e-12);
             }
         }
+    }
+
+    fn decided_against(bound: f64) -> Decision<usize> {
+        let way = |label: &str, figure| Tried { label: label.to_owned(), values: Vec::new(), figure: Ok(figure) };
+        let found = Found { best: 0, runner_up: Some(1), n_tried: 2 };
+        decided(found, &[way("a", 2.0), way("b", 3.0)], ("ttft_s.mean", Aim::Seconds), Some((bound, "known")))
+    }
+
+    #[test]
+    fn a_way_at_its_bound_is_the_best_and_another_one_may_be_beaten() {
+        assert_eq!((decided_against(1.0).status, decided_against(1.0).bound()), (Status::Feasible, Some(1.0)));
+        assert_eq!((decided_against(2.0).status, decided_against(2.0).bound()), (Status::Optimal, Some(2.0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "better than the bound")]
+    fn a_bound_that_is_beaten_is_a_defect() {
+        decided_against(2.5);
     }
 
     #[test]

@@ -137,4 +137,10 @@ impl Serving {
         let begun = self.users_of(choice).map_or(Seconds::ZERO, |users| users.begun(requests));
         Seconds::new(self.warm_up.get().max(begun.get()))
     }
+
+    /// The same before anything is served; `None` where some requests do not count and users send theirs when others have ended.
+    pub fn known_from(&self, choice: &ServingChoice) -> Option<Seconds> {
+        let is_drawn_out = |users: Users| self.warm_up > Seconds::ZERO || users.warm_up() > 0;
+        (!self.users_of(choice).is_some_and(is_drawn_out)).then_some(self.warm_up)
+    }
 }

@@ -12,7 +12,7 @@ use engine::task::{Document, Op, Pass};
 use hw::Seconds;
 
 use crate::replica::Role;
-use crate::request::{Request, Requests};
+use crate::request::Requests;
 use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Replicas that may compute a prompt.
@@ -27,9 +27,10 @@ pub struct Asked<'a> {
     pub table: &'a StepTable,
 }
 
-/// Least mean time to the first token of requests, each on whichever replicas are fastest. `None` where nothing is known: prompts that are cached
-/// or computed outside of the fleet, and clients who give up, since whoever waits longest is then left out of the mean.
-pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Option<Seconds> {
+/// Least mean time to the first token of those requests that count, each on whichever replicas are fastest. As in the metrics, a request counts
+/// that arrives at `from` or later and whose client does not have enough before the end. `None` where nothing counts or nothing is known: prompts that
+/// are cached or computed outside of the fleet, and clients who give up, since whoever waits longest is then left out of the mean.
+pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests, from: Seconds) -> Option<Seconds> {
     let is_elsewhere = groups.iter().any(|group| group.role == Role::Outputs);
     if requests.prefix_tokens > 0 || requests.has_deadlines() || is_elsewhere {
         return None;
@@ -39,9 +40,12 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Option<Seconds> {
         let of_group = |group: &Asked<'_>| ttft(&group.config, group.cost.as_ref(), group.table, prompt).get();
         groups.iter().map(of_group).fold(f64::INFINITY, f64::min)
     };
-    let of_request = |request: &Request| *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
-    let sum: f64 = requests.list.iter().map(of_request).sum();
-    Some(Seconds::new(sum / hw::real(requests.len() as u64)))
+    let (mut sum, mut n) = (0.0, 0_u64);
+    for request in requests.counted(from) {
+        sum += *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
+        n += 1;
+    }
+    (n > 0).then(|| Seconds::new(sum / hw::real(n)))
 }
 
 /// Least time to the first token of a prompt.
@@ -71,7 +75,10 @@ mod tests {
     use engine::cost::sparse_attention::{self, SparseAttention};
     use engine::play::Case;
 
+    use hw::Time;
+
     use super::*;
+    use crate::request::Request;
     use crate::step_cost::{Chunk, PromptKernel, StepLoad};
 
     #[test]
@@ -101,5 +108,32 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_mean_is_of_the_requests_that_count() {
+        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let cost = Roofline::new(&cluster);
+        let config = ReplicaConfig::new(&model, &cluster, 1);
+        let table = StepTable::new(&config, (8192, 1), &cost, Case::Expected);
+        let of = |prompt| ttft(&config, &cost, &table, prompt).get();
+        let asked = [Asked {
+            config: config.clone(),
+            role: Role::Both,
+            cost: Box::new(Roofline::new(&cluster)),
+            table: &table,
+        }];
+        let at = |seconds: u64, prompt, output| Request::new(Time::from_ns(seconds * 1_000_000_000), prompt, output);
+        let mut requests = Requests::of(vec![at(0, 8000, 2), at(10, 4000, 1), at(100, 100, 2), at(100, 200, 2)]);
+        let mean = |requests: &Requests, from| mean_ttft(&asked, requests, Seconds::new(from)).map(Seconds::get);
+        let near = |found: Option<f64>, wanted: f64| assert!((found.expect("known") / wanted - 1.0).abs() < 1e-12);
+        near(mean(&requests, 0.0), (of(8000) + of(4000) + of(100) + of(200)) / 4.0);
+        // Who arrives in the warm-up does not count, and who arrives at its end does.
+        near(mean(&requests, 100.0), (of(100) + of(200)) / 2.0);
+        assert_eq!(mean(&requests, 101.0), None);
+        // The client of the last request wants no more than 2 of 5 tokens.
+        requests.asked = vec![2, 1, 2, 5];
+        near(mean(&requests, 100.0), of(100));
     }
 }

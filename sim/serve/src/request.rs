@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use engine::model::Image;
 use engine::{random, stop};
-use hw::{Span, Time};
+use hw::{Seconds, Span, Time};
 
 /// Most tokens that a prompt or an output may have.
 pub const TOKENS_MAX: u32 = 100_000_000;
@@ -241,6 +241,16 @@ impl Requests {
     /// Whether every client waits for all that it has asked for.
     pub fn is_patient(&self) -> bool {
         self.asked.is_empty() && !self.has_deadlines()
+    }
+
+    /// Whether a request counts in the figures of a run, by its position: it arrives at `from` or later, and its client does not have enough before the end.
+    pub fn counts(&self, index: usize, from: Seconds) -> bool {
+        self.list[index].arrival >= Time::ZERO + Span::from_seconds(from) && !self.is_cancelled(index)
+    }
+
+    /// The requests that count.
+    pub fn counted(&self, from: Seconds) -> impl Iterator<Item = &Request> {
+        (0..self.len()).filter(move |&index| self.counts(index, from)).map(|index| &self.list[index])
     }
 
     /// Lets the clients of a share of the requests have enough after a part of their output, drawn evenly from the first token on to the

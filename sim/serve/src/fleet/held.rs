@@ -41,7 +41,8 @@ impl Users {
         Self::Held { n, ramp: Seconds::ZERO, warm_up: 0 }
     }
 
-    const fn warm_up(self) -> u32 {
+    /// Sessions of the warm-up.
+    pub const fn warm_up(self) -> u32 {
         match self {
             Self::Held { warm_up, .. } => warm_up,
             Self::OfSessions => 0,

@@ -64,8 +64,8 @@ pub fn found<'s>(scenario: &'s Serving, best: &'s Best) -> (Row, Option<&'s Serv
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
-    // A refused request has no first token, so the mean leaves it out.
-    let all_served = row.metrics.get("n_refused").is_none_or(|n| *n == 0.0);
+    // A request that is refused or left unserved has no first token, so the mean leaves it out.
+    let all_served = ["n_refused", "n_unserved"].iter().all(|key| row.metrics.get(*key).is_none_or(|n| *n == 0.0));
     let bound = all_served.then(|| bound(scenario, best, &ways)).flatten();
     let beyond = bound.map(|bound| (bound, OF_CUTS));
     let decided = tune::decided(found, &tried, (&best.aim.metric, best.aim.counts), beyond);
@@ -96,7 +96,7 @@ fn least_ttft(scenario: &Serving, way: &ServingChoice) -> Option<f64> {
         Asked { config, role: group.role, cost, table: &served.engine.table }
     });
     let asked: Vec<_> = asked.collect();
-    Some(first_token::mean_ttft(&asked, &scenario.requests_of(way))?.get())
+    Some(first_token::mean_ttft(&asked, &scenario.requests_of(way), scenario.known_from(way)?)?.get())
 }
 
 fn tried(scenario: &Serving, best: &Best, way: &ServingChoice) -> Tried {
