@@ -41,7 +41,7 @@ fn every_way_has_a_bound_a_gap_a_limit_and_a_runner_up() {
             let served = figure("slo_attainment_ratio") * figure("n_requests");
             assert!((figure("cost_usd_per_mreq_met") * served / 1e6 - figure("cost_usd")).abs() < 1e-9, "{name}");
             let notes = row.planner.as_ref().expect("facts").notes.join("; ");
-            for words in ["what holds it back: ", "runner-up", "by the profile's rates"] {
+            for words in ["what holds it back: ", "runner-up", "at the least times of tokens"] {
                 assert!(notes.contains(words), "{name} says nothing of {words}: {notes}");
             }
         }

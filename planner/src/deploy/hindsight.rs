@@ -38,20 +38,35 @@ pub struct Demand {
     pub start_up_s: f64,
 }
 
-/// Work of an interval that is not done yet.
+/// What comes at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// When it comes, seconds after the start.
+    pub at_s: f64,
+    /// Replica-seconds that it takes at least.
+    pub work_s: f64,
+    /// Requests that bring it.
+    pub requests: f64,
+}
+
+/// Work that is not done yet.
 struct Left {
     work_s: f64,
-    /// When the last request of the interval has to be done.
+    /// When it has to be done.
     until_s: f64,
 }
 
-impl Interval {
-    /// Replica-seconds that its requests take.
-    fn work_s(&self) -> f64 {
-        self.load * self.seconds
-    }
+/// All that comes, for the bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// What comes, in order.
+    pub works: Vec<Work>,
+    /// Until when a replica is there throughout.
+    pub end_s: f64,
+}
 
-    #[cfg(test)]
+#[cfg(test)]
+impl Interval {
     fn met(&self, n: u32) -> f64 {
         if self.load > 0.0 { self.requests * (f64::from(n) / self.load).min(1.0) } else { self.requests }
     }
@@ -107,26 +122,46 @@ impl Demand {
         self.intervals.iter().zip(replicas).map(|(interval, &n)| interval.met(n)).sum::<f64>() / all
     }
 
+    /// The same load for the bound, where all that comes in an interval may come at its start.
+    #[cfg(test)]
+    fn load(&self) -> Load {
+        let borders = self.borders();
+        let work = |(interval, &at_s): (&Interval, &f64)| {
+            let Interval { seconds, load, requests } = *interval;
+            Work { at_s, work_s: load * seconds, requests }
+        };
+        let works = self.intervals.iter().zip(&borders).map(work).collect();
+        Load { works, end_s: borders.last().copied().unwrap_or(0.0) }
+    }
+
+    /// The bound where limits leave the last request of an interval so long.
+    #[cfg(test)]
+    pub fn bound(&self, met_ratio: f64, patience_s: f64) -> f64 {
+        let longest = self.intervals.iter().map(|interval| interval.seconds).fold(0.0, f64::max);
+        self.load().bound(met_ratio, longest + patience_s)
+    }
+}
+
+impl Load {
     /// Replica-seconds that every schedule takes which serves that share of the requests within the limits, where these leave a request so long from its
     /// arrival to its last token.
     pub fn bound(&self, met_ratio: f64, patience_s: f64) -> f64 {
-        let always: f64 = self.intervals.iter().map(|interval| interval.seconds).sum();
-        let work: f64 = self.intervals.iter().map(Interval::work_s).sum();
-        always + (work - self.done_by_one(patience_s) - self.left_out(1.0 - met_ratio)).max(0.0)
+        self.end_s + (self.bound_with_losses(met_ratio) - self.done_by_one(patience_s)).max(0.0)
     }
 
     /// The same where replicas are lost at times, and are not paid until they are back: then none is always there, and the work alone is paid.
     pub fn bound_with_losses(&self, met_ratio: f64) -> f64 {
-        let work: f64 = self.intervals.iter().map(Interval::work_s).sum();
+        let work: f64 = self.works.iter().map(|work| work.work_s).sum();
         (work - self.left_out(1.0 - met_ratio)).max(0.0)
     }
 
     /// Work that one replica does in time. What came first is due first, so doing it first does the most.
     fn done_by_one(&self, patience_s: f64) -> f64 {
         let (mut queue, mut done, mut now) = (VecDeque::<Left>::new(), 0.0, 0.0);
-        for interval in &self.intervals {
-            let end = now + interval.seconds;
-            queue.push_back(Left { work_s: interval.work_s(), until_s: end + patience_s });
+        let next = self.works.iter().skip(1).map(|work| work.at_s).chain([self.end_s]);
+        for (work, end) in self.works.iter().zip(next) {
+            now = work.at_s.max(now);
+            queue.push_back(Left { work_s: work.work_s, until_s: work.at_s + patience_s });
             while let Some(first) = queue.front_mut().filter(|_| now < end) {
                 let seconds = first.work_s.min(end.min(first.until_s) - now).max(0.0);
                 (now, done, first.work_s) = (now + seconds, done + seconds, first.work_s - seconds);
@@ -134,21 +169,20 @@ impl Demand {
                     queue.pop_front();
                 }
             }
-            now = end;
         }
         done
     }
 
     /// Most work of a share of the requests.
     fn left_out(&self, ratio: f64) -> f64 {
-        let all: f64 = self.intervals.iter().map(|interval| interval.requests).sum();
-        let each = |interval: &Interval| interval.work_s() / interval.requests;
-        let mut by_work: Vec<&Interval> = self.intervals.iter().filter(|interval| interval.requests > 0.0).collect();
+        let all: f64 = self.works.iter().map(|work| work.requests).sum();
+        let each = |work: &Work| work.work_s / work.requests;
+        let mut by_work: Vec<&Work> = self.works.iter().filter(|work| work.requests > 0.0).collect();
         by_work.sort_by(|a, b| each(b).total_cmp(&each(a)));
         let (mut n_left, mut work_s) = (ratio.max(0.0) * all, 0.0);
-        for interval in by_work {
-            let n = interval.requests.min(n_left);
-            (n_left, work_s) = (n_left - n, work_s + n * each(interval));
+        for work in by_work {
+            let n = work.requests.min(n_left);
+            (n_left, work_s) = (n_left - n, work_s + n * each(work));
         }
         work_s
     }
@@ -244,9 +278,9 @@ mod tests {
         // Half a replica for three minutes. One that is there throughout is paid 180 s; one that is away for half of them did 90 s of work at least.
         let found = demand(&[0.5; 3], 60.0, 0.0);
         assert!((found.bound(1.0, 60.0) - 180.0).abs() < 1e-9);
-        assert!((found.bound_with_losses(1.0) - 90.0).abs() < 1e-9);
+        assert!((found.load().bound_with_losses(1.0) - 90.0).abs() < 1e-9);
         // Who leaves half of the requests out leaves half of the work.
-        assert!((found.bound_with_losses(0.5) - 45.0).abs() < 1e-9);
+        assert!((found.load().bound_with_losses(0.5) - 45.0).abs() < 1e-9);
     }
 
     #[test]

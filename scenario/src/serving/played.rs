@@ -79,7 +79,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         ..Fleet::default()
     };
     if let Some(planned) = scaling::asked(scenario, choice) {
-        planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
+        planned::timetable(&planned, &scenario.slo, &scenario.requests_of(choice), &mut fleet);
     }
     (fleet, source)
 }

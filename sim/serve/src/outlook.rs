@@ -8,6 +8,7 @@
 //! known unless memory holds all sequences that may run. Units: seconds, tokens, requests.
 
 mod energy;
+pub mod work;
 
 use std::sync::OnceLock;
 
@@ -100,14 +101,12 @@ impl<'r> Load<'r> {
         }
         let seconds = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
         let computed = if keeps_prefixes { computed(requests) } else { prompts(requests) };
-        let mut sequences: Vec<u32> = requests.list.iter().map(|request| request.prompt + request.output).collect();
-        sequences.sort_unstable_by(|a, b| b.cmp(a));
         let mut load = Self {
             requests,
             prompts: computed.clone(),
             prompt_tokens: computed.iter().map(|tokens| f64::from(*tokens)).sum(),
             computed,
-            sequences,
+            sequences: sequences(requests),
             output_tokens: requests.list.iter().map(|request| f64::from(request.output)).sum(),
             first_s: seconds(first),
             last_s: seconds(last),
@@ -200,7 +199,7 @@ impl<'l> Replica<'l> {
 
     /// So many of them, of so many GPUs each, under limits; `None` where no price is known.
     pub fn outlook(&self, n_replicas: u32, gpus_each: u32, limits: &Limits) -> Option<Outlook<'_>> {
-        if self.table.acceptance().is_some() && !self.holds_all(limits) {
+        if self.table.acceptance().is_some() && !holds_all(&self.table, &self.load.sequences, limits) {
             return None;
         }
         let sequences_max = limits.sequences_max.saturating_mul(self.table.lanes().ranks);
@@ -236,15 +235,28 @@ impl<'l> Replica<'l> {
         };
         self.work.get_or_init(|| energy::Work::of(&self.config, power, self.load, totals())).least(steps_min)
     }
+}
 
-    /// Whether memory holds the longest sequences that may run together, so that nobody ever gives way. Behind an asynchronous host those that have
-    /// ended keep their blocks for one more iteration.
-    fn holds_all(&self, limits: &Limits) -> bool {
-        let ended = if self.table.is_asynchronous() { 2 } else { 1 };
-        let n = u64::from(limits.sequences_max) * u64::from(self.table.lanes().ranks) * ended;
-        let longest = self.load.sequences.iter().take(usize::try_from(n).unwrap_or(usize::MAX));
-        longest.map(|tokens| u64::from(limits.blocks_of(*tokens))).sum::<u64>() <= u64::from(limits.kv_blocks)
-    }
+/// Tokens of whole sequences, in decreasing order.
+fn sequences(requests: &Requests) -> Vec<u32> {
+    let mut all: Vec<u32> = requests.list.iter().map(|request| request.prompt + request.output).collect();
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    all
+}
+
+/// Whether memory holds the longest sequences that may run together, so that nobody ever gives way. Behind an asynchronous host those that have
+/// ended keep their blocks for one more iteration.
+fn holds_all(table: &StepTable, sequences: &[u32], limits: &Limits) -> bool {
+    let ended = if table.is_asynchronous() { 2 } else { 1 };
+    let n = u64::from(limits.sequences_max) * u64::from(table.lanes().ranks) * ended;
+    let longest = sequences.iter().take(usize::try_from(n).unwrap_or(usize::MAX));
+    longest.map(|tokens| u64::from(limits.blocks_of(*tokens))).sum::<u64>() <= u64::from(limits.kv_blocks)
+}
+
+/// Least time that decoding takes where a verification has so many tokens, at a price of a sequence in an iteration.
+fn decoding_s(least: &Least, tokens_per_sequence: f64, decoding: &Decoding, price: f64) -> f64 {
+    let sampled = least.sampled * tokens_per_sequence;
+    (decoding.passes * (price + sampled) + decoding.keys * least.key) * Tick::SECONDS
 }
 
 /// Sizes of prompts whose attention is asked: powers of two and what lies between them, up to the longest.
@@ -349,8 +361,7 @@ impl Outlook<'_> {
 
     /// Least time that decoding takes, at a price of a sequence in an iteration.
     fn decoding_s(&self, decoding: &Decoding, price: f64) -> f64 {
-        let sampled = self.least.sampled * f64::from(self.replica.table.tokens_per_sequence());
-        (decoding.passes * (price + sampled) + decoding.keys * self.least.key) * Tick::SECONDS
+        decoding_s(&self.least, f64::from(self.replica.table.tokens_per_sequence()), decoding, price)
     }
 
     /// Least time that all work takes on one replica.

@@ -44,6 +44,7 @@ use encoder::Encoder;
 use engine::cost::{CostModel, Source};
 use engine::model::Image;
 use engine::play::Case;
+use engine::task::Document;
 use graphs::Graphs;
 use host::Host;
 use lanes::Lanes;
@@ -397,6 +398,13 @@ impl StepTable {
         let sized = self.lone().iter().enumerate().skip(1);
         let ticks = |(size, ticks): (usize, &Tick)| *ticks * u64::from(tokens) / size as u64;
         sized.map(ticks).min().unwrap_or_default()
+    }
+
+    /// Ticks of the attention of a prompt of so many tokens at least through all stages, however it is cut; nothing is said where some layers attend to less
+    /// than all tokens.
+    pub fn least_attention(&self) -> impl Fn(u32) -> f64 + use<> {
+        let [start, per_pair] = self.prefill.least();
+        move |prompt| start + per_pair * hw::real(Document::causal(prompt.into()).pairs)
     }
 
     /// Ticks of a chunk by itself through all stages.

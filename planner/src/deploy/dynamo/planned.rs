@@ -1,7 +1,7 @@
 //! Fleets that are planned while they serve: profiles from their engines, timetables of hindsight, and the bound of both.
 //!
-//! No schedule costs less than the bound that meets the limits for as many requests: work of an interval may wait as long as limits allow, and replicas have
-//! the greatest rate of their profile. That rate knows no differences between requests of an interval. Which drafts are accepted is drawn by request and
+//! Timetables know the rates of a profile, as the planner does. No schedule costs less than the bound that meets the limits for as many requests: a request
+//! takes what no batch does for less (`serve::outlook::work`), and may wait as long as limits allow. Which drafts are accepted is drawn by request and
 //! position, so the tokens of a verification are known for each interval, but for sequences that are computed again. Units: dollars, seconds, replicas.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use hw::{Seconds, Span, Time};
 use serve::fleet::dynamics::Rule;
 use serve::fleet::{Fleet, Group};
 use serve::metrics::Slo;
+use serve::outlook::work::work;
 use serve::replica::Role;
 use serve::request::{Request, Requests};
 use serve::speculation::Acceptance;
@@ -18,7 +19,7 @@ use super::colocated::Colocated;
 use super::forecast::Forecast;
 use super::online::{Deployed, SlaPlanner, Step};
 use super::{Rules, Service, Traffic, profile};
-use crate::deploy::hindsight::{Demand, Interval};
+use crate::deploy::hindsight::{Demand, Interval, Load, Work};
 
 /// Limits that nobody breaks, where only one of the two is given.
 pub const NO_LIMIT_S: f64 = 1e6;
@@ -233,9 +234,11 @@ pub struct Held<'a> {
     pub slo: &'a Slo,
     /// What comes.
     pub requests: &'a Requests,
+    /// From when on requests count.
+    pub from: Seconds,
     /// Time between decisions, seconds.
     pub interval_s: f64,
-    /// What replicas have and the profile's rates do not know, where they may be faster for it: nothing bounds their cost then.
+    /// What replicas have and the prices of tokens do not know, where they may be faster for it: nothing bounds their cost then.
     pub beyond_profile: Option<&'a str>,
 }
 
@@ -253,27 +256,43 @@ fn may_be_lost(fleet: &Fleet, group: usize) -> bool {
     fleet.groups[group].failures.is_some() || fleet.outages.iter().any(|outage| outage.group == group)
 }
 
-/// Dollars that every schedule takes which meets the limits for a share of the requests, and what the peak takes in words.
-pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
-    let Held { slo, requests, interval_s, .. } = *held;
-    let rules = of_slo(slo, interval_s);
+/// Replica-seconds of a group that every schedule takes which meets the limits for a share of the requests that count; `None` where no price of a token is known.
+fn replica_s(held: &Held<'_>, fleet: &Fleet, group: usize, met: f64) -> Option<f64> {
+    let Held { slo, requests, from, .. } = *held;
+    let Group { engine, role, .. } = &fleet.groups[group];
+    let at_s = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
+    let end_s = at_s(requests.list.last()?);
+    // Every pair of prices holds by itself.
+    let bound = |seconds: Vec<f64>| {
+        let all = requests.list.iter().zip(seconds).enumerate().filter(|(index, _)| requests.counts(*index, from));
+        let work = |(_, (request, work_s))| Work { at_s: at_s(request), work_s, requests: 1.0 };
+        let load = Load { works: all.map(work).collect(), end_s };
+        if may_be_lost(fleet, group) { load.bound_with_losses(met) } else { load.bound(met, patience_s(slo, requests)) }
+    };
+    work(&engine.table, &engine.limits, *role, requests)?.into_iter().map(bound).max_by(f64::total_cmp)
+}
+
+/// Dollars that every schedule takes which meets the limits for a share of the requests.
+pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<f64> {
+    let of = |group: usize| {
+        let Group { usd_per_gpu_hour, gpus_per_replica, .. } = fleet.groups[group];
+        Some(replica_s(held, fleet, group, met)? * usd_per_gpu_hour? * f64::from(gpus_per_replica) / 3600.0)
+    };
+    phases(&roles(fleet))?.into_iter().map(of).sum()
+}
+
+/// What the busiest interval takes by the profile, in words; `None` where no batch keeps the limits.
+fn peak(held: &Held<'_>, fleet: &Fleet) -> Option<String> {
+    let rules = of_slo(held.slo, held.interval_s);
     let (_, phases) = deployed(fleet, rules)?;
-    let (mut usd, mut peaks) = (0.0, Vec::new());
-    for (phase, &group) in phases.iter().enumerate() {
-        let of = &fleet.groups[group];
-        // The bound knows no start-ups.
-        let demand = demand(requests, (fleet, rules), phase, interval_s, 0.0)?;
-        let usd_per_s = of.usd_per_gpu_hour? * f64::from(of.gpus_per_replica) / 3600.0;
-        let replica_s = if may_be_lost(fleet, group) {
-            demand.bound_with_losses(met)
-        } else {
-            demand.bound(met, patience_s(slo, requests))
-        };
-        usd += replica_s * usd_per_s;
+    let of = |(phase, group): (usize, usize)| {
+        let Group { n_replicas, name, .. } = &fleet.groups[group];
+        let demand = demand(held.requests, (fleet, rules), phase, held.interval_s, 0.0)?;
         let peak = demand.intervals.iter().map(|interval| interval.load).fold(0.0, f64::max);
-        peaks.push(format!("{peak:.2} of {} replicas of {}", of.n_replicas, of.name));
-    }
-    Some((usd, format!("the busiest interval takes {}", peaks.join(" and "))))
+        Some(format!("{peak:.2} of {n_replicas} replicas of {name}"))
+    };
+    let peaks: Option<Vec<String>> = phases.into_iter().enumerate().map(of).collect();
+    Some(format!("the busiest interval takes {}", peaks?.join(" and ")))
 }
 
 /// What is known of a row: notes and figures.
@@ -306,17 +325,17 @@ pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: 
         said.notes.push(format!("no bound: {what}"));
         return said;
     }
-    let Some((usd, met, (least, peak))) = paid.and_then(|(usd, met)| Some((usd, met, bound(held, fleet, met)?))) else {
-        said.notes.push("no bound: prices, limits or a profile within them are missing".to_owned());
+    if let Some(peak) = peak(held, fleet).filter(|_| decisions.is_none()) {
+        said.notes.push(format!("what holds it back: {peak}"));
+    }
+    let Some((usd, met, least)) = paid.and_then(|(usd, met)| Some((usd, met, bound(held, fleet, met)?))) else {
+        said.notes.push("no bound: prices, limits or least times of tokens are missing".to_owned());
         return said;
     };
     values.insert("cost_bound_usd".to_owned(), least);
     values.insert("cost_gap_ratio".to_owned(), (usd - least) / usd);
-    if decisions.is_none() {
-        said.notes.push(format!("what holds it back: {peak}"));
-    }
     said.notes.push(format!(
-        "by the profile's rates, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
+        "at the least times of tokens, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
         met * 100.0
     ));
     said
@@ -371,4 +390,70 @@ pub fn schedule(fleet: &Fleet, steps: &[Step]) -> Vec<(f64, Vec<u32>)> {
 /// Replicas of a group at the start.
 fn first(group: &Group) -> u32 {
     group.scaling.as_ref().map_or(group.n_replicas, |scaling| scaling.replicas_first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serve::{metrics, router};
+
+    use super::super::colocated::tests::engine;
+    use super::*;
+
+    fn slo() -> Slo {
+        Slo { ttft: Some(Seconds::new(1.0)), tpot: Some(Seconds::new(0.05)), e2e: None }
+    }
+
+    /// What a fleet costs, and what no fleet is below that serves as many within the limits; where requests count from a moment on.
+    fn held(fleet: &Fleet, requests: &Requests, from_s: f64) -> (f64, f64) {
+        let mut router = (router::named("least-loaded").expect("listed").make)(1);
+        let served = fleet.serve(requests, router.as_mut());
+        let (slo, from) = (slo(), Seconds::new(from_s));
+        let mut values = metrics::of(requests, &served, &slo, from);
+        metrics::fleet::add(&mut values, fleet, &served);
+        let held = Held { slo: &slo, requests, from, interval_s: 20.0, beyond_profile: None };
+        hold(&held, fleet, None, &mut values);
+        (values["cost_usd"], values["cost_bound_usd"])
+    }
+
+    fn group(name: &str, role: Role, n_replicas: u32) -> Group {
+        Group { role, usd_per_gpu_hour: Some(2.0), ..Group::new(name, engine(64), n_replicas) }
+    }
+
+    #[test]
+    fn prompts_of_one_iteration_share_its_start() {
+        // Five prompts of 20 tokens at once take 10 ms and 100 times 0.1 ms: 20 of 25 ms, so one replica is enough. The profile has one prompt in an iteration,
+        // 12 ms each, and asks for 2.4 replicas.
+        let at = |n: u64| Time::ZERO + Span::from_ns(n / 5 * 25_000_000);
+        let requests = Requests::of((0..1000).map(|n| Request::new(at(n), 20, 1)).collect());
+        let (paid, least) = held(&Fleet::of(group("all", Role::Both, 1)), &requests, 0.0);
+        assert!(least <= paid && least > 0.9 * paid, "{least} of {paid}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_fleet_costs_less_than_its_bound(
+            shapes in prop::collection::vec((1_u32..600, 1_u32..12), 1..40),
+            (n_requests, gap_ms) in (20_u64..400, 0_u64..40),
+            n_replicas in 1_u32..4,
+            (is_split, from_s) in (any::<bool>(), prop::sample::select(vec![0.0, 0.5, 2.0])),
+        ) {
+            let request = |n: u64| {
+                let (prompt, output) = shapes[usize::try_from(n).expect("few") % shapes.len()];
+                Request::new(Time::ZERO + Span::from_ns(n * gap_ms * 1_000_000), prompt, output)
+            };
+            // Someone counts.
+            let late = Request::new(Time::ZERO + Span::from_ns(20_000_000_000), 100, 2);
+            let requests = Requests::of((0..n_requests).map(request).chain([late]).collect());
+            let groups = if is_split {
+                vec![group("prompts", Role::Prefill, n_replicas), group("outputs", Role::Decode, 1)]
+            } else {
+                vec![group("all", Role::Both, n_replicas)]
+            };
+            let (paid, least) = held(&Fleet { groups, ..Fleet::default() }, &requests, from_s);
+            prop_assert!(least > 0.0 && least <= paid, "{least} of {paid}");
+        }
+    }
 }

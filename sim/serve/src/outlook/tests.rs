@@ -10,7 +10,7 @@ use crate::batcher;
 use crate::beginnings::Beginnings;
 use crate::fleet::{Fleet, Group};
 use crate::metrics::{self, Slo};
-use crate::replica::{Engine, Limits, Spans};
+use crate::replica::{Engine, Limits, Role, Spans};
 use crate::router;
 use crate::speculation::{DraftKind, Speculation};
 use engine::cost::roofline::Roofline;
@@ -51,6 +51,29 @@ fn better_than(outlook: &Outlook<'_>, figures: &BTreeMap<String, f64>) -> Option
         let is_better = if metric.contains("per_s") { value > best } else { value < best * (1.0 - 1e-9) };
         is_better.then(|| format!("{metric}: {value}, at best {best}"))
     })
+}
+
+/// Seconds of a replica that requests take together at least, by the best pair of prices.
+fn least_work_s(table: &StepTable, limits: &Limits, requests: &Requests) -> f64 {
+    let pairs = work::work(table, limits, Role::Both, requests).expect("plain stages");
+    pairs.iter().map(|seconds| seconds.iter().sum()).fold(0.0, f64::max)
+}
+
+#[test]
+fn the_least_work_of_a_full_batch_is_its_iteration() {
+    // Ten prompts of 100 tokens in one iteration of 4 ms and 10 us a token: 14 ms, of which each has a tenth.
+    let table = StepTable::linear(Seconds::new(4e-3), Seconds::new(1e-5), Seconds::new(1e-8));
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 1); 10]);
+    let limits = Limits { sequences_max: 10, tokens_max: 1000, ..Limits::ROOMY };
+    let found = least_work_s(&table, &limits, &requests) * (1.0 + SLACK);
+    assert!((found / 0.014 - 1.0).abs() < 1e-6, "{found}");
+    let prefill = work::work(&table, &limits, Role::Prefill, &requests).expect("plain");
+    assert!((prefill.last().expect("pairs")[0] * (1.0 + SLACK) / 0.0014 - 1.0).abs() < 1e-6);
+    // Eleven tokens each from ten at once: ten iterations of 4.1 ms, and 100 to 109 keys each time.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 10]);
+    let decode = work::work(&table, &limits, Role::Decode, &requests).expect("plain");
+    let [first, keys_s] = [decode[0][0] * (1.0 + SLACK), 1045.0 * 1e-8];
+    assert!((first / (0.0041 + keys_s) - 1.0).abs() < 1e-6, "{first}");
 }
 
 proptest! {
@@ -99,6 +122,7 @@ proptest! {
         Beginnings { n: beginnings, tokens: 256 }.lay(&mut requests, seed);
         let limits = Limits { sequences_max: sequences, tokens_max: tokens, shares_prefixes, ..Limits::ROOMY };
         let batcher = batcher::named(batcher).expect("listed");
+        let work_s = least_work_s(&table, &limits, &requests);
         let engine = Engine { limits, table, batcher, spans: Spans::Closed };
         let gpus_per_replica = degrees.0 * degrees.1;
         let group =
@@ -110,6 +134,10 @@ proptest! {
         let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
         metrics::fleet::add(&mut figures, &fleet, &served);
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+        if !shares_prefixes {
+            let there_s = figures["makespan_s"] * f64::from(replicas);
+            prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
+        }
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
         let load = Load::of(&requests, shares_prefixes).expect("patient clients");
         let replica = Replica::new(&config, &cost, largest, &load);
@@ -155,12 +183,15 @@ proptest! {
         let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
         let batcher = batcher::named("vllm-v1").expect("listed");
         let engine = Engine { limits, table: table(tokens, sequences), batcher, spans: Spans::Closed };
+        let work_s = least_work_s(&engine.table, &limits, &requests);
         let gpus_per_replica = config.n_gpus();
         let fleet = Fleet::of(Group { gpus_per_replica, ..Group::new("all", engine, replicas) });
         let mut router = (router::named("least-loaded").expect("listed").make)(seed);
         let served = fleet.serve(&requests, router.as_mut());
         let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+        let there_s = figures["makespan_s"] * f64::from(replicas);
+        prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
         let load = Load::of(&requests, false).expect("patient clients");
         let replica = Replica::new(&config, &cost, table(4096, 256), &load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");

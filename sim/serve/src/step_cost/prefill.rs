@@ -11,6 +11,7 @@ use engine::play::Case;
 use engine::task::Document;
 
 use super::chunks::ChunkLaw;
+use super::least::least_of;
 use super::writer::Writer;
 use super::{PromptKernel, ReplicaConfig};
 use crate::step_cost::Chunk;
@@ -77,6 +78,17 @@ impl Prefill {
                 if keys > *threshold { sparse.ticks(chunk) } else { dense.ticks(chunk) }
             }
             Self::Law { law, stages } => Tick::from_seconds(law.attention(chunk.past, chunk.new) * f64::from(*stages)),
+        }
+    }
+
+    /// Ticks of a prompt at least however it is cut, for its first chunk and for each pair of query and key; nothing where time is not known to grow with pairs.
+    pub(super) fn least(&self) -> [f64; 2] {
+        match self {
+            // Rates between knots are no lower than the lowest of the knots.
+            Self::Table(PrefillTable { per: Rates::Pairs, start, rates, .. }) => {
+                [*start, least_of(rates.iter().copied())]
+            }
+            Self::Table(_) | Self::Sides { .. } | Self::Law { .. } => [0.0; 2],
         }
     }
 }

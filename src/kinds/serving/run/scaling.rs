@@ -28,7 +28,8 @@ pub fn hold(
 ) -> Option<PlannerFacts> {
     let Question { interval_s, .. } = scaling::first(scenario)?;
     let beyond_profile = scaling::beyond_profile(scenario, choice);
-    let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, beyond_profile };
+    let (requests, from) = (&scenario.requests_of(choice), scenario.warm_up);
+    let held = Held { slo: &scenario.slo, requests, from, interval_s, beyond_profile };
     let Said { mut notes, mut figures } = planned::hold(&held, fleet, decisions, values);
     notes.extend(scaling::unforeseen(scenario, choice).map(str::to_owned));
     figures.extend(scaling::knows_future(scenario, choice).then(|| (KNOWS_FUTURE.to_owned(), 1.0)));

@@ -1,0 +1,50 @@
+//! What each request takes of a replica at least, whoever is batched with whom: for bounds on what a fleet is paid for.
+//!
+//! A fleet keeps its replicas busy for no less than the sum over its requests, for each pair of prices (`StepTable::least`). Queues, hosts and memory are
+//! left out. With drafts the verifications of a request are known where memory holds all that run together; elsewhere they are the fewest that its
+//! tokens may take. Units: seconds.
+
+use hw::Tick;
+
+use super::{Decoding, SLACK, decoding_s, holds_all, sequences};
+use crate::replica::{Limits, Role};
+use crate::request::{Request, Requests};
+use crate::step_cost::StepTable;
+
+/// What of a request does not depend on prices.
+struct Asked {
+    prompt: f64,
+    /// Ticks that its prompt's attention and its first token take.
+    beside: f64,
+    decoding: Decoding,
+}
+
+/// Seconds that a replica in this role is busy for each request at least, at each pair of prices; all prompt tokens are computed. `None` where stages have
+/// times of their own.
+pub fn work(table: &StepTable, limits: &Limits, role: Role, requests: &Requests) -> Option<Vec<Vec<f64>>> {
+    let least = table.least(limits.sequences_max.saturating_mul(table.lanes().ranks), limits.tokens_max)?;
+    let each = f64::from(table.tokens_per_sequence());
+    let is_known = holds_all(table, &sequences(requests), limits);
+    let decoding = |(index, request): (u32, &Request)| match table.acceptance() {
+        Some(_) if !is_known => Decoding { passes: f64::from(request.output - 1) / each, keys: 0.0 },
+        acceptance => Decoding::of((index, request), acceptance),
+    };
+    let (lanes, attention) = (f64::from(table.lanes().n()), table.least_attention());
+    let asked = |(index, request): (u32, &Request)| Asked {
+        prompt: f64::from(request.prompt),
+        beside: attention(request.prompt) / lanes + least.sampled,
+        decoding: decoding((index, request)),
+    };
+    let asked: Vec<Asked> = (0..).zip(&requests.list).map(asked).collect();
+    let of = |Asked { prompt, beside, decoding }: &Asked, [price, decoded]: [f64; 2]| {
+        let prompt_s = (prompt * price + beside) * Tick::SECONDS;
+        let outputs_s = decoding_s(&least, each, decoding, decoded);
+        let seconds = match role {
+            Role::Prefill => prompt_s,
+            Role::Decode | Role::Outputs => outputs_s,
+            Role::Both => prompt_s + outputs_s,
+        };
+        seconds / (1.0 + SLACK)
+    };
+    Some(least.pairs.iter().map(|pair| asked.iter().map(|asked| of(asked, *pair)).collect()).collect())
+}
