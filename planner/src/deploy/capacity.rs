@@ -19,7 +19,7 @@ const WIDTH: f64 = 0.02;
 const LOADS: [f64; 2] = [1.0 / 64.0, 64.0];
 /// Change of price and load that sensitivity looks at.
 const CHANGE: f64 = 0.2;
-/// Fleets with up to this many times as much of what is asked as the chosen one are served again at other loads.
+/// Fleets with up to this many times as much of what is asked as the chosen one are served again at other loads; the others where none of them passes.
 const NEAR: f64 = 2.0;
 /// Share of blocks in use from which on memory counts as full.
 const FULL: f64 = 0.98;
@@ -530,7 +530,7 @@ fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
 
 /// What other prices and loads would change. Prices change nothing where no dollars are asked for.
 fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen: usize) -> Vec<Sensitivity> {
-    let target = question.target_ratio;
+    let passes = |tried: &Tried<'_>| tried.point.attainment_ratio >= question.target_ratio;
     let today = all[chosen].point.attainment_ratio;
     let mut rows = Vec::new();
     let counts_dollars = matches!(question.minimize, Minimize::UsdPerHour | Minimize::UsdPerMtok);
@@ -542,7 +542,7 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
             };
             let times = |tried: &Tried<'_>| usd(tried) / tried.point.usd_per_hour;
             let asked = |tried: &Tried<'_>| minimized(tried) * times(tried);
-            let best = least(all, &asked, &|tried| tried.point.attainment_ratio >= target).map(|index| &all[index]);
+            let best = least(all, &asked, &passes).map(|index| &all[index]);
             rows.push(Sensitivity {
                 change: format!("price of {} {sign}{:.0} %", quoted.name, CHANGE * 100.0),
                 cheapest: best.map_or_else(String::new, |tried| tried.point.name.clone()),
@@ -551,17 +551,14 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
             });
         }
     }
-    let near: Vec<&Tried<'_>> = all.iter().filter(|tried| minimized(tried) <= NEAR * minimized(&all[chosen])).collect();
+    let is_near = |tried: &&Tried<'_>| minimized(tried) <= NEAR * minimized(&all[chosen]);
+    let (near, far): (Vec<&Tried<'_>>, Vec<&Tried<'_>>) = all.iter().partition(is_near);
     for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
-        let asked: Vec<Asked<'_>> =
-            near.iter().map(|tried| Asked { load: factor, ..Asked::plain(tried.candidate) }).collect();
-        let again: Vec<Tried<'_>> = near
-            .iter()
-            .zip(judge(&asked))
-            .filter_map(|(tried, row)| question.tried(tried.candidate, &row.ok()?).ok())
-            .collect();
-        let best =
-            least(&again, &minimized, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
+        let mut again = at_load(question, judge, &near, factor);
+        if !far.is_empty() && !again.iter().any(passes) {
+            again.extend(at_load(question, judge, &far, factor));
+        }
+        let best = least(&again, &minimized, &passes).map(|index| &again[index]);
         let same = again.iter().find(|tried| tried.candidate == all[chosen].candidate);
         rows.push(Sensitivity {
             change: format!("load {sign}{:.0} %", CHANGE * 100.0),
@@ -571,6 +568,13 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
         });
     }
     rows
+}
+
+/// Fleets at another load; those of which nothing is known there are left out.
+fn at_load<'q>(question: &Question, judge: &Judge<'_>, fleets: &[&Tried<'q>], load: f64) -> Vec<Tried<'q>> {
+    let asked: Vec<Asked<'_>> = fleets.iter().map(|tried| Asked { load, ..Asked::plain(tried.candidate) }).collect();
+    let rows = fleets.iter().zip(judge(&asked));
+    rows.filter_map(|(tried, row)| question.tried(tried.candidate, &row.ok()?).ok()).collect()
 }
 
 #[cfg(test)]

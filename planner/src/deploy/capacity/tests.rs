@@ -92,6 +92,17 @@ fn other_prices_and_loads_may_change_the_choice() {
 }
 
 #[test]
+fn a_fleet_that_is_far_dearer_is_named_where_no_near_one_carries_more_load() {
+    // At 1.2 times the load two of `a` meet 2 / (1.7 x 1.2) = 98 % of all, and five are enough.
+    let question = Question { target_ratio: 1.0, ..of(&[2, 5, 6], vec![quoted("a", 1.0)]) };
+    let found = answer(&question, &judge);
+    let row = |change: &str| found.sensitivity.iter().find(|row| row.change == change).expect(change);
+    assert_eq!((row("load +20 %").cheapest.as_str(), row("load -20 %").cheapest.as_str()), ("5 x a", "2 x a"));
+    let met = row("load +20 %").attainment_ratio.expect("the chosen fleet is served again");
+    assert!((met - 2.0 / (1.7 * 1.2)).abs() < 1e-12, "{met}");
+}
+
+#[test]
 fn a_load_at_which_no_request_counts_is_not_known_and_meets_nothing() {
     // Above some load every request comes within the warm-up.
     let until = |known: f64| {
