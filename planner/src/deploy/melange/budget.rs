@@ -1,8 +1,8 @@
 //! Mélange for given work: its cheapest mix that carries all work within a deadline, and under a budget the shortest time whose mix costs no more.
 //!
 //! Mélange asks for the cheapest GPUs that carry given rates. Work that is to end after T seconds is a rate of f_w/T per type, and the price
-//! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration, the smallest
-//! that serves every type of request, and a plan is for one model.
+//! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration: of those that serve most types of
+//! requests the smallest. It gets no slice of a type that it does not serve. A plan is for one model.
 
 use super::{Load, limit, solve, words};
 use crate::deploy::cost_efficiency::{self, Options};
@@ -147,17 +147,20 @@ fn chosen(problem: &Problem, asked: &[usize]) -> Vec<Option<usize>> {
     (0..problem.inventory.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
 }
 
-/// The configuration of a type alone with the fewest GPUs that serves everything; of equals the one that does so soonest.
+/// The configuration of a type alone that serves most of what is asked; of equals that with the fewest GPUs, then the one that does so soonest.
 fn smallest(problem: &Problem, offer: usize, asked: &[usize]) -> Option<usize> {
-    let is_of = |c: &usize| {
-        let n_gpus = &problem.configurations[*c].n_gpus;
-        n_gpus.iter().enumerate().all(|(of, &n)| (of == offer) == (n > 0))
-            && asked.iter().all(|&w| problem.seconds(*c, w).is_some())
-    };
     let n_gpus = |c: usize| problem.configurations[c].n_gpus[offer];
-    let all = (0..problem.configurations.len()).filter(is_of);
-    let least = all.clone().map(n_gpus).min()?;
-    problem.fastest(all.filter(|&c| n_gpus(c) == least))
+    let is_of = |c: &usize| {
+        let mut all = problem.configurations[*c].n_gpus.iter().enumerate();
+        all.all(|(of, &n)| (of == offer) == (n > 0)) && problem.n_replicas_max(*c) > 0
+    };
+    let rank = |c: usize| {
+        let seconds: Vec<f64> = asked.iter().filter_map(|&w| problem.seconds(c, w)).collect();
+        (seconds.len(), n_gpus(c), seconds.iter().sum::<f64>())
+    };
+    let serving = (0..problem.configurations.len()).filter(is_of).map(|c| (c, rank(c))).filter(|(_, rank)| rank.0 > 0);
+    let best = serving.min_by(|(_, a), (_, b)| b.0.cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.total_cmp(&b.2)));
+    best.map(|(c, _)| c)
 }
 
 /// All work within so many seconds, as rates.
@@ -200,6 +203,11 @@ fn plan(problem: &Problem, of: &[Option<usize>], asked: &[usize], counts: &[u32]
 mod tests {
     use super::*;
     use crate::deploy::cost_efficiency::example;
+    use crate::deploy::{Configuration, Demand};
+
+    fn of(name: &str, n_gpus: [u32; 2], rates: [f64; 2]) -> Configuration {
+        Configuration { name: name.to_owned(), model: 0, n_gpus: n_gpus.to_vec(), requests_per_s: rates.to_vec() }
+    }
 
     #[test]
     fn the_example_of_the_program_in_slices() {
@@ -218,5 +226,30 @@ mod tests {
         assert_ne!(second.replicas, answer.plan.replicas);
         problem.demands[1].model = 1;
         assert!(matches!(under_budget(&problem, Options::default()), Err(RentalError::Infeasible(_))));
+    }
+
+    #[test]
+    fn a_type_that_serves_some_requests_alone_gets_those() {
+        // 100 short and 100 long requests. One `small` serves short ones at 2/s, and no long ones; one `large` serves both at 1/s. Together they end after
+        // 100 s, with all short ones on `small`; `large` alone takes 200 s.
+        let offers = vec![Offer::priced("small", 1.0, 1), Offer::priced("large", 2.0, 1)];
+        let demand = |name: &str| Demand { name: name.to_owned(), model: 0, requests: 100.0 };
+        let problem = Problem {
+            inventory: Inventory::of(offers),
+            demands: vec![demand("short"), demand("long")],
+            configurations: vec![of("small", [1, 0], [2.0, 0.0]), of("large", [0, 1], [1.0, 1.0])],
+            budget_usd_per_hour: 3.0,
+        };
+        let answer = under_budget(&problem, Options::default()).expect("a plan");
+        assert_eq!((answer.plan.replicas.clone(), answer.plan.shares[0].clone()), (vec![1, 1], vec![1.0, 0.0]));
+        assert!((answer.plan.makespan_s - 100.0).abs() < 1e-6, "{:?}", answer.plan);
+        let cheapest = within(&problem, 100.1, Options::default()).expect("a plan");
+        assert!((cheapest.plan.usd_per_hour - 3.0).abs() < 1e-9);
+        // Two of `small` together serve everything, but there is one.
+        let mut more = problem.clone();
+        more.configurations.push(of("pair", [2, 0], [9.0, 9.0]));
+        assert_eq!(smallest(&more, 0, &[0, 1]), Some(0));
+        more.inventory.offers[0].n_available = 2;
+        assert_eq!(smallest(&more, 0, &[0, 1]), Some(2));
     }
 }
