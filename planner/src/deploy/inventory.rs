@@ -13,6 +13,8 @@ use super::RentalError;
 pub struct Offer {
     /// Name, for messages.
     pub name: String,
+    /// Name of the GPU type: several offers may have one, at other prices or in other regions.
+    pub kind: String,
     /// The type; `None` where only its name is known, and rates are given.
     pub gpu: Option<Gpu>,
     /// GPUs that are there or can be had.
@@ -43,8 +45,10 @@ pub struct Losses {
 impl Offer {
     /// GPUs at a price, of which nothing else is known.
     pub fn priced(name: impl Into<String>, usd_per_hour: f64, n_available: u32) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            kind: name.clone(),
+            name,
             gpu: None,
             n_available,
             n_gpus_per_machine: n_available.max(1),

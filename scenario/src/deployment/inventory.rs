@@ -149,7 +149,18 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<Row> {
     section.finish();
     let (kind, at) = named?;
     let (name, at) = own.unwrap_or_else(|| (kind.clone(), at));
-    let offer = Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, region_name, losses };
+    let offer = Offer {
+        name,
+        kind: kind.clone(),
+        gpu,
+        n_available,
+        n_gpus_per_machine,
+        usd_per_hour,
+        quote,
+        region,
+        region_name,
+        losses,
+    };
     Some(Row { offer, at, kind })
 }
 

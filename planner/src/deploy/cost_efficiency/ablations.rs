@@ -6,6 +6,7 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
+use super::super::inventory::Offer;
 use super::super::{Plan, Problem, RentalError, whole};
 use super::program::{Replicas, limits};
 use super::{Options, no_plan, of_cheaper, order, relaxed, serviceable, solve, without_idle};
@@ -16,7 +17,7 @@ use engine::stop;
 /// Choices of slowest configurations that round robin compares at most.
 const CHOICES_MAX: usize = 200_000;
 
-/// The best plan on one GPU type alone.
+/// The best plan on the GPU type of one offer alone.
 ///
 /// # Errors
 /// As `solve`; `Input` where no such type is offered.
@@ -28,12 +29,19 @@ pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<
     solve(&alone(problem, offer), options)
 }
 
-/// The problem with one GPU type.
+/// The problem with the GPU type of one offer: all offers of it.
 fn alone(problem: &Problem, offer: usize) -> Problem {
     let mut alone = problem.clone();
-    let others = alone.inventory.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
-    others.for_each(|(_, other)| other.n_available = 0);
+    let kind = &problem.inventory.offers[offer].kind;
+    let others = alone.inventory.offers.iter_mut().filter(|other| other.kind != *kind);
+    others.for_each(|other| other.n_available = 0);
     alone
+}
+
+/// The first offer of each GPU type.
+fn types(offers: &[Offer]) -> Vec<usize> {
+    let is_first = |&at: &usize| offers[..at].iter().all(|other| other.kind != offers[at].kind);
+    (0..offers.len()).filter(is_first).collect()
 }
 
 /// The best of all plans on one GPU type alone.
@@ -54,7 +62,7 @@ pub(super) fn of_one_type(
 ) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     let (mut best, mut why): (Option<Decision<Plan>>, Option<RentalError>) = (None, None);
-    for offer in 0..problem.inventory.offers.len() {
+    for offer in types(&problem.inventory.offers) {
         match solve(&alone(problem, offer)) {
             Ok(answer) if best.as_ref().is_none_or(|best| is_better(&answer, best)) => best = Some(answer),
             Ok(_) => {}
@@ -75,6 +83,22 @@ fn is_better(a: &Decision<Plan>, b: &Decision<Plan>) -> bool {
     }
 }
 
+/// So many GPUs of each type, from its cheapest offers on; all of a type where it has fewer.
+fn of_each_type(offers: &[Offer], n: u32) -> Vec<u32> {
+    let mut taken = vec![0; offers.len()];
+    for first in types(offers) {
+        let mut of_type: Vec<usize> =
+            (first..offers.len()).filter(|&at| offers[at].kind == offers[first].kind).collect();
+        of_type.sort_by(|&a, &b| offers[a].usd_per_hour.total_cmp(&offers[b].usd_per_hour));
+        let mut left = n;
+        for at in of_type {
+            taken[at] = left.min(offers[at].n_available);
+            left -= taken[at];
+        }
+    }
+    taken
+}
+
 /// The best deployment and split on a fixed mix: as many GPUs of each type as the budget allows when all types get the same number, or
 /// all of a type where it has fewer.
 ///
@@ -82,10 +106,11 @@ fn is_better(a: &Decision<Plan>, b: &Decision<Plan>) -> bool {
 /// As `solve`.
 pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
+    let offers = &problem.inventory.offers;
     let usd = |n: u32| -> f64 {
-        problem.inventory.offers.iter().map(|offer| f64::from(n.min(offer.n_available)) * offer.usd_per_hour).sum()
+        of_each_type(offers, n).iter().zip(offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
     };
-    let most = problem.inventory.offers.iter().map(|offer| offer.n_available).max().unwrap_or(0);
+    let most = offers.iter().fold(0_u32, |sum, offer| sum.saturating_add(offer.n_available));
     // The cost rises with the number, so that halving finds the last one within the budget.
     let (mut n, mut over) = (0, u64::from(most) + 1);
     while over - u64::from(n) > 1 {
@@ -97,7 +122,7 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
         }
     }
     let mut fixed = problem.clone();
-    fixed.inventory.offers.iter_mut().for_each(|offer| offer.n_available = offer.n_available.min(n));
+    fixed.inventory.offers.iter_mut().zip(of_each_type(offers, n)).for_each(|(offer, n)| offer.n_available = n);
     let budget = problem.budget_usd_per_hour;
     solve(&fixed, options).map_err(|why| match why {
         RentalError::Infeasible(_) if n == 0 => RentalError::Infeasible(format!(

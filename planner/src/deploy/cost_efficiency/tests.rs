@@ -196,6 +196,30 @@ fn one_gpu_type_is_the_homogeneous_plan() {
     assert_eq!(all.plan, alone.plan);
 }
 
+/// Two of a type on demand and two as spot machines are four of one type; another type is as fast, of which there are three.
+#[test]
+fn one_type_at_two_prices_is_one_type() {
+    let of = |name: &str, kind: &str, usd_per_hour, n| Offer { kind: kind.to_owned(), ..offer(name, usd_per_hour, n) };
+    let problem = Problem {
+        inventory: Inventory::of(vec![of("demand", "a", 2.0, 2), of("spot", "a", 1.0, 2), of("b", "b", 1.0, 3)]),
+        configurations: vec![
+            configuration("on demand", &[1, 0, 0], &[1.0, 1.0]),
+            configuration("on spot", &[0, 1, 0], &[1.0, 1.0]),
+            configuration("on b", &[0, 0, 1], &[1.0, 1.0]),
+        ],
+        demands: demands(&[60.0, 60.0]),
+        budget_usd_per_hour: 6.0,
+    };
+    let one = one_type(&problem, Options::default()).expect("a plan").plan;
+    assert_eq!((one.replicas, one.makespan_s.round()), (vec![2, 2, 0], 30.0));
+    let cheapest = cheapest_of_one_type(&problem, 40.1, Options::default()).expect("a plan").plan;
+    assert!((cheapest.usd_per_hour - 3.0).abs() < 1e-9, "three of `b` for 3 $/h: {cheapest:?}");
+    // Three of each type, the cheaper ones first: two of spot and one on demand for 4 $/h, and three of `b`.
+    let even = uniform_composition(&Problem { budget_usd_per_hour: 7.5, ..problem.clone() }, Options::default());
+    let even = even.expect("a plan").plan;
+    assert_eq!((even.replicas, even.makespan_s.round()), (vec![1, 2, 3], 20.0));
+}
+
 /// Two configurations of one type have as many GPUs: the faster one counts, whichever stands first.
 #[test]
 fn of_equal_numbers_of_gpus_the_faster_configuration_counts() {
