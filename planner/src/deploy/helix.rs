@@ -104,6 +104,11 @@ impl FlowProblem {
         u32::try_from(self.nodes[node].tokens_per_s.len()).unwrap_or(u32::MAX).min(self.n_layers)
     }
 
+    /// Layers that all nodes hold together at most.
+    fn n_layers_held(&self) -> u64 {
+        (0..self.nodes.len()).map(|node| u64::from(self.n_layers_max(node))).sum()
+    }
+
     /// Tokens per second if every node always worked at its best number of layers: no placement has more.
     pub fn compute_bound(&self) -> f64 {
         let work = |node: &Node| {
@@ -131,9 +136,8 @@ impl FlowProblem {
                 return input(format!("a rate of `{}` must not be below 0 tokens/s, found {rate}", node.name));
             }
         }
-        let room: u64 = (0..n).map(|node| u64::from(self.n_layers_max(node))).sum();
-        if room < u64::from(self.n_layers) {
-            let layers = self.n_layers;
+        let (room, layers) = (self.n_layers_held(), self.n_layers);
+        if room < u64::from(layers) {
             return Err(RentalError::Infeasible(format!(
                 "all nodes together hold {room} layers, the model has {layers}"
             )));

@@ -42,16 +42,17 @@ impl Machines {
     /// # Errors
     /// When figures have no meaning, or no token gets through.
     pub fn place(&self, placement: &Placement) -> Result<Decision<Placed>, RentalError> {
-        let cluster = self.cluster(Fill::Planned);
-        cluster.check()?;
+        let (cluster, full) = (self.cluster(Fill::Planned), self.cluster(Fill::Full));
+        full.check()?;
         match placement {
-            Placement::Searched { solver_s } if *solver_s > 0.0 => plan(&cluster, Budget::new(i32::MAX, *solver_s)),
-            Placement::Searched { .. } | Placement::Played => heuristic(&cluster),
-            Placement::Swarm => known(&cluster, swarm(&cluster)),
-            Placement::Petals => known(&cluster, petals(&cluster)),
+            Placement::Searched { solver_s } if *solver_s > 0.0 => {
+                plan(roomy(&cluster)?, Budget::new(i32::MAX, *solver_s))
+            }
+            Placement::Searched { .. } | Placement::Played => heuristic(roomy(&cluster)?),
+            Placement::Swarm => known(roomy(&cluster)?, swarm(&cluster)),
+            Placement::Petals => known(roomy(&cluster)?, petals(&cluster)),
             // A type that cannot hold the model beside caches has to do with less cache.
             Placement::Separate => {
-                let full = self.cluster(Fill::Full);
                 let (planned, forced) = (separate(&cluster), separate(&full));
                 let is_left_out = |name: &str| {
                     let of = |(node, range): (&super::Node, &Range)| node.name == name && !range.is_empty();
@@ -60,23 +61,36 @@ impl Machines {
                 let choose = |i: usize| if is_left_out(&cluster.nodes[i].name) { forced[i] } else { planned[i] };
                 known(&full, (0..cluster.nodes.len()).map(choose).collect())
             }
-            Placement::Given(ranges) => known(&self.cluster(Fill::Full), ranges.clone()),
+            Placement::Given(ranges) => known(&full, ranges.clone()),
         }
     }
 }
 
+/// The cluster, where nodes hold the model and leave the room for caches that Helix plans.
+fn roomy(cluster: &FlowProblem) -> Result<&FlowProblem, RentalError> {
+    let (n_held, n_layers) = (cluster.n_layers_held(), cluster.n_layers);
+    let what = || {
+        RentalError::Infeasible(format!(
+            "all nodes together hold {n_held} of {n_layers} layers where caches keep the room that Helix plans (of a datasheet's node half of the memory); \
+             `played` and given `ranges` may take it"
+        ))
+    };
+    (n_held >= u64::from(n_layers)).then_some(cluster).ok_or_else(what)
+}
+
 impl Machines {
-    /// What the search looks at, each placement once.
+    /// What the search looks at where caches keep the room that Helix plans, and where nodes hold as many layers as fit; each placement once.
     ///
     /// # Errors
-    /// When figures have no meaning.
+    /// When figures have no meaning, or all nodes together cannot hold the model.
     pub fn candidates(&self) -> Result<Vec<Decision<Placed>>, RentalError> {
-        let cluster = self.cluster(Fill::Planned);
-        cluster.check()?;
+        let (cluster, full) = (self.cluster(Fill::Planned), self.cluster(Fill::Full));
+        full.check()?;
+        let planned = roomy(&cluster).map_or_else(|_| Vec::new(), super::tried);
         let mut found: Vec<Decision<Placed>> = Vec::new();
-        for Placed { ranges, .. } in super::tried(&cluster) {
+        for Placed { ranges, .. } in planned.into_iter().chain(super::tried(&full)) {
             if !found.iter().any(|placed| placed.plan.ranges == ranges) {
-                found.extend(known(&cluster, ranges));
+                found.extend(known(&full, ranges));
             }
         }
         Ok(found)

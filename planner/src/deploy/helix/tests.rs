@@ -126,6 +126,32 @@ fn machines24(table: usize) -> Machines {
 }
 
 #[test]
+fn one_node_that_holds_all_layers_is_played_or_given_though_its_cache_has_less_than_half() {
+    // Qwen2.5-14B has 29.5 GB of weights and an L40S 48 GB: half of these hold fewer than the 48 layers.
+    let model = engine::model::embedded("qwen2.5-14b").expect("listed");
+    let gpu = hw::catalog::gpu("l40s").expect("listed");
+    let node = tables::datasheet(&gpu, &model, 870.0).expect("a layer fits");
+    assert!(node.layers_max < 48 && node.room(48).is_some(), "{node:?}");
+    let mut machines = machines24(0);
+    machines.inventory.offers = vec![Offer::priced(node.name.clone(), 0.0, 1)];
+    (machines.n_layers, machines.types) = (48, vec![node]);
+    let all = vec![Range { first: 0, end: 48 }];
+    for placement in [Placement::Given(all.clone()), Placement::Separate] {
+        assert_eq!(machines.place(&placement).expect("it fits").plan.ranges, all);
+    }
+    let candidates = machines.candidates().expect("it fits");
+    assert!(candidates.iter().any(|placed| placed.plan.ranges == all), "{candidates:?}");
+    // The paper's rule, and its reason.
+    for placement in [Placement::Searched { solver_s: 0.0 }, Placement::Petals, Placement::Swarm] {
+        let why = machines.place(&placement).expect_err("half of the memory").to_string();
+        assert!(why.contains("caches keep the room that Helix plans"), "{why}");
+    }
+    machines.n_layers = 480;
+    let why = machines.place(&Placement::Given(all)).expect_err("too many layers").to_string();
+    assert!(why.contains("the model has 480"), "{why}");
+}
+
+#[test]
 fn rates_from_the_published_times_are_the_artefacts() {
     let cluster = machines24(0).cluster(Fill::Planned);
     for (i, node) in cluster24(HandOver::Strict).nodes.iter().enumerate() {
