@@ -4,7 +4,10 @@
 //! Where every size divides the next larger one, replicas fit exactly if those of at least s GPUs take no more than Σ_m floor(M_m/s)·s, for every
 //! size s: laying the largest first leaves no gap that a smaller one could not fill. Other sizes are packed by patterns, as in the
 //! cutting-stock program (Gilmore and Gomory, 1961): a pattern says how many replicas of each size one machine holds, and n_p machines have
-//! pattern p. A replica that is larger than a machine counts by its GPUs alone. Units: GPUs.
+//! pattern p. Replicas that are larger than a machine lie one behind the other from the first GPU on and count by their GPUs alone. Others have the border, which is
+//! what is left of the last machine that these touch, and the machines behind it. Units: GPUs.
+
+use std::collections::BTreeMap;
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
@@ -28,26 +31,54 @@ pub(super) fn n_replicas_max(offer: &Offer, size: u32) -> u32 {
 /// How many replicas of each size one machine holds.
 type Pattern = Vec<u32>;
 
-/// How replicas share the machines of an offer.
+/// How replicas that fit a machine share the machines of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
-    /// GPUs alone count: there is one machine, or a replica takes several.
+    /// GPUs alone count: there is one machine, or nothing to lay.
     Count,
     /// Every size divides the next one.
     Nested,
-    /// By patterns of the whole machines, and of the last one.
-    Patterns([Vec<Pattern>; 2]),
+    /// By patterns of machines.
+    Patterns,
 }
 
-/// Of sizes that differ, the largest first.
+/// Of sizes that differ, the largest first, none of them larger than a machine.
 fn sharing(offer: &Offer, sizes: &[u32]) -> Sharing {
+    if sizes.is_empty() || offer.n_available <= offer.n_gpus_per_machine.max(1) {
+        Sharing::Count
+    } else if sizes.windows(2).all(|pair| pair[0].is_multiple_of(pair[1])) {
+        Sharing::Nested
+    } else {
+        Sharing::Patterns
+    }
+}
+
+/// Machines with as many GPUs that are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rooms {
+    /// First GPU of the first one.
+    first: u32,
+    /// GPUs of each.
+    room: u32,
+    /// How many they are.
+    n: u32,
+}
+
+impl Rooms {
+    /// GPUs that replicas of a size can have of them.
+    const fn usable(self, size: u32) -> u32 {
+        self.n * (self.room / size) * size
+    }
+}
+
+/// What is free behind the first so many GPUs: the border, whole machines, and the last one.
+fn rooms(offer: &Offer, taken: u32) -> [Rooms; 3] {
     let machine = offer.n_gpus_per_machine.max(1);
-    if offer.n_available <= machine || sizes.first().is_none_or(|most| *most > machine) {
-        return Sharing::Count;
-    }
-    if sizes.windows(2).all(|pair| pair[0].is_multiple_of(pair[1])) {
-        return Sharing::Nested;
-    }
-    Sharing::Patterns([machine, offer.n_available % machine].map(|room| patterns(room, sizes)))
+    let border = (taken.next_multiple_of(machine).min(offer.n_available)) - taken;
+    let behind = taken + border;
+    let (n, last) = ((offer.n_available - behind) / machine, (offer.n_available - behind) % machine);
+    let one = |first: u32, room: u32| Rooms { first, room, n: u32::from(room > 0) };
+    [one(taken, border), Rooms { first: behind, room: machine, n }, one(behind + n * machine, last)]
 }
 
 /// How many replicas of each size a machine of so many GPUs may hold where no other fits beside them.
@@ -103,54 +134,106 @@ pub(super) fn limits(
         let from = |least: u32| taken.iter().filter(move |(size, _)| *size >= least);
         let gpus = |least: u32| -> Expression { from(least).map(|&(size, y)| f64::from(size) * y).sum() };
         all.push(constraint!(gpus(1) <= f64::from(offer.n_available)));
-        let sizes = sizes(taken.iter().map(|(size, _)| *size));
-        match sharing(offer, &sizes) {
-            Sharing::Count => {}
-            Sharing::Nested => all.extend(sizes.iter().map(|&size| {
-                let most = f64::from(n_replicas_max(offer, size)) * f64::from(size);
-                constraint!(gpus(size) <= most)
-            })),
-            Sharing::Patterns(patterns) => {
-                let counts = machines(variables, offer, &patterns, is_whole);
-                all.extend(counts.within);
-                for (size, places) in sizes.into_iter().zip(counts.places) {
-                    let n: Expression =
-                        taken.iter().filter(|(of, _)| *of == size).map(|&(_, y)| Expression::from(y)).sum();
-                    all.push(constraint!(n <= places));
-                }
-            }
+        let machine = offer.n_gpus_per_machine.max(1);
+        let fitting = sizes(taken.iter().map(|(size, _)| *size).filter(|size| *size <= machine));
+        let sharing = sharing(offer, &fitting);
+        if sharing == Sharing::Count {
+            continue;
+        }
+        let large = taken.iter().any(|(size, _)| *size > machine).then(|| gpus(machine + 1));
+        let free = Free::behind(variables, (offer, &fitting), large, is_whole);
+        all.extend(free.rows);
+        let [_, whole, last] = rooms(offer, 0);
+        if sharing == Sharing::Nested {
+            let of_whole = |size: u32| f64::from(machine / size * size) * free.n[0].clone();
+            let of_last = |size: u32| f64::from(last.room / size * size) * free.n[1].clone();
+            all.extend(fitting.iter().enumerate().map(|(at, &size)| {
+                let beside: Expression =
+                    free.beside[..=at].iter().zip(&fitting).map(|(n, &of)| f64::from(of) * n.clone()).sum();
+                constraint!(gpus(size) - gpus(machine + 1) <= of_whole(size) + of_last(size) + beside)
+            }));
+            continue;
+        }
+        let patterns = [whole, last].map(|of| patterns(of.room, &fitting));
+        let Machines { n, places } = machines(variables, &[whole, last].map(|of| of.n), &patterns, is_whole);
+        all.extend(
+            n.iter()
+                .zip(free.n)
+                .map(|(n, free)| constraint!(n.iter().copied().map(Expression::from).sum::<Expression>() <= free)),
+        );
+        for ((size, places), beside) in fitting.into_iter().zip(places).zip(free.beside) {
+            let n: Expression = taken.iter().filter(|(of, _)| *of == size).map(|&(_, y)| Expression::from(y)).sum();
+            all.push(constraint!(n <= places + beside));
         }
     }
     all
 }
 
+/// What replicas that are larger than a machine leave of an offer.
+struct Free {
+    /// Whole machines, and the last one where it has fewer GPUs.
+    n: [Expression; 2],
+    /// Replicas of each size on the border.
+    beside: Vec<Expression>,
+    rows: Vec<Constraint>,
+}
+
+impl Free {
+    /// Behind so many GPUs. They touch m whole machines, and the last one where l is 1: M·(m + l) < GPUs + M, so that there is one border.
+    fn behind(
+        variables: &mut ProblemVariables,
+        (offer, sizes): (&Offer, &[u32]),
+        gpus: Option<Expression>,
+        is_whole: bool,
+    ) -> Self {
+        let machine = offer.n_gpus_per_machine.max(1);
+        let [_, whole, last] = rooms(offer, 0);
+        let there = [whole.n, last.n].map(|n| Expression::from(f64::from(n)));
+        let Some(gpus) = gpus else {
+            let none = vec![Expression::from(0.0); sizes.len()];
+            return Self { n: there, beside: none, rows: Vec::new() };
+        };
+        let mut count = |most: u32| {
+            let n = variable().min(0.0).max(f64::from(most));
+            variables.add(if is_whole { n.integer() } else { n })
+        };
+        let (touched, is_last) = (count(whole.n), count(last.n));
+        let beside: Vec<Variable> = sizes.iter().map(|size| count(machine / size)).collect();
+        let on_border: Expression = beside.iter().zip(sizes).map(|(&n, &size)| f64::from(size) * n).sum();
+        let size = f64::from(machine);
+        let rows = vec![
+            constraint!(gpus.clone() + on_border <= size * touched + f64::from(last.room) * is_last),
+            constraint!(size * touched + size * is_last <= gpus + (size - 1.0)),
+            constraint!(f64::from(whole.n) * is_last <= touched),
+        ];
+        let [whole, last] = there;
+        Self { n: [whole - touched, last - is_last], beside: beside.into_iter().map(Expression::from).collect(), rows }
+    }
+}
+
 /// Machines by pattern.
 struct Machines {
-    /// How many have each pattern, of the whole ones and of the last one.
-    n: [Vec<Variable>; 2],
-    /// No more than there are.
-    within: Vec<Constraint>,
+    /// How many of each kind have each pattern.
+    n: Vec<Vec<Variable>>,
     /// Places for each size.
     places: Vec<Expression>,
 }
 
-fn machines(variables: &mut ProblemVariables, offer: &Offer, patterns: &[Vec<Pattern>; 2], is_whole: bool) -> Machines {
-    let machine = offer.n_gpus_per_machine.max(1);
-    let there = [offer.n_available / machine, u32::from(!offer.n_available.is_multiple_of(machine))];
+/// Kinds of machines, so many of each, with their patterns.
+fn machines(variables: &mut ProblemVariables, there: &[u32], patterns: &[Vec<Pattern>], is_whole: bool) -> Machines {
     let mut count = |most: u32| {
         let n = variable().min(0.0).max(f64::from(most));
         variables.add(if is_whole { n.integer() } else { n })
     };
-    let n = [0, 1].map(|kind: usize| patterns[kind].iter().map(|_| count(there[kind])).collect::<Vec<_>>());
-    let sum = |kind: usize| -> Expression { n[kind].iter().copied().map(Expression::from).sum() };
-    let within = [0, 1].map(|kind| constraint!(sum(kind) <= f64::from(there[kind]))).into();
+    let of_kind = |(patterns, &most): (&Vec<Pattern>, &u32)| patterns.iter().map(|_| count(most)).collect();
+    let n: Vec<Vec<Variable>> = patterns.iter().zip(there).map(of_kind).collect();
     let place = |at: usize| -> Expression {
-        let of = |kind: usize| n[kind].iter().zip(&patterns[kind]).map(move |(&n, pattern)| f64::from(pattern[at]) * n);
-        of(0).chain(of(1)).sum()
+        let all = n.iter().flatten().zip(patterns.iter().flatten());
+        all.map(|(&n, pattern)| f64::from(pattern[at]) * n).sum()
     };
     let n_sizes = patterns[0].first().map_or(0, Vec::len);
     let places = (0..n_sizes).map(place).collect();
-    Machines { n, within, places }
+    Machines { n, places }
 }
 
 /// GPUs up to which replicas are laid one by one to see whether they fit.
@@ -164,21 +247,36 @@ fn asked(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<(u32, u32)>> {
     (taken <= u64::from(offer.n_available)).then(|| sizes.iter().map(|&size| (size, n_of(size))).collect())
 }
 
+/// Replicas that are larger than a machine, those that fit one, and what is free for them.
+struct Split<'a> {
+    large: &'a [(u32, u32)],
+    fitting: &'a [(u32, u32)],
+    sizes: Vec<u32>,
+    rooms: [Rooms; 3],
+}
+
+fn split<'a>(offer: &Offer, asked: &'a [(u32, u32)]) -> Split<'a> {
+    let machine = offer.n_gpus_per_machine.max(1);
+    let (large, fitting) = asked.split_at(asked.partition_point(|(size, _)| *size > machine));
+    let taken = large.iter().map(|(size, n)| size * n).sum();
+    let sizes = fitting.iter().map(|(size, _)| *size).collect();
+    Split { large, fitting, sizes, rooms: rooms(offer, taken) }
+}
+
 /// Whether replicas `(size, n)` fit the machines of an offer.
 pub(super) fn fits(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
     let Some(asked) = asked(offer, wanted) else { return false };
-    let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
+    let Split { fitting, sizes, rooms, .. } = split(offer, &asked);
     let gpus = |(size, n): &(u32, u32)| u64::from(*size) * u64::from(*n);
-    let machine = offer.n_gpus_per_machine.max(1);
     match sharing(offer, &sizes) {
         Sharing::Count => true,
-        Sharing::Nested => (1..=asked.len()).all(|n| {
-            let size = asked[n - 1].0;
-            asked[..n].iter().map(gpus).sum::<u64>() <= gpus(&(size, n_replicas_max(offer, size)))
+        Sharing::Nested => (1..=fitting.len()).all(|n| {
+            let usable: u64 = rooms.iter().map(|of| u64::from(of.usable(sizes[n - 1]))).sum();
+            fitting[..n].iter().map(gpus).sum::<u64>() <= usable
         }),
-        Sharing::Patterns(patterns) => {
-            let is_laid = || first_fit(offer.n_available, machine, &asked).is_some();
-            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(offer, &patterns, &asked).is_some()
+        Sharing::Patterns => {
+            let is_laid = || first_fit(&rooms, fitting).is_some();
+            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(&rooms, &sizes, fitting).is_some()
         }
     }
 }
@@ -186,38 +284,37 @@ pub(super) fn fits(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
 /// The first GPU of every replica: of each entry `(size, n)`, in order. `None` where they do not fit.
 pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     let asked = asked(offer, wanted)?;
-    let sizes: Vec<u32> = asked.iter().map(|(size, _)| *size).collect();
-    let machine = offer.n_gpus_per_machine.max(1);
-    let places = match sharing(offer, &sizes) {
-        // Whole machines count as one room where only the number of GPUs matters.
-        Sharing::Count => first_fit(offer.n_available, offer.n_available.max(1), &asked),
-        Sharing::Nested => first_fit(offer.n_available, machine, &asked),
-        Sharing::Patterns(patterns) => {
-            first_fit(offer.n_available, machine, &asked).or_else(|| by_patterns(offer, &patterns, &asked))
-        }
-    }?;
+    let Split { large, fitting, sizes, rooms } = split(offer, &asked);
+    let whole = [Rooms { first: 0, room: offer.n_available, n: 1 }];
+    let mut places = first_fit(&whole, large)?;
+    places.extend(match sharing(offer, &sizes) {
+        Sharing::Count | Sharing::Nested => first_fit(&rooms, fitting),
+        Sharing::Patterns => first_fit(&rooms, fitting).or_else(|| by_patterns(&rooms, &sizes, fitting)),
+    }?);
     let mut free: Vec<std::vec::IntoIter<u32>> = places.into_iter().map(Vec::into_iter).collect();
     let place = |&(size, n): &(u32, u32)| {
-        let at = sizes.iter().position(|of| *of == size);
+        let at = asked.iter().position(|(of, _)| *of == size);
         at.map_or_else(Vec::new, |at| free[at].by_ref().take(n as usize).collect())
     };
     Some(wanted.iter().map(place).collect())
 }
 
-/// Places of each size, the largest first, each in the first machine with room.
-fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
-    // No more machines than replicas are begun.
+/// Places of each size, the largest first, each in the first room with as many GPUs.
+fn first_fit(rooms: &[Rooms], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
+    // No more machines of a kind than replicas are begun.
     let n_replicas = asked.iter().fold(0_u32, |sum, (_, n)| sum.saturating_add(*n));
-    let mut used = vec![0_u32; n_gpus.div_ceil(machine).min(n_replicas) as usize];
+    let each = |of: &Rooms| {
+        let Rooms { first, room, n } = *of;
+        (0..n.min(n_replicas)).map(move |at| (first + at * room, room))
+    };
+    let mut free: Vec<(u32, u32)> = rooms.iter().flat_map(each).collect();
     let mut places = Vec::new();
     for &(size, n) in asked {
         let mut found = Vec::new();
-        for (at, used) in (0..).zip(&mut used) {
-            let first = at * machine;
-            let most = machine.min(n_gpus - first);
-            while found.len() < n as usize && *used + size <= most {
-                found.push(first + *used);
-                *used += size;
+        for (first, room) in &mut free {
+            while found.len() < n as usize && size <= *room {
+                found.push(*first);
+                (*first, *room) = (*first + size, *room - size);
             }
         }
         (found.len() == n as usize).then_some(())?;
@@ -226,31 +323,39 @@ fn first_fit(n_gpus: u32, machine: u32, asked: &[(u32, u32)]) -> Option<Vec<Vec<
     Some(places)
 }
 
-/// How many machines have each pattern, so that replicas fit.
-fn n_by_pattern(offer: &Offer, patterns: &[Vec<Pattern>; 2], asked: &[(u32, u32)]) -> Option<Vec<f64>> {
+/// How many machines have each pattern, so that replicas fit, by kind of room.
+fn n_by_pattern(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<(Rooms, Pattern, u32)>> {
+    let patterns = rooms.map(|of| patterns(of.room, sizes));
     let mut variables = ProblemVariables::new();
-    let Machines { n, mut within, places } = machines(&mut variables, offer, patterns, true);
-    within.extend(asked.iter().zip(places).map(|(&(_, n), places)| constraint!(places >= f64::from(n))));
+    let Machines { n, places } = machines(&mut variables, &rooms.map(|of| of.n), &patterns, true);
+    let sum = |n: &Vec<Variable>| -> Expression { n.iter().copied().map(Expression::from).sum() };
+    let mut constraints: Vec<Constraint> =
+        n.iter().zip(rooms).map(|(n, of)| constraint!(sum(n) <= f64::from(of.n))).collect();
+    constraints.extend(asked.iter().zip(places).map(|(&(_, n), places)| constraint!(places >= f64::from(n))));
     let wanted: Vec<Variable> = n.iter().flatten().copied().collect();
-    let program = Program { variables, objective: Expression::from(0.0), constraints: within, start: Vec::new() };
-    milp::minimise(program, &wanted, Budget::default()).ok().map(|solved| solved.values)
+    let program = Program { variables, objective: Expression::from(0.0), constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, Budget::default()).ok()?;
+    let kinds =
+        rooms.iter().zip(patterns).flat_map(|(of, patterns)| patterns.into_iter().map(|pattern| (*of, pattern)));
+    Some(kinds.zip(&solved.values).map(|((of, pattern), &n)| (of, pattern, super::whole(n))).collect())
 }
 
 /// Places of each size by the patterns of machines.
-fn by_patterns(offer: &Offer, patterns: &[Vec<Pattern>; 2], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
-    let n_machines = n_by_pattern(offer, patterns, asked)?;
+fn by_patterns(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     let mut places = vec![Vec::new(); asked.len()];
-    let mut first = 0;
-    for (pattern, &n) in patterns.iter().flatten().zip(&n_machines) {
-        for _ in 0..super::whole(n) {
-            let mut next = first;
-            for (at, &(size, _)) in asked.iter().enumerate() {
+    // The next machine of each kind, by its first one.
+    let mut begun: BTreeMap<u32, u32> = BTreeMap::new();
+    for (of, pattern, n) in n_by_pattern(rooms, sizes, asked)? {
+        let first = begun.entry(of.first).or_insert(of.first);
+        for _ in 0..n {
+            let mut next = *first;
+            for (at, &size) in sizes.iter().enumerate() {
                 for _ in 0..pattern[at] {
                     places[at].push(next);
                     next += size;
                 }
             }
-            first += offer.n_gpus_per_machine.max(1);
+            *first += of.room;
         }
     }
     Some(places)
@@ -260,6 +365,8 @@ fn by_patterns(offer: &Offer, patterns: &[Vec<Pattern>; 2], asked: &[(u32, u32)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Configuration;
+    use super::super::inventory::Inventory;
     use super::*;
 
     fn offer(n_gpus: u32, machine: u32) -> Offer {
@@ -289,25 +396,74 @@ mod tests {
         assert_eq!(laid(&offer(12, 6), &[(4, 3)]), None);
     }
 
+    /// Whether the program of renting has these numbers of replicas, one configuration for each size.
+    fn is_rentable(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
+        let configuration = |&(size, _): &(u32, u32)| Configuration {
+            name: String::new(),
+            model: 0,
+            n_gpus: vec![size],
+            requests_per_s: vec![1.0],
+        };
+        let problem = Problem {
+            inventory: Inventory::of(vec![offer.clone()]),
+            configurations: wanted.iter().map(configuration).collect(),
+            demands: Vec::new(),
+            budget_usd_per_hour: 1e9,
+        };
+        let mut variables = ProblemVariables::new();
+        let fixed = |&(_, n): &(u32, u32)| variables.add(variable().integer().min(f64::from(n)).max(f64::from(n)));
+        let replicas: Vec<(usize, Variable)> = wanted.iter().map(fixed).enumerate().collect();
+        let constraints = limits(&problem, &mut variables, &replicas, true);
+        let wanted: Vec<Variable> = replicas.iter().map(|(_, n)| *n).collect();
+        let program = Program { variables, objective: Expression::from(0.0), constraints, start: Vec::new() };
+        milp::minimise(program, &wanted, Budget::default()).is_ok()
+    }
+
+    #[test]
+    fn a_size_that_no_machine_holds_changes_nothing_for_the_others() {
+        // Three of three GPUs take a machine of four each; then no machine has two left, whether or not five might be rented.
+        for more in [&[][..], &[(5, 0)], &[(12, 0)]] {
+            for (twos, is_there) in [(0, true), (1, false)] {
+                let wanted = [&[(3, 3), (2, twos)], more].concat();
+                assert_eq!(fits(&offer(12, 4), &wanted), is_there, "{wanted:?}");
+                assert_eq!(is_rentable(&offer(12, 4), &wanted), is_there, "{wanted:?}");
+            }
+        }
+        // Five leave a border of three and a machine.
+        assert_eq!(laid(&offer(12, 4), &[(3, 2), (5, 1)]), Some(vec![vec![5, 8], vec![0]]));
+        assert!(!fits(&offer(16, 4), &[(3, 3), (2, 1), (5, 1)]) && fits(&offer(16, 4), &[(3, 2), (2, 2), (5, 1)]));
+    }
+
     proptest! {
         #[test]
         fn replicas_are_laid_wherever_they_fit(
             n_machines in 2_u32..=3, left in 0_u32..6, machine in 4_u32..=8,
             sizes in prop::collection::vec((1_u32..=4, 0_u32..=3), 1..=3),
+            large in prop::option::of((9_u32..=14, 0_u32..=2)),
         ) {
             let offer = offer(n_machines * machine + left % machine, machine);
             let mut all: Vec<u32> = sizes.iter().flat_map(|&(size, n)| vec![size; n as usize]).collect();
             all.sort_by(|a, b| b.cmp(a));
             let mut rooms = vec![machine; n_machines as usize];
             rooms.push(left % machine);
+            // Large ones take the first GPUs.
+            let mut taken = large.map_or(0, |(size, n)| size * n);
+            let has_room = taken <= offer.n_available;
+            for room in &mut rooms {
+                let of = taken.min(*room);
+                (*room, taken) = (*room - of, taken - of);
+            }
+            let sizes: Vec<(u32, u32)> = sizes.into_iter().chain(large).collect();
             let found = laid(&offer, &sizes);
-            prop_assert_eq!(found.is_some(), all_fit(&mut rooms, &all), "{:?} in {:?}", sizes, offer);
+            prop_assert_eq!(found.is_some(), has_room && all_fit(&mut rooms, &all), "{:?} in {:?}", sizes, offer);
             prop_assert_eq!(found.is_some(), fits(&offer, &sizes), "{:?} in {:?}", sizes, offer);
+            prop_assert_eq!(found.is_some(), is_rentable(&offer, &sizes), "{:?} in {:?}", sizes, offer);
             let mut owned = vec![false; offer.n_available as usize];
             for (&(size, n), firsts) in sizes.iter().zip(found.iter().flatten()) {
                 prop_assert_eq!(firsts.len(), n as usize);
                 for &first in firsts {
-                    prop_assert_eq!(first / machine, (first + size - 1) / machine, "in one machine");
+                    let is_in_one = first / machine == (first + size - 1) / machine;
+                    prop_assert!(is_in_one || size > machine, "in one machine");
                     for gpu in first..first + size {
                         prop_assert!(!std::mem::replace(&mut owned[gpu as usize], true), "GPU {} has two owners", gpu);
                     }
