@@ -65,6 +65,16 @@ struct Rooms {
 }
 
 impl Rooms {
+    /// One machine, where it has a GPU.
+    fn one(first: u32, room: u32) -> Self {
+        Self { first, room, n: u32::from(room > 0) }
+    }
+
+    /// First GPU and number of GPUs of each machine, of so many at most.
+    fn each(self, most: u32) -> impl Iterator<Item = (u32, u32)> {
+        (0..self.n.min(most)).map(move |at| (self.first + at * self.room, self.room))
+    }
+
     /// GPUs that replicas of a size can have of them.
     const fn usable(self, size: u32) -> u32 {
         self.n * (self.room / size) * size
@@ -77,8 +87,8 @@ fn rooms(offer: &Offer, taken: u32) -> [Rooms; 3] {
     let border = (taken.next_multiple_of(machine).min(offer.n_available)) - taken;
     let behind = taken + border;
     let (n, last) = ((offer.n_available - behind) / machine, (offer.n_available - behind) % machine);
-    let one = |first: u32, room: u32| Rooms { first, room, n: u32::from(room > 0) };
-    [one(taken, border), Rooms { first: behind, room: machine, n }, one(behind + n * machine, last)]
+    let whole = Rooms { first: behind, room: machine, n };
+    [Rooms::one(taken, border), whole, Rooms::one(behind + n * machine, last)]
 }
 
 /// How many replicas of each size a machine of so many GPUs may hold where no other fits beside them.
@@ -145,22 +155,18 @@ pub(super) fn limits(
         all.extend(free.rows);
         let [_, whole, last] = rooms(offer, 0);
         if sharing == Sharing::Nested {
-            let of_whole = |size: u32| f64::from(machine / size * size) * free.n[0].clone();
-            let of_last = |size: u32| f64::from(last.room / size * size) * free.n[1].clone();
             all.extend(fitting.iter().enumerate().map(|(at, &size)| {
                 let beside: Expression =
                     free.beside[..=at].iter().zip(&fitting).map(|(n, &of)| f64::from(of) * n.clone()).sum();
-                constraint!(gpus(size) - gpus(machine + 1) <= of_whole(size) + of_last(size) + beside)
+                let [of_whole, of_last] = [machine, last.room].map(|room| f64::from(room / size * size));
+                let behind = of_whole * free.n[0].clone() + of_last * free.n[1].clone();
+                constraint!(gpus(size) - gpus(machine + 1) <= behind + beside)
             }));
             continue;
         }
         let patterns = [whole, last].map(|of| patterns(of.room, &fitting));
         let Machines { n, places } = machines(variables, &[whole, last].map(|of| of.n), &patterns, is_whole);
-        all.extend(
-            n.iter()
-                .zip(free.n)
-                .map(|(n, free)| constraint!(n.iter().copied().map(Expression::from).sum::<Expression>() <= free)),
-        );
+        all.extend(n.iter().zip(free.n).map(|(n, free)| constraint!(sum(n) <= free)));
         for ((size, places), beside) in fitting.into_iter().zip(places).zip(free.beside) {
             let n: Expression = taken.iter().filter(|(of, _)| *of == size).map(|&(_, y)| Expression::from(y)).sum();
             all.push(constraint!(n <= places + beside));
@@ -193,12 +199,8 @@ impl Free {
             let none = vec![Expression::from(0.0); sizes.len()];
             return Self { n: there, beside: none, rows: Vec::new() };
         };
-        let mut count = |most: u32| {
-            let n = variable().min(0.0).max(f64::from(most));
-            variables.add(if is_whole { n.integer() } else { n })
-        };
-        let (touched, is_last) = (count(whole.n), count(last.n));
-        let beside: Vec<Variable> = sizes.iter().map(|size| count(machine / size)).collect();
+        let [touched, is_last] = [whole.n, last.n].map(|most| counted(variables, most, is_whole));
+        let beside: Vec<Variable> = sizes.iter().map(|size| counted(variables, machine / size, is_whole)).collect();
         let on_border: Expression = beside.iter().zip(sizes).map(|(&n, &size)| f64::from(size) * n).sum();
         let size = f64::from(machine);
         let rows = vec![
@@ -211,6 +213,16 @@ impl Free {
     }
 }
 
+/// A count of so many at most.
+fn counted(variables: &mut ProblemVariables, most: u32, is_whole: bool) -> Variable {
+    let n = variable().min(0.0).max(f64::from(most));
+    variables.add(if is_whole { n.integer() } else { n })
+}
+
+fn sum(variables: &[Variable]) -> Expression {
+    variables.iter().copied().map(Expression::from).sum()
+}
+
 /// Machines by pattern.
 struct Machines {
     /// How many of each kind have each pattern.
@@ -221,12 +233,9 @@ struct Machines {
 
 /// Kinds of machines, so many of each, with their patterns.
 fn machines(variables: &mut ProblemVariables, there: &[u32], patterns: &[Vec<Pattern>], is_whole: bool) -> Machines {
-    let mut count = |most: u32| {
-        let n = variable().min(0.0).max(f64::from(most));
-        variables.add(if is_whole { n.integer() } else { n })
-    };
-    let of_kind = |(patterns, &most): (&Vec<Pattern>, &u32)| patterns.iter().map(|_| count(most)).collect();
-    let n: Vec<Vec<Variable>> = patterns.iter().zip(there).map(of_kind).collect();
+    let kinds = patterns.iter().zip(there);
+    let n: Vec<Vec<Variable>> =
+        kinds.map(|(patterns, &most)| patterns.iter().map(|_| counted(variables, most, is_whole)).collect()).collect();
     let place = |at: usize| -> Expression {
         let all = n.iter().flatten().zip(patterns.iter().flatten());
         all.map(|(&n, pattern)| f64::from(pattern[at]) * n).sum()
@@ -303,11 +312,7 @@ pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>
 fn first_fit(rooms: &[Rooms], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     // No more machines of a kind than replicas are begun.
     let n_replicas = asked.iter().fold(0_u32, |sum, (_, n)| sum.saturating_add(*n));
-    let each = |of: &Rooms| {
-        let Rooms { first, room, n } = *of;
-        (0..n.min(n_replicas)).map(move |at| (first + at * room, room))
-    };
-    let mut free: Vec<(u32, u32)> = rooms.iter().flat_map(each).collect();
+    let mut free: Vec<(u32, u32)> = rooms.iter().flat_map(|of| of.each(n_replicas)).collect();
     let mut places = Vec::new();
     for &(size, n) in asked {
         let mut found = Vec::new();
@@ -328,7 +333,6 @@ fn n_by_pattern(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Opti
     let patterns = rooms.map(|of| patterns(of.room, sizes));
     let mut variables = ProblemVariables::new();
     let Machines { n, places } = machines(&mut variables, &rooms.map(|of| of.n), &patterns, true);
-    let sum = |n: &Vec<Variable>| -> Expression { n.iter().copied().map(Expression::from).sum() };
     let mut constraints: Vec<Constraint> =
         n.iter().zip(rooms).map(|(n, of)| constraint!(sum(n) <= f64::from(of.n))).collect();
     constraints.extend(asked.iter().zip(places).map(|(&(_, n), places)| constraint!(places >= f64::from(n))));

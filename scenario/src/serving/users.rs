@@ -140,7 +140,9 @@ impl Serving {
 
     /// The same before anything is served; `None` where some requests do not count and users send theirs when others have ended.
     pub fn known_from(&self, choice: &ServingChoice) -> Option<Seconds> {
-        let is_drawn_out = |users: Users| self.warm_up > Seconds::ZERO || users.warm_up() > 0;
-        (!self.users_of(choice).is_some_and(is_drawn_out)).then_some(self.warm_up)
+        match self.users_of(choice) {
+            Some(users) if self.warm_up > Seconds::ZERO || users.warm_up() > 0 => None,
+            _ => Some(self.warm_up),
+        }
     }
 }

@@ -40,8 +40,7 @@ fn alone(problem: &Problem, offer: usize) -> Problem {
 
 /// The first offer of each GPU type.
 fn types(offers: &[Offer]) -> Vec<usize> {
-    let is_first = |&at: &usize| offers[..at].iter().all(|other| other.kind != offers[at].kind);
-    (0..offers.len()).filter(is_first).collect()
+    (0..offers.len()).filter(|&at| offers[..at].iter().all(|other| other.kind != offers[at].kind)).collect()
 }
 
 /// The best of all plans on one GPU type alone.

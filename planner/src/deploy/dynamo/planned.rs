@@ -191,7 +191,7 @@ fn by_interval(requests: &Requests, interval_s: f64, acceptance: Option<&Accepta
     let mut all: Vec<(f64, Sums)> = Vec::new();
     let (mut from_s, mut sums) = (0.0, Sums::default());
     for (index, request) in (0..).zip(&requests.list) {
-        let at_s = (request.arrival - Time::ZERO).to_seconds().get();
+        let at_s = arrival_s(request);
         while at_s >= from_s + interval_s {
             all.push((from_s, sums));
             (sums, from_s) = (Sums::default(), from_s + interval_s);
@@ -212,7 +212,7 @@ fn demand(
     start_up_s: f64,
 ) -> Option<Demand> {
     let last = requests.list.last()?;
-    let end_s = (last.arrival - Time::ZERO).to_seconds().get();
+    let end_s = arrival_s(last);
     let (usual, phases) = deployed(fleet, rules)?;
     let acceptance = fleet.groups[*phases.last()?].engine.table.acceptance();
     let interval = |(from_s, sums): (f64, Sums)| {
@@ -260,16 +260,20 @@ fn may_be_lost(fleet: &Fleet, group: usize) -> bool {
 fn replica_s(held: &Held<'_>, fleet: &Fleet, group: usize, met: f64) -> Option<f64> {
     let Held { slo, requests, from, .. } = *held;
     let Group { engine, role, .. } = &fleet.groups[group];
-    let at_s = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
-    let end_s = at_s(requests.list.last()?);
+    let end_s = arrival_s(requests.list.last()?);
     // Every pair of prices holds by itself.
-    let bound = |seconds: Vec<f64>| {
+    let bounds = work(&engine.table, &engine.limits, *role, requests)?.into_iter().map(|seconds| {
         let all = requests.list.iter().zip(seconds).enumerate().filter(|(index, _)| requests.counts(*index, from));
-        let work = |(_, (request, work_s))| Work { at_s: at_s(request), work_s, requests: 1.0 };
-        let load = Load { works: all.map(work).collect(), end_s };
+        let works = all.map(|(_, (request, work_s))| Work { at_s: arrival_s(request), work_s, requests: 1.0 });
+        let load = Load { works: works.collect(), end_s };
         if may_be_lost(fleet, group) { load.bound_with_losses(met) } else { load.bound(met, patience_s(slo, requests)) }
-    };
-    work(&engine.table, &engine.limits, *role, requests)?.into_iter().map(bound).max_by(f64::total_cmp)
+    });
+    bounds.max_by(f64::total_cmp)
+}
+
+/// When a request arrives, seconds after the start.
+fn arrival_s(request: &Request) -> f64 {
+    (request.arrival - Time::ZERO).to_seconds().get()
 }
 
 /// Dollars that every schedule takes which meets the limits for a share of the requests.

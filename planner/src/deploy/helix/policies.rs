@@ -69,13 +69,13 @@ impl Machines {
 /// The cluster, where nodes hold the model and leave the room for caches that Helix plans.
 fn roomy(cluster: &FlowProblem) -> Result<&FlowProblem, RentalError> {
     let (n_held, n_layers) = (cluster.n_layers_held(), cluster.n_layers);
-    let what = || {
-        RentalError::Infeasible(format!(
-            "all nodes together hold {n_held} of {n_layers} layers where caches keep the room that Helix plans (of a datasheet's node half of the memory); \
-             `played` and given `ranges` may take it"
-        ))
-    };
-    (n_held >= u64::from(n_layers)).then_some(cluster).ok_or_else(what)
+    if n_held >= u64::from(n_layers) {
+        return Ok(cluster);
+    }
+    Err(RentalError::Infeasible(format!(
+        "all nodes together hold {n_held} of {n_layers} layers where caches keep the room that Helix plans (half of the memory, \
+         where a datasheet is all that is known); `played` and given `ranges` may take that room"
+    )))
 }
 
 impl Machines {

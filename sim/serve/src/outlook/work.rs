@@ -8,8 +8,9 @@ use hw::Tick;
 
 use super::{Decoding, SLACK, decoding_s, holds_all, sequences};
 use crate::replica::{Limits, Role};
-use crate::request::{Request, Requests};
+use crate::request::Requests;
 use crate::step_cost::StepTable;
+use crate::step_cost::least::Least;
 
 /// What of a request does not depend on prices.
 struct Asked {
@@ -19,32 +20,37 @@ struct Asked {
     decoding: Decoding,
 }
 
-/// Seconds that a replica in this role is busy for each request at least, at each pair of prices; all prompt tokens are computed. `None` where stages have
-/// times of their own.
-pub fn work(table: &StepTable, limits: &Limits, role: Role, requests: &Requests) -> Option<Vec<Vec<f64>>> {
-    let least = table.least(limits.sequences_max.saturating_mul(table.lanes().ranks), limits.tokens_max)?;
-    let each = f64::from(table.tokens_per_sequence());
-    let is_known = holds_all(table, &sequences(requests), limits);
-    let decoding = |(index, request): (u32, &Request)| match table.acceptance() {
-        Some(_) if !is_known => Decoding { passes: f64::from(request.output - 1) / each, keys: 0.0 },
-        acceptance => Decoding::of((index, request), acceptance),
-    };
-    let (lanes, attention) = (f64::from(table.lanes().n()), table.least_attention());
-    let asked = |(index, request): (u32, &Request)| Asked {
-        prompt: f64::from(request.prompt),
-        beside: attention(request.prompt) / lanes + least.sampled,
-        decoding: decoding((index, request)),
-    };
-    let asked: Vec<Asked> = (0..).zip(&requests.list).map(asked).collect();
-    let of = |Asked { prompt, beside, decoding }: &Asked, [price, decoded]: [f64; 2]| {
-        let prompt_s = (prompt * price + beside) * Tick::SECONDS;
-        let outputs_s = decoding_s(&least, each, decoding, decoded);
+impl Asked {
+    /// Seconds at a pair of prices.
+    fn seconds(&self, (least, table, role): (&Least, &StepTable, Role), [price, decoded]: [f64; 2]) -> f64 {
+        let prompt_s = (self.prompt * price + self.beside) * Tick::SECONDS;
+        let outputs_s = decoding_s(least, f64::from(table.tokens_per_sequence()), &self.decoding, decoded);
         let seconds = match role {
             Role::Prefill => prompt_s,
             Role::Decode | Role::Outputs => outputs_s,
             Role::Both => prompt_s + outputs_s,
         };
         seconds / (1.0 + SLACK)
-    };
-    Some(least.pairs.iter().map(|pair| asked.iter().map(|asked| of(asked, *pair)).collect()).collect())
+    }
+}
+
+/// Seconds that a replica in this role is busy for each request at least, at each pair of prices; all prompt tokens are computed. `None` where stages have
+/// times of their own.
+pub fn work(table: &StepTable, limits: &Limits, role: Role, requests: &Requests) -> Option<Vec<Vec<f64>>> {
+    let least = table.least(limits.sequences_max.saturating_mul(table.lanes().ranks), limits.tokens_max)?;
+    let is_known = holds_all(table, &sequences(requests), limits);
+    let (lanes, attention) = (f64::from(table.lanes().n()), table.least_attention());
+    let asked = (0..).zip(&requests.list).map(|(index, request)| Asked {
+        prompt: f64::from(request.prompt),
+        beside: attention(request.prompt) / lanes + least.sampled,
+        decoding: match table.acceptance() {
+            Some(_) if !is_known => {
+                let passes = f64::from(request.output - 1) / f64::from(table.tokens_per_sequence());
+                Decoding { passes, keys: 0.0 }
+            }
+            acceptance => Decoding::of((index, request), acceptance),
+        },
+    });
+    let (asked, of): (Vec<Asked>, _) = (asked.collect(), (&least, table, role));
+    Some(least.pairs.iter().map(|pair| asked.iter().map(|asked| asked.seconds(of, *pair)).collect()).collect())
 }
