@@ -5,7 +5,7 @@
 
 use engine::CostModel;
 use train::lower::training::pipelines;
-use train::schedule::{Order, Pipeline, Schedule};
+use train::schedule::{Order, Pipeline, Schedule, play};
 use train::{Plan, Problem};
 
 use crate::milp::Budget;
@@ -35,11 +35,11 @@ fn optimal(pipeline: &Pipeline) -> Order {
     }
 }
 
-/// The shortest order within 1F1B's memory, or the device's where that is less.
+/// The shortest order within the memory of 1F1B's fullest rank, or the device's where that is less.
 fn found(pipeline: &Pipeline) -> Result<Decision<Spanned>, PlanError> {
-    let micro_batch = |index: usize| pipeline.activation.iter().map(|row| row[index]).max().unwrap_or(0);
-    let largest = (0..pipeline.n_micro_batches).map(micro_batch).max().unwrap_or(0);
-    let limit = (largest * pipeline.n_ranks as u64).min(pipeline.limit.unwrap_or(u64::MAX));
+    let order = (train::schedule::named("1f1b").expect("listed").order)(pipeline);
+    let of_1f1b = play(pipeline, &order).ok().and_then(|played| played.peak_activation.into_iter().max());
+    let limit = [of_1f1b, pipeline.limit].into_iter().flatten().min().unwrap_or(u64::MAX);
     optimal_schedule(&Pipeline { limit: Some(limit), ..pipeline.clone() }, true, BUDGET)
 }
 
@@ -83,4 +83,30 @@ pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) -> Opt
     }
     let decided = || Decision::new((), Aim::Seconds, span_s).bounded(Some(Bound::plain(bound_s)), status);
     (is_optimal && span_s > 0.0).then(decided)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// Micro-batches of any lengths on up to three ranks, and some room of the device.
+        #[test]
+        fn optimal_orders_hold_no_more_than_1f1b(lengths in prop::collection::vec(1_u64..9, 2..5), p in 2_usize..4, room in 8_u64..40) {
+            let named = |name| train::schedule::named(name).expect("listed");
+            let mut pipeline = Pipeline::of_schedule(&OPTIMAL, p, 1, lengths.len());
+            for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
+                grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
+            }
+            pipeline.for_weights.clone_from(&pipeline.activation);
+            pipeline.limit = Some(room);
+            let peak = |order: &Order| play(&pipeline, order).expect("can be played").peak_activation.into_iter().max();
+            let most = peak(&(named("1f1b").order)(&pipeline)).min(Some(room));
+            prop_assert!(peak(&optimal(&pipeline)) <= most, "{:?} against {:?}", peak(&optimal(&pipeline)), most);
+        }
+    }
 }
