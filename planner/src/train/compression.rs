@@ -189,7 +189,7 @@ fn layer_s(problem: &Problem, compression: Option<Compression>, micro_batch: &Mi
     let mut problem = problem.clone();
     problem.execution.overlap.expert = 0.0;
     problem.execution.experts.compression = compression;
-    training::parts(&problem, micro_batch, train::experts::mean(&problem), cost).expert.iter().sum()
+    training::parts(&problem, micro_batch, train::experts::mean(&problem), cost).layer(true).iter().sum()
 }
 
 /// What a choice does to a layer, for a micro-batch that the plan has.

@@ -26,6 +26,7 @@ use crate::metrics::Played;
 use crate::muon::Dealt;
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
+use crate::schedule::PassKind;
 use crate::stage::stages;
 use crate::timed::{Messages, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
 pub use batch::Batch;
@@ -275,8 +276,9 @@ impl MixedJob {
         let seconds = |ns: u64| Span::from_ns(ns).to_seconds().get();
         let copies = self.copies(plan, slot, &own, cost);
         let passes = |stage: usize| {
-            let backward = of.input[stage].iter().zip(&of.weight[stage]).map(|(input, weight)| input + weight);
-            let computed = of.forward[stage].iter().zip(backward).map(|(&there, back)| [there, back].map(seconds));
+            let pass = |kind, micro_batch| seconds(of.duration(kind, stage, micro_batch));
+            let computed =
+                (0..of.n_micro_batches).map(|at| [PassKind::Forward, PassKind::Backward].map(|kind| pass(kind, at)));
             // A device holds two layers of what it copies at a time, so a pass goes no faster than its copy.
             let all =
                 computed.zip(&copies[stage]).map(|([there, back], copied)| [there.max(copied[0]), back.max(copied[1])]);

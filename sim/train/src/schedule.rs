@@ -74,8 +74,10 @@ pub struct Pipeline {
     pub forward: Grid,
     /// Gradients of inputs, nanoseconds.
     pub input: Grid,
-    /// Gradients of weights, nanoseconds; a whole backward takes input + weight.
+    /// Gradients of weights, nanoseconds.
     pub weight: Grid,
+    /// What a whole backward takes more than input + weight, nanoseconds: below 0 where its host launches meanwhile.
+    pub joint: Vec<Vec<i64>>,
     /// Time of a transfer between neighbouring ranks, nanoseconds; nothing inside a rank.
     pub transfer: u64,
     /// Activation that a stage keeps from forward to the end of its backward, or of `Input` where backward is split.
@@ -138,6 +140,7 @@ impl Pipeline {
             forward: grid(),
             input: grid(),
             weight: grid(),
+            joint: vec![vec![0; n_micro_batches]; schedule.placement.n_stages(n_ranks, n_chunks)],
             transfer: 0,
             activation: grid(),
             for_weights: grid(),
@@ -172,7 +175,10 @@ impl Pipeline {
     pub fn duration(&self, kind: PassKind, stage: usize, micro_batch: usize) -> u64 {
         match kind {
             PassKind::Forward => self.forward[stage][micro_batch],
-            PassKind::Backward => self.input[stage][micro_batch] + self.weight[stage][micro_batch],
+            PassKind::Backward => {
+                let halves = self.input[stage][micro_batch] + self.weight[stage][micro_batch];
+                halves.saturating_add_signed(self.joint[stage][micro_batch])
+            }
             PassKind::Input => self.input[stage][micro_batch],
             PassKind::Weight => self.weight[stage][micro_batch],
         }

@@ -44,8 +44,8 @@ impl Offload<'_> {
         let parts = parts(&alone, &micro_batch, train::experts::mean(&alone), self.cost);
         // Where layers of both kinds are, those with experts speak for all.
         let (compute, layer) = match self.problem.model.experts {
-            Some(_) => (parts.expert[0], Stage { n_expert: 1, ..Stage::default() }),
-            None => (parts.dense[0], Stage { n_dense: 1, ..Stage::default() }),
+            Some(_) => (parts.layer(true)[0], Stage { n_expert: 1, ..Stage::default() }),
+            None => (parts.layer(false)[0], Stage { n_dense: 1, ..Stage::default() }),
         };
         let layer = layer.recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
         let bytes = tokens * engine::memory::activation_bytes_per_token(&self.problem.shard(), &layer);

@@ -2,7 +2,7 @@
 //!
 //! Own costs: one layer forward and backward of s/d tokens with attention of all keys over 1/d of the heads and four all-to-alls, times
 //! the layers. Every micro-batch takes the host's time and, under ZeRO 3, waits for gathers that are not prefetched; the others and the
-//! reductions run beside it. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
+//! reductions run beside it, as do the launches of a framework's host. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
 //! holds (device − parameters · 16 B/N) / M_token tokens.
 
 use std::sync::OnceLock;
@@ -12,8 +12,9 @@ use engine::{CostModel, Op};
 use serde::Deserialize;
 use train::Problem;
 use train::layout::{Position, Zero};
-use train::lower::training::parts;
+use train::lower::training::{Parts, parts};
 use train::plan::{MicroBatch, Place, Placement};
+use train::problem::Launches;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,7 +84,7 @@ pub(super) struct Costs {
     pub(super) uppers: Vec<u64>,
     /// Seconds that every micro-batch takes besides.
     pub(super) fixed_s: f64,
-    /// What runs beside it takes so long: ZeRO 3 gathers all parameters twice and reduces gradients.
+    /// What runs beside it takes so long: ZeRO 3 gathers all parameters twice and reduces gradients; a host launches all kernels.
     pub(super) floor_s: f64,
     /// Tokens that a rank holds.
     pub(super) capacity: u64,
@@ -111,6 +112,7 @@ impl Costs {
                 grouped.layout.cp = degree;
                 // The host's time is of a micro-batch, not of each of its sequences.
                 grouped.execution.host_overhead_per_layer = hw::Seconds::ZERO;
+                grouped.execution.launches = Launches::UNSEEN;
                 let [dense, expert] = layers_s(&grouped, cost, tokens, degree);
                 dense * (n_layers - n_expert) + expert * n_expert
             }
@@ -120,7 +122,8 @@ impl Costs {
             Some(fitted) => (fitted.0.beta1_ms * 1e-3, 0.0),
             None => {
                 let (awaited_s, behind_s) = states_s(problem, cost);
-                (awaited_s + 2.0 * n_layers * problem.execution.host_overhead_per_layer.get(), behind_s)
+                let host_s = 2.0 * n_layers * problem.execution.host_overhead_per_layer.get();
+                (awaited_s + host_s, behind_s.max(launched_s(problem, cost)))
             }
         };
         Self {
@@ -161,12 +164,34 @@ impl Costs {
     }
 }
 
+/// What a host launches for a micro-batch, forward and backward: the least that its layers take, however few tokens they have.
+fn launched_s(problem: &Problem, cost: &dyn CostModel) -> f64 {
+    let placement = Placement { sequence: 0, from: 0, tokens: 1, place: Place::Local(0) };
+    let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
+    let mut alone = problem.clone();
+    alone.layout.cp = 1;
+    alone.execution.host_overhead_per_layer = hw::Seconds::ZERO;
+    let [seen, unseen] = [alone.execution.launches, Launches::UNSEEN].map(|launches| {
+        alone.execution.launches = launches;
+        parts(&alone, &micro_batch, train::experts::mean(&alone), cost)
+    });
+    let n_expert = hw::real(problem.model.n_expert_layers());
+    let layers = [(false, hw::real(problem.model.n_layers) - n_expert), (true, n_expert)];
+    let of_layer = |parts: &Parts, with_experts| parts.layer(with_experts).iter().sum::<f64>();
+    // A host that is always ahead has nothing to wait for.
+    let launched = |&(with_experts, n): &(bool, f64)| {
+        let all_s = of_layer(&seen, with_experts);
+        if all_s > of_layer(&unseen, with_experts) { n * all_s } else { 0.0 }
+    };
+    layers.iter().map(launched).sum()
+}
+
 /// One layer, forward and backward, of a sequence on `degree` ranks: dense, and with experts.
 fn layers_s(problem: &Problem, cost: &dyn CostModel, tokens: u64, degree: u32) -> [f64; 2] {
     let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Sharded };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
     let parts = parts(problem, &micro_batch, train::experts::mean(problem), cost);
-    let compute = [parts.dense, parts.expert].map(|all| all.iter().sum::<f64>());
+    let compute = [false, true].map(|with_experts| parts.layer(with_experts).iter().sum::<f64>());
     if degree == 1 {
         return compute;
     }

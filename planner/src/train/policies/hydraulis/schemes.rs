@@ -13,6 +13,7 @@ use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
+use train::schedule::PassKind;
 use train::{Plan, Problem, fitting, memory};
 
 /// Token limits are whole multiples of this.
@@ -180,9 +181,9 @@ fn stage_s(problem: &Problem, tokens: u64, cost: &dyn CostModel) -> f64 {
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
     let plan = Plan::new("", &problem, vec![Step::of_groups(vec![vec![micro_batch]])]);
     let (found, _) = pipelines(&problem, &plan, 0, cost);
-    let stages = 0..found[0].forward.len();
-    let of_stage = |stage: usize| found[0].forward[stage][0] + found[0].input[stage][0] + found[0].weight[stage][0];
-    hw::Span::from_ns(stages.map(of_stage).max().unwrap_or(0)).to_seconds().get()
+    let pass = |kind, stage: usize| found[0].duration(kind, stage, 0);
+    let of_stage = |stage| pass(PassKind::Forward, stage) + pass(PassKind::Backward, stage);
+    hw::Span::from_ns((0..found[0].n_stages()).map(of_stage).max().unwrap_or(0)).to_seconds().get()
 }
 
 /// Coefficients of t = a·s² + b·s + c, none below 0, with the least squares of the relative error: the coefficient that would be

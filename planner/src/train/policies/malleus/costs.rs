@@ -241,7 +241,7 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     alone.execution.overlap.tensor = 1.0;
     let compute = parts(&alone, &micro_batch, load, cost);
     let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
-    let layer = |parts: &Parts| if part.model.experts.is_some() { parts.expert } else { parts.dense };
+    let layer = |parts: &Parts| parts.layer(part.model.experts.is_some());
     Degree {
         layer: sum(layer(&times), layer(&compute)),
         first: sum(times.first, compute.first),

@@ -5,7 +5,7 @@
 
 use hw::Rank;
 
-use super::{Builder, Column, Content, Frame, Ring, Share};
+use super::{Builder, Column, Content, Frame, Ring, Share, torch};
 use crate::layout::ContextExchange;
 use crate::problem::Problem;
 use engine::layer;
@@ -63,26 +63,43 @@ pub(crate) fn hop_bytes(problem: &Problem, tokens: u64, count: u32, pass: Pass) 
 /// What every rank adds to a barrier, bytes.
 const BARRIER_BYTES: u64 = 4;
 
-impl Builder<'_> {
-    /// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
-    /// cannot begin before the exchange has ended.
-    pub(super) fn attention_after(
-        &self,
-        problem: &Problem,
-        content: &Content,
-        cp: usize,
-        n_layers: u32,
-        pass: Pass,
-    ) -> Ops {
-        let share = &content.shares[cp];
-        let documents = match (content.rings.is_empty(), problem.layout.exchange, pass) {
-            (true, _, _) => &share.local,
-            (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
-            (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
-        };
-        layer::repeated(&layer::attention(&problem.shard(), documents, 1, pass), n_layers)
-    }
+/// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
+/// cannot begin before the exchange has ended.
+pub(super) fn behind_exchange(problem: &Problem, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
+    let share = &content.shares[cp];
+    let documents = match (content.rings.is_empty(), problem.layout.exchange, pass) {
+        (true, _, _) => &share.local,
+        (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
+        (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
+    };
+    layer::repeated(&layer::attention(&problem.shard(), documents, 1, pass), n_layers)
+}
 
+/// Attention that stands before it: everything else, with the copies of an exchange of heads. Of a ring it is all hops but the last.
+pub(super) fn before_exchange(problem: &Problem, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
+    let (share, exchange, shard) = (&content.shares[cp], problem.layout.exchange, problem.shard());
+    if content.rings.is_empty() {
+        return Vec::new();
+    }
+    let (heads, n_blocks) = match (exchange, pass) {
+        (ContextExchange::Ulysses, _) => (u64::from(share.ring.max(1)), 1),
+        (ContextExchange::Ring, _) => (1, share.ring.saturating_sub(1)),
+        (ContextExchange::Gather, Pass::Forward) => (1, 0),
+        (ContextExchange::Gather, Pass::Backward) => (1, 1),
+    };
+    let block = match (exchange, shard.framework.torch()) {
+        (ContextExchange::Ring, Some(_)) => torch::block(problem, share, pass),
+        _ => layer::attention(&shard, &share.sharded, heads, pass),
+    };
+    let mut ops = layer::attention(&shard, &share.local, 1, pass);
+    ops.extend(layer::repeated(&block, n_blocks));
+    if exchange == ContextExchange::Ulysses {
+        ops.extend(transposes(problem, share));
+    }
+    layer::repeated(&ops, n_layers)
+}
+
+impl Builder<'_> {
     /// Tasks of attention that come before; returns what the task behind the exchange waits for, per rank.
     pub(super) fn attention(
         &mut self,
@@ -253,7 +270,7 @@ fn ulysses_bytes(problem: &Problem, tokens: u64, count: u32) -> (u64, u64) {
 
 /// Copies of an exchange of heads: what is sent is made contiguous by rank, or what has come by head, one read and one write of every element
 /// each way (`single_all_to_all` of DeepSpeed-Ulysses, arXiv:2309.14509, and of FlexSP). They block the rank as the exchange does.
-pub(super) fn transposes(problem: &Problem, share: &Share) -> Ops {
+fn transposes(problem: &Problem, share: &Share) -> Ops {
     let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
     if tokens == 0 {
         return Vec::new();

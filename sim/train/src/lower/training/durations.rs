@@ -1,18 +1,17 @@
 //! Durations of every pass of a plan's micro-batches, for the schedules that look at them.
 //!
 //! A pass takes the computation and the blocking exchanges of its slowest context rank; context exchange is taken as hidden,
-//! which the event engine does not assume. Equal micro-batches and stages are estimated once.
+//! which the event engine does not assume. A pass is no shorter than the host's launches beside it. Equal micro-batches and stages are estimated once.
 
 use std::collections::BTreeMap;
 
 use hw::Span;
 
 use super::{
-    Content, GRADIENT_BUCKETS, Share, attention, chains, contents, exchange, hybrid, layers, mixed, stage_index,
+    Content, GRADIENT_BUCKETS, attention, beside, chains, contents, exchange, hybrid, layers, mixed, stage_index,
 };
 use crate::activation::Activation;
 use crate::experts::{self, ExpertLoad};
-use crate::layout::ContextExchange;
 use crate::memory;
 use crate::plan::{MicroBatch, Plan};
 use crate::problem::{Problem, Recompute};
@@ -20,11 +19,15 @@ use crate::schedule::{PassKind, Pipeline};
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
 use engine::layer;
-use engine::task::Ops;
-use engine::task::{Collective, Op, Pass};
+use engine::task::{Collective, Op, Ops, Pass};
 
-/// Durations of forward, input gradients and weight gradients, nanoseconds.
-type Durations = [u64; 3];
+/// Durations of forward, input gradients, weight gradients and a whole backward, nanoseconds.
+type Durations = [u64; 4];
+
+/// The longer of passes that go in step.
+fn slower(a: Durations, b: Durations) -> Durations {
+    std::array::from_fn(|pass| a[pass].max(b[pass]))
+}
 
 struct Judge<'a> {
     problem: &'a Problem,
@@ -83,10 +86,11 @@ impl Judge<'_> {
             let of_kinds: Vec<(Durations, Activation)> =
                 kinds.iter().map(|contents| self.of_kind(stage, contents, &own)).collect();
             for (micro_batch, &kind) in kind_of.iter().enumerate() {
-                let ([forward, input, weight], held) = of_kinds[kind];
+                let ([forward, input, weight, whole], held) = of_kinds[kind];
                 pipeline.forward[index][micro_batch] = forward;
                 pipeline.input[index][micro_batch] = input;
                 pipeline.weight[index][micro_batch] = weight;
+                pipeline.joint[index][micro_batch] = whole.cast_signed() - (input + weight).cast_signed();
                 pipeline.activation[index][micro_batch] = held.whole;
                 pipeline.for_weights[index][micro_batch] = held.for_weights;
             }
@@ -101,12 +105,8 @@ impl Judge<'_> {
 
     /// Slowest durations and fullest activations of micro-batches that go in step.
     fn of_kind(&mut self, stage: &Stage, contents: &[&Content], own: &Problem) -> (Durations, Activation) {
-        let mut slowest = Durations::default();
-        for content in contents {
-            let durations = self.durations(stage, content, own);
-            slowest = std::array::from_fn(|pass| slowest[pass].max(durations[pass]));
-        }
-        (slowest, held(own, stage, contents.iter().copied()))
+        let all = contents.iter().map(|content| self.durations(stage, content, own));
+        (all.reduce(slower).unwrap_or_default(), held(own, stage, contents.iter().copied()))
     }
 
     /// Activation room of the fullest rank.
@@ -140,20 +140,28 @@ impl Judge<'_> {
         engine::stop::pause();
         if let Some(units) = self.problem.execution.unit_times {
             let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
-            return [units.forward, units.input, units.weight].map(|unit| self.problem.unit_ns(unit, tokens));
+            return [units.forward, units.input, units.weight, units.input + units.weight]
+                .map(|unit| self.problem.unit_ns(unit, tokens));
         }
         let key = (own.layout.tp, *stage, content.clone());
         if let Some(&known) = self.known.get(&key) {
             return known;
         }
-        let mut slowest = [0; 3];
+        let shares = &content.shares;
         // Ranks of a ring have equal shares.
-        for share in content.shares.chunk_by(|a, b| a == b).map(|equal| &equal[0]) {
-            for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
-                let time = self.cost.estimate(&Op::Sequence(pass_ops(own, self.load, stage, share, kind))).time;
-                *slot = (*slot).max(Span::from_seconds(time).as_ns());
-            }
-        }
+        let distinct = (0..shares.len()).filter(|&cp| cp == 0 || shares[cp] != shares[cp - 1]);
+        let launches = own.execution.launches.each > hw::Seconds::ZERO;
+        let of_share = |cp: usize| {
+            let ns = |kind| {
+                let ops = pass_ops(own, self.load, stage, content, cp, kind);
+                Span::from_seconds(self.cost.estimate(&Op::Sequence(ops)).time).as_ns()
+            };
+            let [forward, input, weight] = [PassKind::Forward, PassKind::Input, PassKind::Weight].map(ns);
+            // Halves add up to the whole but for the launches that both stand beside.
+            let whole = if launches { ns(PassKind::Backward) } else { input + weight };
+            [forward, input, weight, whole]
+        };
+        let slowest = distinct.map(of_share).reduce(slower).unwrap_or_default();
         self.known.insert(key, slowest);
         slowest
     }
@@ -183,49 +191,57 @@ fn held<'a>(problem: &Problem, stage: &Stage, contents: impl Iterator<Item = &'a
     fullest.map(|bytes| memory::on_device(problem, bytes))
 }
 
-/// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
-pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+/// Everything that a context rank computes and waits for in one pass of a stage, context exchange left out.
+pub(super) fn pass_ops(
+    problem: &Problem,
+    load: ExpertLoad,
+    stage: &Stage,
+    content: &Content,
+    cp: usize,
+    kind: PassKind,
+) -> Ops {
     let kind = if kind == PassKind::Backward { problem.execution.backward() } else { kind };
-    let is_own = !problem.execution.trains_weights() || !problem.model.is_hybrid();
-    if kind == PassKind::Weight && is_own {
-        return layers::weight_ops(problem, load, stage, share.tokens);
+    let share = &content.shares[cp];
+    if kind == PassKind::Weight {
+        return beside::launched(problem, hybrid::weight_ops(problem, load, stage, share), stage, kind);
     }
-    let n_layers = stage.n_layers();
-    // With a ring, `sharded` is one of the hops; together they see every key.
-    let hops = if problem.layout.exchange == ContextExchange::Ring { share.ring.max(1) } else { 1 };
-    let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+    let (tokens, n_layers) = (share.tokens, stage.n_layers());
     let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
-    // The half of a backward that makes gradients of weights launches no more layers and computes nothing again.
-    let is_weight = kind == PassKind::Weight;
-    let n_launched = if share.tokens > 0 && !is_weight { n_layers } else { 0 };
+    let n_launched = if tokens > 0 { n_layers } else { 0 };
     let mut ops = layer::host(problem.execution.host_overhead_per_layer, n_launched);
-    if kind != PassKind::Forward && !is_weight {
-        match problem.execution.recompute {
-            Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
-            _ => ops.extend(hybrid::recomputed(problem, load, stage, share.tokens, &documents)),
-        }
+    if kind != PassKind::Forward {
+        let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+        ops.extend(match problem.execution.recompute {
+            Recompute::Full => pass_ops(problem, load, &stage.again(), content, cp, PassKind::Forward),
+            _ => beside::launched_again(problem, hybrid::recomputed(problem, load, stage, tokens, &documents), stage),
+        });
     }
     if stage.first && kind == PassKind::Forward {
-        ops.extend(layer::embedding(&problem.shard(), share.tokens));
+        ops.extend(layer::embedding(&problem.shard(), tokens));
     }
     if stage.last {
-        ops.extend(layer::head(&problem.shard(), share.tokens, kind));
+        ops.extend(layer::head(&problem.shard(), tokens, kind));
     }
-    if let Some(layers) = hybrid::of_stage(problem, load, stage, &share.local, kind) {
-        ops.extend(layers);
-        ops.extend(blocking(problem, load, stage, share.tokens, kind));
-        return ops;
-    }
-    ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), share.tokens, kind), n_layers));
-    ops.extend(layer::repeated(&layer::attention(&problem.shard(), &share.local, 1, pass), n_layers));
-    let heads = if problem.layout.exchange == ContextExchange::Ulysses { u64::from(share.ring.max(1)) } else { 1 };
-    let sharded = layer::attention(&problem.shard(), &share.sharded, heads, pass);
-    ops.extend(layer::repeated(&sharded, n_layers * hops));
-    if problem.layout.exchange == ContextExchange::Ulysses {
-        ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
-    }
-    ops.extend(layers::after_attention(problem, load, stage, share.tokens, kind));
-    ops.extend(blocking(problem, load, stage, share.tokens, kind));
+    let launched = match hybrid::of_stage(problem, load, stage, &share.local, kind) {
+        Some(layers) => layers,
+        None => {
+            // One layer leads: the host launches beside what comes behind it.
+            let before = layer::before_attention(&problem.shard(), tokens, kind);
+            let n_leading = if kind == PassKind::Forward { n_layers.min(1) } else { 0 };
+            let following = if kind == PassKind::Forward { *stage } else { layers::all_but_one_layer(stage) };
+            ops.extend(layer::repeated(&before, n_leading));
+            if kind != PassKind::Forward {
+                ops.extend(layers::after_attention(problem, load, &layers::one_layer(stage), tokens, kind));
+            }
+            ops.extend(attention::before_exchange(problem, content, cp, n_layers, pass));
+            let mut behind = attention::behind_exchange(problem, content, cp, n_layers, pass);
+            behind.extend(layer::repeated(&before, n_layers - n_leading));
+            behind.extend(layers::after_attention(problem, load, &following, tokens, kind));
+            behind
+        }
+    };
+    ops.extend(beside::launched(problem, launched, stage, kind));
+    ops.extend(blocking(problem, load, stage, tokens, kind));
     ops
 }
 
@@ -243,19 +259,36 @@ fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kin
     ops
 }
 
+/// Seconds of forward, input and weight gradients: of the device, and of the host that launches, with what the device waits for besides.
+/// The host's of weight gradients are what a whole backward launches more than one of inputs.
+pub(super) type Times = [[f64; 3]; 2];
+
+/// Both together.
+pub(super) fn plus(a: Times, b: Times) -> Times {
+    std::array::from_fn(|of| std::array::from_fn(|pass| a[of][pass] + b[of][pass]))
+}
+
+/// Passes that last as long as the device or the host, whichever is longer; a whole backward is one pass.
+fn longer([device, host]: Times) -> [f64; 3] {
+    let [forward, input] = [0, 1].map(|pass| device[pass].max(host[pass]));
+    [forward, input, (device[1] + device[2]).max(host[1] + host[2]) - input]
+}
+
 /// Durations of a micro-batch's passes in the parts that a stage adds up: seconds of forward, input and weight gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     /// One layer with a dense feed-forward.
-    pub dense: [f64; 3],
+    dense: Times,
     /// One layer with experts.
-    pub expert: [f64; 3],
+    expert: Times,
     /// Sums over the first layers without experts and with, where layers differ by more than that.
-    running: Option<[Vec<[f64; 3]>; 2]>,
+    running: Option<[Vec<Times>; 2]>,
     /// The embedding.
     pub first: [f64; 3],
     /// The final norm and the head.
     pub last: [f64; 3],
+    /// Whether some pass makes gradients of weights alone: those of the head are beside the launches of the layers then.
+    splits: bool,
     /// What the scenario does not hide of a tensor exchange of which it hides a share.
     unhidden: Unhidden,
 }
@@ -283,22 +316,29 @@ impl Parts {
     /// Duration of a stage's passes.
     pub fn stage(&self, stage: &Stage) -> [f64; 3] {
         let flag = |is: bool| if is { 1.0 } else { 0.0 };
-        std::array::from_fn(|kind| {
-            self.layers(stage, kind)
-                + flag(stage.first) * self.first[kind]
-                + flag(stage.last) * self.last[kind]
-                + self.unhidden.stage(stage, kind)
-        })
+        let ends: [f64; 3] =
+            std::array::from_fn(|kind| flag(stage.first) * self.first[kind] + flag(stage.last) * self.last[kind]);
+        let beside_host = [ends[0], ends[1], if self.splits { 0.0 } else { ends[2] }];
+        let seconds = longer(plus(self.layers(stage), [ends, beside_host]));
+        std::array::from_fn(|kind| seconds[kind] + self.unhidden.stage(stage, kind))
     }
 
-    /// Duration of the layers of a stage.
-    fn layers(&self, stage: &Stage, kind: usize) -> f64 {
+    /// Duration of one layer's passes, where layers differ by their experts alone.
+    pub fn layer(&self, with_experts: bool) -> [f64; 3] {
+        longer(if with_experts { self.expert } else { self.dense })
+    }
+
+    /// Times of the layers of a stage.
+    fn layers(&self, stage: &Stage) -> Times {
         let Some(running) = &self.running else {
-            return f64::from(stage.n_dense) * self.dense[kind] + f64::from(stage.n_expert) * self.expert[kind];
+            let times = |n: u32, of: &Times| of.map(|all| all.map(|seconds| f64::from(n) * seconds));
+            return plus(times(stage.n_dense, &self.dense), times(stage.n_expert, &self.expert));
         };
         let before = stage.before.unwrap_or_default();
-        let of = |of: &[[f64; 3]], from: u32, n: u32| of[(from + n) as usize][kind] - of[from as usize][kind];
-        of(&running[0], before[0], stage.n_dense) + of(&running[1], before[1], stage.n_expert)
+        let of = |of: &[Times], from: u32, n: u32| {
+            plus(of[(from + n) as usize], of[from as usize].map(|all| all.map(|seconds| -seconds)))
+        };
+        plus(of(&running[0], before[0], stage.n_dense), of(&running[1], before[1], stage.n_expert))
     }
 }
 
@@ -312,26 +352,55 @@ pub fn parts(problem: &Problem, micro_batch: &MicroBatch, load: ExpertLoad, cost
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
     let unhidden = unhidden(problem, &content, cost);
-    Parts { unhidden, ..added_up(&exposed, &content, load, |ops| cost.estimate(&Op::Sequence(ops)).time.get()) }
+    Parts { unhidden, ..added_up(&exposed, &content, load, cost, |_| true) }
 }
 
 /// The same of computation alone, which is what a straggler takes longer for.
 pub fn computed_parts(problem: &Problem, micro_batch: &MicroBatch, load: ExpertLoad, cost: &dyn CostModel) -> Parts {
     let content = super::content(problem, micro_batch);
-    added_up(problem, &content, load, |mut ops| {
-        ops.retain(|(op, _)| !matches!(op, Op::Collective { .. } | Op::Copy { .. }));
-        cost.estimate(&Op::Sequence(ops)).time.get()
-    })
+    added_up(problem, &content, load, cost, |op| !matches!(op, Op::Collective { .. } | Op::Copy { .. }))
 }
 
-/// Parts by the seconds of their operations, at the least over context ranks.
-fn added_up(problem: &Problem, content: &Content, load: ExpertLoad, seconds: impl Fn(Ops) -> f64) -> Parts {
-    let timed = |stage: Stage| {
+/// Seconds of the operations of a pass that count: of the device, and of the host that launches. What leads a pass is in no launch's time, and there is one
+/// such layer in a stage, so it is left out of the host's.
+fn apart(ops: &Ops, counts: fn(&Op) -> bool, cost: &dyn CostModel) -> [f64; 2] {
+    let mut sums = [0.0; 2];
+    for (op, n) in ops.iter().filter(|(op, _)| counts(op)) {
+        let seconds = |op: &Op| cost.estimate(op).time.get() * f64::from(*n);
+        let (device, host) = match op {
+            Op::Launched { parts, ns } => {
+                (seconds(&Op::Sequence(parts.clone())), Span::from_ns(*ns).to_seconds().get() * f64::from(*n))
+            }
+            Op::Collective { .. } => (seconds(op), seconds(op)),
+            _ => (seconds(op), 0.0),
+        };
+        sums = [sums[0] + device, sums[1] + host];
+    }
+    sums
+}
+
+/// Parts by the seconds of their operations that count, at the least over context ranks.
+fn added_up(
+    problem: &Problem,
+    content: &Content,
+    load: ExpertLoad,
+    cost: &dyn CostModel,
+    counts: fn(&Op) -> bool,
+) -> Parts {
+    let launches = problem.execution.launches.each > hw::Seconds::ZERO;
+    // Where nothing splits a backward, its launches are those of the whole.
+    let splits = problem.schedule.splits_backward || problem.execution.overlap.delayed_weights;
+    let timed = |stage: Stage| -> Times {
         let stage = part_of(problem, stage);
-        [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
-            let of_share = |share: &Share| seconds(pass_ops(problem, load, &stage, share, kind));
-            content.shares.iter().map(of_share).fold(f64::INFINITY, f64::min)
-        })
+        let least = |kind| {
+            let of_share = |cp| apart(&pass_ops(problem, load, &stage, content, cp, kind), counts, cost);
+            let all = (0..content.shares.len()).map(of_share);
+            all.fold([f64::INFINITY; 2], |least, of| [least[0].min(of[0]), least[1].min(of[1])])
+        };
+        let [forward, input, weight] = [PassKind::Forward, PassKind::Input, PassKind::Weight].map(least);
+        let more = if launches { least(PassKind::Backward)[1] - input[1] } else { 0.0 };
+        let launched = if splits { weight[1].min(more) } else { more };
+        [[forward[0], input[0], weight[0]], [forward[1], input[1], launched.max(0.0)]]
     };
     let layer = |with_experts: bool, place| {
         let of = |n: u32| if with_experts { [0, n] } else { [n, 0] };
@@ -340,12 +409,13 @@ fn added_up(problem: &Problem, content: &Content, load: ExpertLoad, seconds: imp
     };
     let running = hybrid::running(problem, layer);
     let is_of = |with_experts: bool| running.is_none() && (!with_experts || problem.model.experts.is_some());
-    let each = |with_experts: bool| if is_of(with_experts) { layer(with_experts, 0) } else { [0.0; 3] };
+    let each = |with_experts: bool| if is_of(with_experts) { layer(with_experts, 0) } else { Times::default() };
     Parts {
         dense: each(false),
         expert: each(true),
-        first: timed(Stage { first: true, ..Stage::default() }),
-        last: timed(Stage { last: true, ..Stage::default() }),
+        first: timed(Stage { first: true, ..Stage::default() })[0],
+        last: timed(Stage { last: true, ..Stage::default() })[0],
+        splits,
         unhidden: Unhidden::default(),
         running,
     }
@@ -397,3 +467,6 @@ fn unhidden(problem: &Problem, content: &Content, cost: &dyn CostModel) -> Unhid
         rounding: kinds.map(rounding),
     }
 }
+
+#[cfg(test)]
+mod tests;

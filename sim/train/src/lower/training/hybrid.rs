@@ -12,7 +12,8 @@ use engine::model::{Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
-use super::{Builder, Share, compressed, layers};
+use super::durations::{Times, plus};
+use super::{Share, compressed, layers};
 use crate::problem::Problem;
 use crate::stage::Stage;
 
@@ -31,23 +32,16 @@ const SCAN_SLOWNESS: f64 = 3.7;
 /// Tensors as wide as a mixer's output that gate and norm read and write.
 const GATED_TENSORS: u64 = 3;
 
-impl Builder<'_> {
-    /// All layers of a stage of a hybrid model; none for another model.
-    pub(super) fn hybrid_layers(&self, problem: &Problem, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
-        of_stage(problem, self.load, stage, &share.local, kind)
-    }
-
-    /// What makes the gradients of weights of some layers, and of the head where the piece has it.
-    pub(super) fn weight_ops(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
-        match self.hybrid_layers(problem, piece, share, PassKind::Weight) {
-            Some(mut layers) if problem.execution.trains_weights() => {
-                if piece.last {
-                    layers.extend(layer::head(&problem.shard(), share.tokens, PassKind::Weight));
-                }
-                layers
+/// What makes the gradients of weights of some layers, and of the head where the piece has it.
+pub(super) fn weight_ops(problem: &Problem, load: ExpertLoad, piece: &Stage, share: &Share) -> Ops {
+    match of_stage(problem, load, piece, &share.local, PassKind::Weight) {
+        Some(mut layers) if problem.execution.trains_weights() => {
+            if piece.last {
+                layers.extend(layer::head(&problem.shard(), share.tokens, PassKind::Weight));
             }
-            _ => layers::weight_ops(problem, self.load, piece, share.tokens),
+            layers
         }
+        _ => layers::weight_ops(problem, load, piece, share.tokens),
     }
 }
 
@@ -201,7 +195,7 @@ fn counts(model: &Model, stage: &Stage, n_wide: u32) -> Vec<Count> {
 
 /// Sums over the first layers without experts, and over those with, of what a layer at a place among its like takes; nothing for a model whose layers
 /// differ by experts alone.
-pub(super) fn running(problem: &Problem, of_layer: impl Fn(bool, u32) -> [f64; 3]) -> Option<[Vec<[f64; 3]>; 2]> {
+pub(super) fn running(problem: &Problem, of_layer: impl Fn(bool, u32) -> Times) -> Option<[Vec<Times>; 2]> {
     let model = &problem.model;
     model.is_hybrid().then(|| {
         let classes = in_order(model, problem.execution.wide_layers);
@@ -211,9 +205,9 @@ pub(super) fn running(problem: &Problem, of_layer: impl Fn(bool, u32) -> [f64; 3
 }
 
 /// Sums over the first layers of a list, none to all; a layer takes what the first of its kind does.
-fn sums(layers: &[Placed], of_layer: impl Fn(u32) -> [f64; 3]) -> Vec<[f64; 3]> {
-    let mut known: Vec<(Placed, [f64; 3])> = Vec::new();
-    let mut sums = vec![[0.0; 3]];
+fn sums(layers: &[Placed], of_layer: impl Fn(u32) -> Times) -> Vec<Times> {
+    let mut known: Vec<(Placed, Times)> = Vec::new();
+    let mut sums = vec![Times::default()];
     for (place, &layer) in (0_u32..).zip(layers) {
         let times = match known.iter().find(|(other, _)| *other == layer) {
             Some((_, times)) => *times,
@@ -223,7 +217,7 @@ fn sums(layers: &[Placed], of_layer: impl Fn(u32) -> [f64; 3]) -> Vec<[f64; 3]> 
             }
         };
         let before = sums[place as usize];
-        sums.push(std::array::from_fn(|pass| before[pass] + times[pass]));
+        sums.push(plus(before, times));
     }
     sums
 }

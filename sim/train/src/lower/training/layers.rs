@@ -34,3 +34,17 @@ pub(super) fn weight_ops(problem: &Problem, load: ExpertLoad, piece: &Stage, tok
     ops.extend(after_attention(problem, load, piece, tokens, PassKind::Weight));
     ops
 }
+
+/// The layer that leads the backward of a piece.
+pub(super) const fn one_layer(piece: &Stage) -> Stage {
+    let expert = piece.n_expert > 0;
+    let dense = !expert && piece.n_dense > 0;
+    let (n_dense, n_expert) = (dense as u32, expert as u32);
+    Stage { n_dense, n_expert, before: piece.before, ..Stage::NONE }
+}
+
+/// The others.
+pub(super) const fn all_but_one_layer(piece: &Stage) -> Stage {
+    let one = one_layer(piece);
+    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
+}

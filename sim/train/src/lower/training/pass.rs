@@ -4,8 +4,8 @@
 //! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::layers::after_attention;
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, hybrid, torch};
+use super::layers::{after_attention, all_but_one_layer, one_layer};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, hybrid, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -313,14 +313,16 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
-                if let Some(ops) = builder.hybrid_layers(problem, stage, &frame.content.shares[cp], PassKind::Forward) {
-                    return builder.launched(problem, ops, stage, PassKind::Forward);
+                if let Some(ops) =
+                    hybrid::of_stage(problem, builder.load, stage, &frame.content.shares[cp].local, PassKind::Forward)
+                {
+                    return beside::launched(problem, ops, stage, PassKind::Forward);
                 }
-                let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, Pass::Forward);
+                let mut ops = attention::behind_exchange(problem, frame.content, cp, n_layers, Pass::Forward);
                 ops.extend(after_attention(problem, builder.load, stage, tokens, PassKind::Forward));
                 let before = layer::before_attention(&problem.shard(), tokens, PassKind::Forward);
                 ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
-                builder.launched(problem, builder.slowed(problem, ops, begun.len()), stage, PassKind::Forward)
+                beside::launched(problem, builder.slowed(problem, ops, begun.len()), stage, PassKind::Forward)
             });
             self.compute_op(lane, role, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
@@ -487,13 +489,14 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
-                if let Some(ops) = builder.hybrid_layers(problem, piece, &frame.content.shares[cp], kind) {
-                    return builder.launched(problem, ops, piece, kind);
+                if let Some(ops) = hybrid::of_stage(problem, builder.load, piece, &frame.content.shares[cp].local, kind)
+                {
+                    return beside::launched(problem, ops, piece, kind);
                 }
-                let mut ops = builder.attention_after(problem, frame.content, cp, n_layers, pass_of(kind));
+                let mut ops = attention::behind_exchange(problem, frame.content, cp, n_layers, pass_of(kind));
                 ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n_layers));
                 ops.extend(after_attention(problem, builder.load, &all_but_one_layer(piece), tokens, kind));
-                builder.launched(problem, builder.slowed(problem, ops, begun.len()), piece, kind)
+                beside::launched(problem, builder.slowed(problem, ops, begun.len()), piece, kind)
             });
             self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
             self.hold(lane, gathered.get(cp));
@@ -511,7 +514,7 @@ impl Builder<'_> {
     fn recomputed(&self, problem: &Problem, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
         let ops = hybrid::recomputed(problem, self.load, piece, share.tokens, &documents);
-        self.launched_again(problem, ops, piece)
+        beside::launched_again(problem, ops, piece)
     }
 
     /// Weight gradients alone: no attention, no exchange.
@@ -520,8 +523,8 @@ impl Builder<'_> {
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
-                let ops = builder.weight_ops(problem, piece, &frame.content.shares[cp]);
-                builder.launched(problem, ops, piece, PassKind::Weight)
+                let ops = hybrid::weight_ops(problem, builder.load, piece, &frame.content.shares[cp]);
+                beside::launched(problem, ops, piece, PassKind::Weight)
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }
@@ -542,17 +545,4 @@ fn signed(bytes: u64) -> i64 {
 fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
     i64::try_from(engine::memory::head_bytes(&problem.shard(), stage, share.tokens))
         .expect("logits stay below 2^63 bytes")
-}
-
-/// The layer that leads the backward of a piece.
-const fn one_layer(piece: &Stage) -> Stage {
-    let expert = piece.n_expert > 0;
-    let dense = !expert && piece.n_dense > 0;
-    let (n_dense, n_expert) = (dense as u32, expert as u32);
-    Stage { n_dense, n_expert, before: piece.before, ..Stage::NONE }
-}
-
-const fn all_but_one_layer(piece: &Stage) -> Stage {
-    let one = one_layer(piece);
-    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
 }

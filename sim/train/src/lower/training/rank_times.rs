@@ -3,22 +3,23 @@
 //!
 //! Forward and backward with everything that the rank waits for, seconds; of a pipeline, the slowest rank with all of its chunks. A ring's exchange runs beside
 //! all hops but the last, as in the lowering; the exchanges of `gather` and `ulysses` are taken as hidden, which the lowering does not assume.
+//! Attention of whole sequences runs beside the host's launches, and so does the part behind an exchange.
 
 use std::collections::BTreeMap;
 
 use hw::Seconds;
 
 use super::durations::pass_ops;
-use super::{Share, Streamed, attention};
+use super::{Content, Share, Streamed, attention};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position};
+use crate::plan::MicroBatch;
 use crate::problem::{AttentionKernel, Module, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
 use engine::layer;
-use engine::task::Ops;
-use engine::task::{Collective, Document, Op, Pass};
+use engine::task::{Collective, Document, Op, Ops, Pass};
 
 /// Times of a rank; what many sequences share is estimated once.
 pub struct RankTimes<'a> {
@@ -27,8 +28,34 @@ pub struct RankTimes<'a> {
     load: ExpertLoad,
     /// What a micro-batch passes on a pipeline rank, one entry for equal ones.
     ranks: Vec<Vec<Stage>>,
-    /// Everything but attention, seconds of each of `ranks`, by tokens.
-    dense: BTreeMap<u64, Vec<f64>>,
+    /// Everything but attention, of each of `ranks`, by tokens.
+    dense: BTreeMap<u64, Vec<Vec<Dense>>>,
+}
+
+/// A stage without attention.
+#[derive(Clone, Copy, Default)]
+struct Dense {
+    n_layers: u32,
+    seconds: f64,
+    /// What the host's launches take longer than the computation beside them, seconds: of forward, backward, and a forward that runs again.
+    slack: [f64; 3],
+}
+
+/// Attention of one layer, seconds.
+#[derive(Clone, Copy, Default)]
+struct Attention {
+    /// Beside the host's launches: of forward, backward, and a forward that runs again.
+    beside: [f64; 3],
+    /// Before them.
+    before: f64,
+}
+
+impl Dense {
+    fn with(&self, layer: Attention) -> f64 {
+        let n_layers = f64::from(self.n_layers);
+        let beside = layer.beside.iter().zip(self.slack).map(|(seconds, slack)| (n_layers * seconds).max(slack));
+        self.seconds + n_layers * layer.before + beside.sum::<f64>()
+    }
 }
 
 impl<'a> RankTimes<'a> {
@@ -40,15 +67,16 @@ impl<'a> RankTimes<'a> {
     /// A micro-batch of whole sequences on one rank, seconds.
     pub fn whole_s(&mut self, lengths: &[u64]) -> f64 {
         let documents: Vec<Document> = lengths.iter().map(|&length| Document::causal(length)).collect();
-        let layer_s = self.attention_s(&documents, 1, [0.0; 2]);
-        self.slowest(lengths.iter().sum(), layer_s)
+        let layer = self.attention(&documents, 1, [0.0; 2]);
+        self.slowest(lengths.iter().sum(), layer)
     }
 
     /// What a sequence adds to a micro-batch of `of_tokens` tokens on one rank, seconds.
     pub fn share_s(&mut self, length: u64, of_tokens: u64) -> f64 {
-        let layer_s = self.attention_s(&[Document::causal(length)], 1, [0.0; 2]);
+        let layer = self.attention(&[Document::causal(length)], 1, [0.0; 2]);
+        let layer_s = layer.before + layer.beside.iter().sum::<f64>();
         let share = hw::real(length) / hw::real(of_tokens.max(1));
-        let dense_s = self.slowest(of_tokens, 0.0) * share;
+        let dense_s = self.slowest(of_tokens, Attention::default()) * share;
         let n_layers = self.ranks.iter().map(|chunks| n_layers(chunks)).max().unwrap_or(0);
         dense_s + f64::from(n_layers) * layer_s
     }
@@ -64,8 +92,8 @@ impl<'a> RankTimes<'a> {
             ContextExchange::Ring => self.hop_s(tokens, count),
             ContextExchange::Gather | ContextExchange::Ulysses => [0.0; 2],
         };
-        let layer_s = self.attention_s(&[document], count, hop_s);
-        self.slowest(tokens.div_ceil(u64::from(count)), layer_s)
+        let layer = self.attention(&[document], count, hop_s);
+        self.slowest(tokens.div_ceil(u64::from(count)), layer)
     }
 
     /// One hop of keys and values, and with their gradients, seconds.
@@ -80,15 +108,11 @@ impl<'a> RankTimes<'a> {
         })
     }
 
-    /// Attention of one layer in forward and backward together, on each of `count` ranks.
-    fn attention_s(&self, documents: &[Document], count: u32, hop_s: [f64; 2]) -> f64 {
+    /// Attention of one layer on each of `count` ranks.
+    fn attention(&self, documents: &[Document], count: u32, hop_s: [f64; 2]) -> Attention {
         let (exchange, recompute) = (self.problem.layout.exchange, self.problem.execution.recompute);
         let heads = if exchange == ContextExchange::Ulysses { u64::from(count) } else { 1 };
         let hops = if exchange == ContextExchange::Ring { f64::from(count) } else { 1.0 };
-        let [forward, backward] = [(Pass::Forward, hop_s[0]), (Pass::Backward, hop_s[1])].map(|(pass, hop_s)| {
-            let block_s = self.sum_s(layer::attention(&self.problem.shard(), documents, heads, pass));
-            (hops - 1.0) * block_s.max(hop_s) + block_s
-        });
         let is_unfused = self.problem.execution.attention == AttentionKernel::Unfused;
         let again = match recompute {
             Recompute::Off => false,
@@ -96,31 +120,61 @@ impl<'a> RankTimes<'a> {
             Recompute::Selective => is_unfused,
             Recompute::Modules(modules) => modules.has(Module::CoreAttention),
         };
-        if again { 2.0 * forward + backward } else { forward + backward }
+        let passes =
+            [(Pass::Forward, hop_s[0], true), (Pass::Backward, hop_s[1], true), (Pass::Forward, hop_s[0], again)];
+        let mut layer = Attention::default();
+        for (beside, (pass, hop_s, _)) in layer.beside.iter_mut().zip(passes).filter(|(_, (.., runs))| *runs) {
+            let block_s = self.sum_s(layer::attention(&self.problem.shard(), documents, heads, pass));
+            layer.before += (hops - 1.0) * block_s.max(hop_s);
+            // What stands behind the exchange is launched with the rest of the layer.
+            let is_behind = match (exchange, pass) {
+                _ if count < 2 => true,
+                (ContextExchange::Ring, _) | (ContextExchange::Gather, Pass::Forward) => true,
+                (ContextExchange::Gather, Pass::Backward) | (ContextExchange::Ulysses, _) => false,
+            };
+            *(if is_behind { beside } else { &mut layer.before }) += block_s;
+        }
+        layer
     }
 
-    /// The slowest rank with so many tokens and an attention of so long a layer.
-    fn slowest(&mut self, tokens: u64, layer_s: f64) -> f64 {
+    /// The slowest rank with so many tokens and such an attention.
+    fn slowest(&mut self, tokens: u64, layer: Attention) -> f64 {
         if !self.dense.contains_key(&tokens) {
-            let of_rank = |chunks: &Vec<Stage>| chunks.iter().map(|stage| self.dense_s(stage, tokens)).sum();
+            let of_rank = |chunks: &Vec<Stage>| chunks.iter().map(|stage| self.dense(stage, tokens)).collect();
             let times = self.ranks.iter().map(of_rank).collect();
             self.dense.insert(tokens, times);
         }
-        let with_attention = |(dense, chunks): (&f64, &Vec<Stage>)| dense + f64::from(n_layers(chunks)) * layer_s;
-        self.dense[&tokens].iter().zip(&self.ranks).map(with_attention).fold(0.0, f64::max)
+        let of_rank = |chunks: &Vec<Dense>| chunks.iter().map(|stage| stage.with(layer)).sum::<f64>();
+        self.dense[&tokens].iter().map(of_rank).fold(0.0, f64::max)
     }
 
-    fn dense_s(&self, stage: &Stage, tokens: u64) -> f64 {
+    fn dense(&self, stage: &Stage, tokens: u64) -> Dense {
+        let n_layers = stage.n_layers();
         if let Some(units) = self.problem.execution.unit_times {
             let of = [units.forward, units.input, units.weight];
-            return of
-                .iter()
-                .map(|&unit| hw::Span::from_ns(self.problem.unit_ns(unit, tokens)).to_seconds().get())
-                .sum();
+            let seconds =
+                of.iter().map(|&unit| hw::Span::from_ns(self.problem.unit_ns(unit, tokens)).to_seconds().get()).sum();
+            return Dense { n_layers, seconds, ..Dense::default() };
         }
         let share = Share { tokens, local: Vec::new(), sharded: Vec::new(), ring: 0, streamed: Streamed::AsExecuted };
-        let kinds = [PassKind::Forward, PassKind::Backward];
-        kinds.map(|kind| self.sum_s(pass_ops(self.problem, self.load, stage, &share, kind))).iter().sum()
+        let content = Content { shares: vec![share], ..super::content(self.problem, &MicroBatch::default()) };
+        let mut dense = Dense { n_layers, ..Dense::default() };
+        for (pass, kind) in [PassKind::Forward, PassKind::Backward].into_iter().enumerate() {
+            let mut slacks = Vec::new();
+            for (op, n) in pass_ops(self.problem, self.load, stage, &content, 0, kind) {
+                let Op::Launched { parts, ns } = op else {
+                    dense.seconds += self.seconds(&op) * f64::from(n);
+                    continue;
+                };
+                let computed_s = self.seconds(&Op::Sequence(parts));
+                dense.seconds += computed_s;
+                slacks.push((hw::Span::from_ns(ns).to_seconds().get() - computed_s).max(0.0));
+            }
+            dense.slack[pass] = slacks.pop().unwrap_or(0.0);
+            // What runs again comes first in a backward.
+            dense.slack[2] += slacks.pop().unwrap_or(0.0);
+        }
+        dense
     }
 
     fn sum_s(&self, ops: Ops) -> f64 {

@@ -50,7 +50,7 @@ impl Builder<'_> {
 
 /// Attention to one block of keys, and the kernels behind it that merge its output with that of the blocks before, or add its gradients to theirs, in
 /// 32 bits. Three quarters of the rows take part, as a block sees all queries and half of the keys, or half of the queries.
-fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
+pub(super) fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
     let mut ops = layer::attention(&problem.shard(), &share.sharded, 1, pass);
     let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
     let model = &problem.model;
