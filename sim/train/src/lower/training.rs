@@ -67,7 +67,7 @@ use known::{Exchange, ExchangeKey, OpKey};
 use lanes::Lanes;
 
 /// Buckets in which overlapped gradients are reduced.
-const GRADIENT_BUCKETS: u32 = 4;
+pub const GRADIENT_BUCKETS: u32 = 4;
 const NO_MICRO_BATCH: u32 = u32::MAX;
 
 /// Task graph of one step of a plan, with one lane for ranks that act alike.

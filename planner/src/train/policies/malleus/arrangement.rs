@@ -82,21 +82,24 @@ impl Arrangement {
         Self { pipelines, is_uniform: false }
     }
 
-    /// Slowest pipeline under these rates, seconds: micro-batches times the slowest stage, and the filling where that counts.
+    /// Slowest pipeline under these rates, seconds: micro-batches times the slowest stage, and the filling and what follows where that counts.
     pub(super) fn predicted_s(&self, costs: &Costs, rates: &Rates) -> f64 {
-        let of = |pipeline: &Pipeline| {
+        let (mut most_s, mut slowest_of_all_s, mut widest) = (0.0_f64, 0.0_f64, 0.0_f64);
+        for pipeline in &self.pipelines {
             let n_stages = pipeline.stages.len();
-            let stage = |(index, stage): (usize, &Stage)| {
-                let degree = u32::try_from(stage.ranks.len()).expect("ranks fit u32");
+            let mut stages: Vec<f64> = Vec::with_capacity(n_stages);
+            for (index, stage) in pipeline.stages.iter().enumerate() {
+                let (degree, at) = (u32::try_from(stage.ranks.len()).expect("ranks fit u32"), At { index, n_stages });
                 let rate = rates.slowest(stage.ranks.iter().copied());
                 let layers_s = costs.layer_s(degree, rate) * hw::real(stage.layers);
-                layers_s + costs.end_s(degree, rate, At { index, n_stages })
-            };
-            let stages: Vec<f64> = pipeline.stages.iter().enumerate().map(stage).collect();
+                stages.push(layers_s + costs.end_s(degree, rate, at));
+                widest = widest.max(costs.parameters(degree, stage.layers, at));
+            }
             let slowest_s = stages.iter().copied().fold(0.0, f64::max);
-            slowest_s * hw::real(pipeline.micro_batches) + costs.fill_s(slowest_s, stages.iter().sum())
-        };
-        self.pipelines.iter().map(of).fold(0.0, f64::max)
+            let all_s = slowest_s * hw::real(pipeline.micro_batches) + costs.fill_s(slowest_s, stages.iter().sum());
+            (most_s, slowest_of_all_s) = (most_s.max(all_s), slowest_of_all_s.max(slowest_s));
+        }
+        most_s + costs.exchange_s(self.is_uniform, widest, slowest_of_all_s)
     }
 
     /// Stages of all pipelines.

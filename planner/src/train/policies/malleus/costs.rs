@@ -3,16 +3,21 @@
 //! A group of n healthy GPUs takes α(n) times what a full group takes for a layer. With published coefficients a straggler of rate x makes that
 //! x times as much (y = α · max x); with the scenario's own only computation takes x times as long, exchanges inside the group do not, and
 //! the embedding and the head count as well. The time of a layer on a full group is the scenario's in both cases: the authors publish α and
-//! memory, not times. A pipeline of m micro-batches takes m · o, its slowest stage, and, where filling is counted, the other stages once.
+//! memory, not times. A pipeline of m micro-batches takes m · o, its slowest stage, and, where filling is counted, the other stages once. Behind them gradients
+//! are reduced and parameters gathered over all pipelines, as many as the fullest rank holds (`train::lower::training::mixed`). Gradients go in pieces
+//! beside the last backward, two thirds of o. That is counted with the filling, by the scenario's own coefficients.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use engine::CostModel;
+use engine::task::Collective;
+use engine::{CostModel, Op};
 use serde::Deserialize;
-use train::lower::training::mixed::{own_states, shaped, shares};
-use train::lower::training::{Parts, parts};
+use train::layout::{Position, Zero};
+use train::lower::training::mixed::{exchanges_of, own_states, shaped, shares};
+use train::lower::training::{GRADIENT_BUCKETS, Parts, parts};
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
+use train::problem::GradientSync;
 use train::stage::Stage;
 use train::{Problem, memory};
 
@@ -68,8 +73,42 @@ struct Degree {
     first: Seconds,
     /// The head.
     last: Seconds,
+    /// Parameters of a rank: of a layer, the embedding and the head.
+    parameters: [f64; 3],
     room: Room,
 }
+
+/// Seconds of a collective by the parameters of the fullest rank: a line through the least and the most that it may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Line {
+    start: f64,
+    each: f64,
+}
+
+impl Line {
+    fn through([least, most]: [f64; 2], seconds: impl Fn(f64) -> f64) -> Self {
+        let (low, high) = (seconds(least), seconds(most));
+        let each = if most > least { (high - low) / (most - least) } else { 0.0 };
+        Self { start: low - each * least, each }
+    }
+
+    fn at(self, parameters: f64) -> f64 {
+        self.start + self.each * parameters
+    }
+}
+
+/// What follows the passes of pipelines.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Exchanges {
+    /// One piece of the gradients.
+    reduce: Line,
+    /// Pieces.
+    n_pieces: u32,
+    gather: Line,
+}
+
+/// Share of a stage's time that backward takes.
+const BACKWARD: f64 = 2.0 / 3.0;
 
 /// Memory of a rank of a group, bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,6 +139,8 @@ pub(super) struct Costs {
     /// Ranks that hold them.
     n_ranks: u32,
     degrees: BTreeMap<u32, Degree>,
+    /// What follows the layout's own pipelines, and pipelines of other shapes; `None` where it does not count.
+    exchanges: Option<[Exchanges; 2]>,
     /// Published memory of a layer by stage, bytes on a GPU of a full group, the last entry for the last stage.
     layer_bytes: Vec<f64>,
 }
@@ -140,7 +181,7 @@ impl Costs {
                 let end = of.end_mib * MIB * share;
                 let room = Room { free, layer: share, in_flight: 0.0, first: end, last: end };
                 let none = Seconds::default();
-                *costs = Degree { layer: Seconds::slowed(full_s * alpha), first: none, last: none, room };
+                *costs = Degree { layer: Seconds::slowed(full_s * alpha), first: none, last: none, room, ..*costs };
             }
             if full_s <= 0.0 {
                 // Nothing takes time: degrees count as linear.
@@ -155,6 +196,7 @@ impl Costs {
             counts_fill: true,
             cut_bytes: if of.is_some() { 0.0 } else { cut },
             n_ranks: problem.layout.n_ranks(),
+            exchanges: of.is_none().then(|| exchanges(problem, cost)),
             degrees,
             layer_bytes,
         }
@@ -167,7 +209,7 @@ impl Costs {
 
     /// The same without the filling of pipelines, as the authors' objective is.
     pub(super) fn without_fill(self) -> Self {
-        Self { counts_fill: false, ..self }
+        Self { counts_fill: false, exchanges: None, ..self }
     }
 
     /// Seconds of a layer on a group of a degree and rate, one micro-batch forward and backward.
@@ -185,6 +227,34 @@ impl Costs {
     /// What a pipeline takes besides its micro-batches on the slowest stage: the others once, to fill and to drain.
     pub(super) fn fill_s(&self, slowest_s: f64, all_s: f64) -> f64 {
         if self.counts_fill { all_s - slowest_s } else { 0.0 }
+    }
+
+    /// Parameters of a rank of a stage with so many layers.
+    pub(super) fn parameters(&self, degree: u32, layers: u64, at: At) -> f64 {
+        let [layer, first, last] = self.degrees[&degree].parameters;
+        let first = if at.is_first() { first } else { 0.0 };
+        hw::real(layers) * layer + first + if at.is_last() { last } else { 0.0 }
+    }
+
+    /// What follows the passes of pipelines, the layout's own or others, whose fullest rank holds so many parameters and whose slowest stage takes
+    /// so long. A piece of gradients is ready when its part of the last backward is.
+    pub(super) fn exchange_s(&self, is_uniform: bool, parameters: f64, slowest_s: f64) -> f64 {
+        let Some(of) = &self.exchanges else { return 0.0 };
+        let Exchanges { reduce, n_pieces, gather } = of[usize::from(!is_uniform)];
+        let (piece_s, n) = (reduce.at(parameters), f64::from(n_pieces));
+        let beside_s = (n - 1.0) / n * BACKWARD * slowest_s;
+        piece_s.max(n * piece_s - beside_s) + gather.at(parameters)
+    }
+
+    /// No plan gathers sooner, seconds: some rank holds an even share of the parameters.
+    pub(super) fn least_gather_s(&self) -> f64 {
+        let Some(all) = &self.exchanges else { return 0.0 };
+        let of_degree = |(&degree, of): (&u32, &Degree)| {
+            let [layer, first, last] = of.parameters;
+            f64::from(degree) * (hw::real(self.n_layers) * layer + first + last)
+        };
+        let least = self.degrees.iter().map(of_degree).fold(f64::INFINITY, f64::min) / f64::from(self.n_ranks);
+        all.iter().map(|of| of.gather.at(least)).fold(f64::INFINITY, f64::min)
     }
 
     /// No pipeline is filled and drained sooner, seconds: every layer, the embedding and the head once on healthy groups.
@@ -226,6 +296,35 @@ impl Costs {
     }
 }
 
+/// What follows the passes of the layout's own pipelines, and of others.
+fn exchanges(problem: &Problem, cost: &dyn CostModel) -> [Exchanges; 2] {
+    let layout = &problem.layout;
+    let members: Vec<hw::Rank> = (0..layout.dp).map(|dp| layout.rank(Position { dp, ..Position::default() })).collect();
+    if members.len() < 2 || !problem.execution.trains_weights() {
+        return [Exchanges { n_pieces: 1, ..Exchanges::default() }; 2];
+    }
+    let n_pieces = if problem.gradient_sync() == GradientSync::AtEnd { 1 } else { GRADIENT_BUCKETS };
+    let all = hw::real(problem.model.n_parameters());
+    let line = |of: usize, kind: Option<Collective>| {
+        Line::through([all / f64::from(layout.n_ranks()), all], |parameters| {
+            let op = match (exchanges_of(problem, parameters, &members, n_pieces)[of].clone(), kind) {
+                (Op::Collective { bytes, shape, .. }, Some(kind)) => Op::Collective { kind, bytes, shape },
+                (op, _) => op,
+            };
+            cost.estimate(&op).time.get()
+        })
+    };
+    let of_others = Exchanges { reduce: line(0, None), n_pieces, gather: line(1, None) };
+    let of_own = match (layout.zero, problem.execution.overlap.parameter_gather) {
+        (Zero::Off, _) => {
+            Exchanges { reduce: line(0, Some(Collective::AllReduce)), gather: Line::default(), ..of_others }
+        }
+        (_, true) => Exchanges { gather: Line::default(), ..of_others },
+        _ => of_others,
+    };
+    [of_own, of_others]
+}
+
 /// Costs of a degree by the scenario's own models, for a micro-batch of the mean sequence.
 fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree {
     let part = shaped(problem, PipelineShape { tp: degree, pp: 1 }, 1);
@@ -242,10 +341,15 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     let compute = parts(&alone, &micro_batch, load, cost);
     let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
     let layer = |parts: &Parts| parts.layer(part.model.experts.is_some());
+    let parameters = |n_layers, first, last| {
+        let (shared, experts) = engine::memory::stage_parameters(&part.shard(), &stage(&part, n_layers, first, last));
+        shared + experts
+    };
     Degree {
         layer: sum(layer(&times), layer(&compute)),
         first: sum(times.first, compute.first),
         last: sum(times.last, compute.last),
+        parameters: [parameters(1, false, false), parameters(0, true, false), parameters(0, false, true)],
         room: room(problem, &part, longest, gap),
     }
 }

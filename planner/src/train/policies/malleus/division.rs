@@ -38,6 +38,8 @@ pub(super) struct Layers {
     pub(super) slowest_s: f64,
     /// All stages, seconds.
     pub(super) all_s: f64,
+    /// Parameters of the fullest rank.
+    pub(super) widest: f64,
     /// Stages whose memory is full.
     pub(super) n_full: usize,
 }
@@ -47,7 +49,7 @@ pub(super) struct Layers {
 pub(super) struct Divided {
     pub(super) pipelines: Vec<Layers>,
     pub(super) micro_batches: Vec<u64>,
-    /// Slowest pipeline, m · o and its filling where that counts, seconds.
+    /// Slowest pipeline, m · o, and its filling and what follows where that counts, seconds.
     pub(super) objective_s: f64,
     /// Slowest pipeline with fill and drain, seconds; breaks ties.
     pub(super) filled_s: f64,
@@ -221,7 +223,8 @@ impl<'a> Divider<'a> {
             begun.iter().filter_map(|counts| self.layers(counts)).map(|layers| 1.0 / layers.slowest_s).sum();
         let speed: f64 =
             (self.classes.iter().zip(left)).map(|(class, &n)| f64::from(n) / class.layer_s(self.costs)).sum();
-        let least = hw::real(self.n_micro_batches) / (rates + speed / hw::real(self.costs.n_layers));
+        let least = hw::real(self.n_micro_batches) / (rates + speed / hw::real(self.costs.n_layers))
+            + self.costs.least_gather_s();
         least < best_s * (1.0 - SAME)
     }
 
@@ -240,13 +243,22 @@ impl<'a> Divider<'a> {
         let micro_batches = allocate(&items, self.n_micro_batches)?;
         let filled = |(layers, &n): (&Layers, &u64)| layers.all_s + layers.slowest_s * hw::real(n.saturating_sub(1));
         let divided = Divided {
-            objective_s: largest(&items, &micro_batches),
+            objective_s: largest(&items, &micro_batches) + self.exchange_s(&pipelines, &micro_batches),
             filled_s: pipelines.iter().zip(&micro_batches).map(filled).fold(0.0, f64::max),
             pipelines,
             micro_batches,
         };
         self.keep(&divided);
         Some(divided)
+    }
+
+    /// What follows the passes of pipelines; one without a micro-batch has no part in it.
+    fn exchange_s(&self, pipelines: &[Layers], micro_batches: &[u64]) -> f64 {
+        let most = |of: &dyn Fn(&Layers) -> f64| {
+            let used = pipelines.iter().zip(micro_batches).filter(|(_, n)| **n > 0);
+            used.map(|(layers, _)| of(layers)).fold(0.0, f64::max)
+        };
+        self.costs.exchange_s(false, most(&|layers| layers.widest), most(&|layers| layers.slowest_s))
     }
 
     fn keep(&mut self, divided: &Divided) {
@@ -314,7 +326,11 @@ pub(super) fn lay(classes: &[Class], costs: &Costs, mut stages: Vec<usize>) -> O
             stages = kept;
             continue;
         }
+        let widest = |(index, (&class, &layers)): (usize, (&usize, &u64))| {
+            costs.parameters(classes[class].degree, layers, At { index, n_stages })
+        };
         return Some(Layers {
+            widest: stages.iter().zip(&layers).enumerate().map(widest).fold(0.0, f64::max),
             slowest_s: largest(&items, &layers),
             all_s: items.iter().zip(&layers).map(|(item, &layers)| item.value(layers)).sum(),
             n_full: items.iter().zip(&layers).filter(|(item, layers)| **layers == item.cap).count(),

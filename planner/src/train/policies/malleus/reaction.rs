@@ -81,12 +81,13 @@ impl Planner<'_> {
     /// No plan of at most so many pipelines whose healthy nodes keep their groups is below this, seconds. A pipeline with speed S (layers per
     /// second, summed over its groups) has a slowest stage of o >= L / S and takes (m - 1) · o and all its stages once, so it does
     /// m <= 1 + (T - once) · S / L; summed over pipelines, T >= (M - pipelines) · L / S + once. Without filling, T >= M · L / S.
+    /// Behind that parameters are gathered.
     pub(super) fn bound_s(&self, rates: &Rates, n_pipelines: usize) -> f64 {
         let nodes = self.nodes(rates, 0);
         let speed: f64 = nodes.iter().map(|node| node.speed).sum();
         let begun = if self.costs.counts_fill() { n_pipelines as u64 } else { 0 };
         let rest = self.n_micro_batches.saturating_sub(begun) * self.costs.n_layers;
-        hw::real(rest) / speed + self.costs.least_fill_s()
+        hw::real(rest) / speed + self.costs.least_fill_s() + self.costs.least_gather_s()
     }
 
     fn nodes(&self, rates: &Rates, kept: usize) -> Vec<Node> {

@@ -394,3 +394,36 @@ fn many_units_are_given_as_one_by_one() {
         assert!(!has_spare || next >= most, "{units:?}");
     }
 }
+
+/// An uneven pipeline may hold many layers on few devices, whose gradients and parameters take longer to exchange.
+#[test]
+fn planned_steps_count_the_exchange_of_uneven_pipelines() {
+    let mut base = problem(4, (4, 2), 128, 1);
+    base.model = engine::model::embedded("llama-2-13b").expect("listed");
+    (base.layout.tp, base.cluster.gpu.memory) = (4, hw::Bytes(400 << 30));
+    let mut before = 0.0;
+    for rate in [2.0, 4.0, 12.53, 100.0] {
+        let slowed = slow(&base, &[(11, rate, 0, None)]);
+        let decision = planned(&slowed, &[]);
+        let (planned_s, played_s) = (decision.objective().expect("one"), played(&slowed, &decision).0[0]);
+        assert!((planned_s / played_s - 1.0).abs() < 0.03, "{rate}: {planned_s} planned, {played_s} played");
+        assert!(decision.bound().expect("one") <= played_s, "{rate}");
+        assert!(played_s >= before * 0.99, "{rate}: {played_s} played, {before} beside a faster one");
+        before = played_s;
+    }
+}
+
+/// The layout's own pipelines are kept while nothing straggles; a division that is sooner done says that the layout is not the best.
+#[test]
+fn a_step_beside_a_straggler_that_is_shorter_than_a_healthy_one_says_so() {
+    // The head takes as long as several layers, and the layout has as many layers on the last stage as on others.
+    let mut base = problem(2, (2, 2), 32, 1);
+    base.model =
+        engine::Model { n_layers: 16, vocab: 1_000_000, ..engine::model::embedded("llama-2-7b").expect("listed") };
+    (base.layout.tp, base.cluster.gpu.memory) = (4, hw::Bytes(400 << 30));
+    let decision = planned(&slow(&base, &[(0, 1.25, 0, None)]), &[]);
+    assert!(decision.figures["last_over_healthy_ratio"] < 1.0, "{:?}", decision.notes);
+    assert!(decision.notes[0].contains("search for one"), "{:?}", decision.notes);
+    let slower = planned(&slow(&problem(4, (2, 2), 16, 1), &[(9, 3.0, 0, None)]), &[]);
+    assert!(slower.notes.iter().all(|note| !note.contains("search for one")), "{:?}", slower.notes);
+}

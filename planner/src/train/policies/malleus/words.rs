@@ -76,6 +76,11 @@ fn note(job: &Job<'_>, index: usize, chosen: &Chosen) -> Option<String> {
         over(change.kept_s),
         over(chosen.bound_s)
     ));
+    if change.planned_s < healthy_s * (1.0 - 1e-6) {
+        let what =
+            "faster than a healthy step in the layout's own pipelines: the layout could be better, so search for one";
+        parts.push(what.to_owned());
+    }
     if change.pause_s > 0.0 {
         parts.push(format!("{:.1} GiB move, {:.2} s pause", change.moved_bytes / GIB, change.pause_s));
     }
