@@ -104,7 +104,7 @@ const PLAYED: usize = 4;
 
 /// Of the first few pairs by their orders the one whose steps take least as they are played; the first of all where none runs to its end, so that the
 /// player says what is short.
-fn best_that_fits(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]) -> (f64, Shape, Vec<Step>) {
+fn best_that_fits(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]) -> Judged {
     let mut known = Known::new();
     let first = best_of(problem, context, shapes, &mut known);
     if shapes.len() == 1 || problem.execution.unit_times.is_some() || !first.0.is_finite() {
@@ -112,7 +112,7 @@ fn best_that_fits(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]
     }
     let topology = Topology::of(&problem.cluster);
     let (mut left, mut next) = (shapes.to_vec(), first.clone());
-    let mut played: Vec<(f64, (f64, Shape, Vec<Step>))> = Vec::new();
+    let mut played: Vec<(f64, Judged)> = Vec::new();
     while next.0.is_finite() {
         let mut plan = heuristic(CARD.name, problem, next.2.clone()).plan;
         _ = orders::complete(problem, &mut plan, context.cost);
@@ -132,17 +132,15 @@ fn best_that_fits(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape]
     played.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map_or(first, |(_, best)| best)
 }
 
+/// A pair with its steps, and what its pipelines take of a step on the mean, seconds.
+type Judged = (f64, Shape, Vec<Step>);
+
 /// Steps of a pair that were planned before, from the first on, with their seconds.
 type Known = BTreeMap<(u64, u64), Vec<(f64, Step)>>;
 
 /// Of some pairs the one whose steps take least: what its pipelines take of a step on the mean, seconds, and its steps. The time is infinite where none
 /// fits; the first pair stays then.
-fn best_of(
-    problem: &Problem,
-    context: &PlanContext<'_>,
-    shapes: &[Shape],
-    known: &mut Known,
-) -> (f64, Shape, Vec<Step>) {
+fn best_of(problem: &Problem, context: &PlanContext<'_>, shapes: &[Shape], known: &mut Known) -> Judged {
     let n_steps = problem.workload.n_steps();
     // Seconds of so many steps of a pair.
     let mut of_steps = |shape: Shape, n: usize| -> f64 {
