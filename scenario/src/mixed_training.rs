@@ -10,7 +10,6 @@ use std::path::Path;
 
 use engine::CostModel;
 use hw::{Bytes, Gpu, Seconds};
-use planner::train::search::space::Objective;
 use score::training::constants::{self, Constants};
 use train::layout::{ContextExchange, Zero};
 use train::mixed_gpus::{Batch, Group, MixedJob, Pipelines};
@@ -26,7 +25,7 @@ use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
 use planner::effort;
-use planner::train::mixed_gpus::GROUPS_MAX;
+use planner::train::mixed_gpus::{GROUPS_MAX, Objective};
 
 const SECTIONS: [&str; 9] =
     ["model", "training", "optimizer", "overlap", "workload", "failures", "checkpoint", "policies", "expect"];
@@ -47,7 +46,7 @@ pub enum Way {
 /// Words of `policies.run`, with what they do.
 pub const POLICIES: [(&str, Way, &str); 2] = [
     ("given", Way::Given, "stages and replicas on the cards that the scenario names"),
-    ("search", Way::Search, "the fastest of the plans with every stage, or every replica, on one group of cards"),
+    ("search", Way::Search, "the best of the plans with every stage, or every replica, on one group of cards"),
 ];
 
 /// A checked scenario.
@@ -80,10 +79,10 @@ impl MixedTraining {
 
     /// The metric by which rows are compared.
     pub const fn compared_by(&self) -> &'static str {
-        match (self.objective, self.job.run.is_some()) {
-            (_, true) => "run_tokens_per_s",
-            (Objective::Seconds, false) => "tokens_per_s",
-            (Objective::Usd, false) => "tokens_per_usd",
+        match self.objective {
+            Objective::Seconds => "tokens_per_s",
+            Objective::Usd => "tokens_per_usd",
+            Objective::RunTokens => "run_tokens_per_s",
         }
     }
 }
@@ -116,8 +115,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
     let n_stages = stages.as_ref().map_or(1, |(stages, _)| stages.len()) as u64;
     let training = training(reader, folder, (n_stages, head.seed), has_model.then_some(usual));
-    let of_days = machines::run(reader, &groups, mtbfs, has_model);
-    let (run, objective) = policies(reader.section("policies"), &groups);
+    let (of_days, is_of_days) = (machines::run(reader, &groups, mtbfs, has_model), reader.has("failures"));
+    let (run, objective) = policies(reader.section("policies"), &groups, is_of_days);
     let expectations = expect::read(reader.section("expect"));
     let runs = |way: Way| run.choices.iter().any(|choice| choice.1 == way);
     let mut training = training.filter(|_| !groups.is_empty())?;
@@ -285,9 +284,25 @@ fn shares(section: &mut Section<'_>) -> Vec<u32> {
     })
 }
 
-fn policies(mut section: Section<'_>, groups: &[Group]) -> (RunList<Way>, Objective) {
-    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0).map(|group| group.name.as_str());
-    let objective = of_steps::objective_at(&mut section, unpriced, "write `usd_per_gpu_hour` in every `[[group]]`");
+/// Words of `maximize` and of `minimize`.
+const MOST: [(&str, Objective); 3] = [
+    ("tokens_per_s", Objective::Seconds),
+    ("tokens_per_usd", Objective::Usd),
+    ("run_tokens_per_s", Objective::RunTokens),
+];
+const LEAST: [(&str, Objective); 2] = [("iteration_time_s", Objective::Seconds), ("cost_usd_per_step", Objective::Usd)];
+
+/// What runs, and what is sought: with a run of days most of that, where nothing else is written.
+fn policies(mut section: Section<'_>, groups: &[Group], is_of_days: bool) -> (RunList<Way>, Objective) {
+    let default = if is_of_days { Objective::RunTokens } else { Objective::Seconds };
+    let (objective, at) = of_steps::sought(&mut section, &MOST, &LEAST, default);
+    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0 && objective == Objective::Usd);
+    if let Some(group) = unpriced {
+        of_steps::without_price(&mut section, at, &group.name, "write `usd_per_gpu_hour` in every `[[group]]`");
+    } else if objective == Objective::RunTokens && !is_of_days {
+        let what = "`run_tokens_per_s` is sought, and the scenario has no run of days";
+        section.refuse(Code::MissingKey, at, what, "write `[failures]`, or maximize `tokens_per_s`");
+    }
     let plain = POLICIES.map(|(name, way, _)| (name, way));
     let run = run_list(&mut section, plain.to_vec(), Vec::new());
     section.finish();

@@ -59,25 +59,36 @@ const OBJECTIVES: [(&str, &str, Objective); 2] =
     [("tokens_per_s", "iteration_time_s", Objective::Seconds), ("tokens_per_usd", "cost_usd_per_step", Objective::Usd)];
 
 fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
-    let unpriced = gpu.filter(|gpu| gpu.prices.is_empty()).map(|gpu| gpu.name.as_str());
-    let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
-    objective_at(section, unpriced, help)
+    let most = OBJECTIVES.map(|(most, _, objective)| (most, objective));
+    let least = OBJECTIVES.map(|(_, least, objective)| (least, objective));
+    let (objective, at) = sought(section, &most, &least, Objective::Seconds);
+    let unpriced = gpu.filter(|gpu| gpu.prices.is_empty() && objective == Objective::Usd);
+    if let Some(gpu) = unpriced {
+        let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
+        without_price(section, at, &gpu.name, help);
+    }
+    objective
 }
 
-/// What is sought, where one of the cards may have no price.
-pub fn objective_at(section: &mut Section<'_>, unpriced: Option<&str>, help: &str) -> Objective {
+/// Refuses dollars of a card without a price.
+pub fn without_price(section: &mut Section<'_>, at: Place, name: &str, help: &str) {
+    section.refuse(Code::NoPrice, at, format!("dollars are sought, and `{name}` has no price"), help);
+}
+
+/// What is sought of a list, each by the metric that is most or least then, and where it was written.
+pub fn sought<T: Copy + PartialEq>(
+    section: &mut Section<'_>,
+    most: &[(&str, T)],
+    least: &[(&str, T)],
+    default: T,
+) -> (T, Place) {
     let at = section.place("maximize").or_else(|| section.place("minimize")).flatten();
     if section.alternatives(&["maximize", "minimize"]).len() > 1 {
         let what = "`[policies]` takes one of two keys: `maximize` and `minimize`";
         section.refuse(Code::NoEffect, at.clone(), what, "leave one of them out");
     }
-    let most =
-        section.one_of("maximize", Objective::Seconds, &OBJECTIVES.map(|(most, _, objective)| (most, objective)));
-    let least = section.one_of("minimize", most, &OBJECTIVES.map(|(_, least, objective)| (least, objective)));
-    if let Some(name) = unpriced.filter(|_| least == Objective::Usd) {
-        section.refuse(Code::NoPrice, at, format!("dollars are sought, and `{name}` has no price"), help);
-    }
-    least
+    let found = section.one_of("maximize", default, most);
+    (section.one_of("minimize", found, least), at)
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.

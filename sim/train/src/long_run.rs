@@ -253,15 +253,29 @@ impl LongRun {
         Err(Refused::infeasible(format!("nothing of the run is kept: {}", lasted.why)))
     }
 
+    /// Seconds in which a job does so much work behind a checkpoint in the mean, without waits for nodes: Daly's closed form.
+    fn segment_with_failures_s(&self, job: &Job<'_>, every_s: f64) -> f64 {
+        let between_s = self.between_s(&job.failing());
+        let times = checkpoint_times(job, &self.checkpoint);
+        let all_s = every_s + times.stall_s;
+        if between_s.is_finite() { segment_s(all_s, self.restart_s + times.restore_s, between_s) } else { all_s }
+    }
+
+    /// Share of the run that is useful in the mean, by Daly's closed form. Without spare nodes each failure waits for its repair besides.
+    pub fn useful_share(&self, job: &Job<'_>) -> f64 {
+        let every_s = self.steps_between(job) * job.step_s;
+        let wait_s = if self.spares == 0 { self.repair_s } else { 0.0 };
+        let n_failures = every_s / self.between_s(&job.failing());
+        every_s / (self.segment_with_failures_s(job, every_s) + n_failures * wait_s)
+    }
+
     /// Why less than one step is kept, in words, where failures at random come much faster than the job restarts. It is Daly's closed form, so nothing is drawn.
     /// Waits for nodes and slow nodes would only add to it.
     fn hopeless(&self, job: &Job<'_>) -> Option<String> {
         let Failures::Rate { .. } = self.failures else { return None };
-        let between_s = self.between_s(&job.failing());
-        let times = checkpoint_times(job, &self.checkpoint);
-        let every_s = self.steps_between(job) * job.step_s;
-        let restart_s = self.restart_s + times.restore_s;
-        let kept_s = self.span_s * every_s / segment_s(every_s + times.stall_s, restart_s, between_s);
+        let (between_s, every_s) = (self.between_s(&job.failing()), self.steps_between(job) * job.step_s);
+        let restart_s = self.restart_s + checkpoint_times(job, &self.checkpoint).restore_s;
+        let kept_s = self.span_s * every_s / self.segment_with_failures_s(job, every_s);
         (between_s < self.span_s && kept_s < job.step_s).then(|| {
             format!(
                 "a failure every {} against a restart of {} and {} of work between two checkpoints: less than one step of the run is kept",

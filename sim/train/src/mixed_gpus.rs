@@ -413,10 +413,10 @@ impl MixedJob {
         })
     }
 
-    /// Dollars of a step: GPUs by the hour, and what crosses links.
-    pub fn usd_of_step(&self, plan: &Pipelines, step_s: f64, link_usd: f64) -> f64 {
-        let per_hour = |slot: &Slot| f64::from(slot.n_gpus) * self.groups[slot.group].usd_per_gpu_hour;
-        let usd_per_hour: f64 = plan.stages.iter().flat_map(|stage| &stage.slots).map(per_hour).sum();
+    /// Dollars of a step on so many GPUs of every group: GPUs by the hour, and what crosses links.
+    pub fn usd_of_step(&self, n_gpus: &[u32], step_s: f64, link_usd: f64) -> f64 {
+        let per_hour = |(group, &n_gpus): (&Group, &u32)| f64::from(n_gpus) * group.usd_per_gpu_hour;
+        let usd_per_hour: f64 = self.groups.iter().zip(n_gpus).map(per_hour).sum();
         usd_per_hour / 3600.0 * step_s + link_usd
     }
 
@@ -439,7 +439,7 @@ impl MixedJob {
             ("gradient_reduction_ratio", reduction / step_s),
             ("n_gpus", n_gpus),
         ];
-        let usd = self.usd_of_step(plan, step_s, link_usd);
+        let usd = self.usd_of_step(&self.n_gpus(plan), step_s, link_usd);
         if usd > 0.0 {
             all.push(("cost_usd_per_step", usd));
             all.push(("cost_usd_per_mtok", usd / tokens * 1e6));

@@ -54,6 +54,13 @@ pub struct PassTimes {
     pub message: Span,
 }
 
+impl PassTimes {
+    /// Forward and backward.
+    pub const fn computed(&self) -> Span {
+        Span::from_ns(self.forward.as_ns() + self.backward.as_ns())
+    }
+}
+
 impl StageTimes {
     /// Times of a micro-batch where all are alike.
     const fn alike(&self) -> PassTimes {
@@ -203,6 +210,14 @@ impl TimedStep {
 }
 
 impl Replica {
+    /// Times of every micro-batch on a stage.
+    pub fn times(&self, stage: usize) -> Vec<PassTimes> {
+        match self.own.get(stage) {
+            Some(own) => own.clone(),
+            None => vec![self.stages[stage].alike(); self.n_micro_batches as usize],
+        }
+    }
+
     /// Nanoseconds of all micro-batches on a stage.
     fn total(&self, stage: usize, of: impl Fn(&PassTimes) -> u64) -> u64 {
         match self.own.get(stage) {

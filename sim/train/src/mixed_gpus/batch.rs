@@ -2,6 +2,7 @@
 //!
 //! Units: tokens. Micro-batches are counted around: the one behind the last is the first again.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::plan::{MicroBatch, Place, Placement};
@@ -91,6 +92,19 @@ impl Batch {
         MicroBatch { sequences: self.own(micro_batch).iter().map(of).collect(), ..MicroBatch::default() }
     }
 
+    /// Micro-batches that differ, and how often each of them is there.
+    pub fn kinds(&self) -> (Self, Vec<u32>) {
+        let mut counts: BTreeMap<&[u64], u32> = BTreeMap::new();
+        self.lengths.chunks(self.of_each).for_each(|own| *counts.entry(own).or_default() += 1);
+        let lengths = counts.keys().flat_map(|own| own.iter().copied()).collect();
+        (Self::new(lengths, self.of_each()), counts.into_values().collect())
+    }
+
+    /// Sequences of a micro-batch.
+    fn of_each(&self) -> u32 {
+        u32::try_from(self.of_each).expect("it came as u32")
+    }
+
     /// As many micro-batches of which at most `n` differ: each is the middle one of those that are about as heavy, by pairs of a query and a key.
     #[must_use]
     pub fn abridged(&self, n: u32) -> Self {
@@ -104,7 +118,7 @@ impl Batch {
                 lengths[first..first + self.of_each].copy_from_slice(middle);
             }
         }
-        Self::new(lengths, u32::try_from(self.of_each).expect("it came as u32"))
+        Self::new(lengths, self.of_each())
     }
 }
 
@@ -126,6 +140,12 @@ mod tests {
         assert_eq!(in_a_row(&batch, 2..4, 2), 59);
         let alike = Batch::new(vec![5; 8], 2);
         assert_eq!((alike.contents().len(), in_a_row(&alike, 0..4, 3), alike.largest(1..2)), (1, 30, 10));
+    }
+
+    #[test]
+    fn kinds_are_counted() {
+        let (kinds, counts) = Batch::new(vec![1, 2, 3, 4, 1, 2], 2).kinds();
+        assert_eq!((kinds, counts), (Batch::new(vec![1, 2, 3, 4], 2), vec![2, 1]));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use engine::verdict::Refused;
 
 use super::{Group, MixedJob, MixedStep, Pipelines};
-use crate::long_run::{Cards, Failing, Job};
+use crate::long_run::{Cards, Failing, Job, Lasted, LongRun};
 
 impl Group {
     /// What fails where so many of its GPUs compute.
@@ -13,16 +13,11 @@ impl Group {
 }
 
 impl MixedJob {
-    /// A played step with what comes of a run of days over such steps, where one is asked for.
-    ///
-    /// # Errors
-    /// When nothing of the run is kept.
-    pub fn over_days(&self, plan: &Pipelines, mut step: MixedStep) -> Result<MixedStep, Refused> {
-        let (Some(run), Some(problem)) = (&self.run, &self.problem) else { return Ok(step) };
-        let step_s = step.metrics["iteration_time_s"];
+    /// The steps of a plan as they go on for days, on so many GPUs of every group; `None` where no run is asked for.
+    fn for_days(&self, n_gpus: &[u32], step_s: f64, link_usd: f64) -> Option<(&LongRun, Job<'_>)> {
+        let (run, problem) = self.run.as_ref().zip(self.problem.as_ref())?;
         let has_price = self.groups.iter().any(|group| group.usd_per_gpu_hour > 0.0);
-        let taken = self.groups.iter().enumerate().map(|(index, group)| (group, plan.n_gpus_of(index)));
-        let of_group = |(group, n_gpus): (&Group, u32)| Cards {
+        let of_group = |(group, &n_gpus): (&Group, &u32)| Cards {
             failing: group.failing(n_gpus),
             ..Cards::of(&group.cluster, n_gpus, has_price.then_some(group.usd_per_gpu_hour))
         };
@@ -30,15 +25,46 @@ impl MixedJob {
             problem,
             step_s,
             tokens: hw::real(self.batch.tokens()),
-            cards: taken.filter(|(_, n_gpus)| *n_gpus > 0).map(of_group).collect(),
-            n_writers: plan.n_gpus(),
-            usd_per_step: step.metrics.get("link_usd_per_step").copied().unwrap_or(0.0),
+            cards: self.groups.iter().zip(n_gpus).filter(|(_, n_gpus)| **n_gpus > 0).map(of_group).collect(),
+            n_writers: n_gpus.iter().sum(),
+            usd_per_step: link_usd,
         };
-        let lasted = run.kept(&job, None)?;
+        Some((run, job))
+    }
+
+    /// What comes of a run of days over steps of a plan, which has so many GPUs of every group and pays so many dollars for its links; `None` where no run
+    /// is asked for.
+    ///
+    /// # Errors
+    /// When nothing of the run is kept.
+    pub fn lasted(&self, n_gpus: &[u32], step_s: f64, link_usd: f64) -> Option<Result<Lasted, Refused>> {
+        let (run, job) = self.for_days(n_gpus, step_s, link_usd)?;
+        Some(run.kept(&job, None))
+    }
+
+    /// Share of such a run that is useful in the mean, by its closed form; all of it where no run is asked for.
+    pub fn useful_share(&self, n_gpus: &[u32], step_s: f64) -> f64 {
+        self.for_days(n_gpus, step_s, 0.0).map_or(1.0, |(run, job)| run.useful_share(&job))
+    }
+
+    /// A played step with what comes of a run of days over such steps, where one is asked for.
+    ///
+    /// # Errors
+    /// When nothing of the run is kept.
+    pub fn over_days(&self, plan: &Pipelines, mut step: MixedStep) -> Result<MixedStep, Refused> {
+        let step_s = step.metrics["iteration_time_s"];
+        let link_usd = step.metrics.get("link_usd_per_step").copied().unwrap_or(0.0);
+        let Some(lasted) = self.lasted(&self.n_gpus(plan), step_s, link_usd) else { return Ok(step) };
+        let lasted = lasted?;
         let interval_s = step.intervals["iteration_time_s"];
         step.intervals.extend(lasted.intervals(step_s, interval_s));
         step.metrics.extend(lasted.values);
         step.why = format!("{}; {}", step.why, lasted.why);
         Ok(step)
+    }
+
+    /// GPUs that a plan takes of every group.
+    pub fn n_gpus(&self, plan: &Pipelines) -> Vec<u32> {
+        (0..self.groups.len()).map(|group| plan.n_gpus_of(group)).collect()
     }
 }

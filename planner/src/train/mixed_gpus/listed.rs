@@ -1,0 +1,259 @@
+//! Plans of the two families as sketches: groups, tensor degrees and numbers of stages and replicas, each with what it takes by a formula.
+//!
+//! A sketch uses any choice of the groups and any part of their GPUs: fewer may cost less, fail less often, or wait less for each other. With one or two groups all
+//! numbers up to eight are listed and of larger ones every eighth to fourth part, with three the powers of two, with four the most that fits. Units: seconds.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use train::mixed_gpus::{MixedStage, Pipelines, Slot};
+
+use super::Search;
+use super::shares::{in_order, shared};
+
+/// Pipeline stages of a plan, at most.
+const STAGES_MAX: u32 = 32;
+
+/// Seconds of a micro-batch on so many GPUs of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Speed {
+    pub(super) n_gpus: u32,
+    /// Forward and backward of a layer.
+    pub(super) layer_s: f64,
+    /// What the first stage and what the last one has besides.
+    pub(super) ends_s: [f64; 2],
+    /// Nanoseconds of all layers, summed over the first micro-batches; empty where all are alike.
+    pub(super) sums: Rc<Vec<u64>>,
+}
+
+/// So many stages, or replicas, on a group at a tensor degree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) group: usize,
+    /// Position in the group's speeds.
+    degree: usize,
+    n: u32,
+}
+
+/// What lies on one group each.
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    Stages,
+    Replicas,
+}
+
+/// A plan in short: parts are stages of so many replicas, or replicas of so many stages.
+#[derive(Clone, Debug)]
+pub(super) struct Sketch {
+    family: Family,
+    parts: Vec<Part>,
+    n: u32,
+}
+
+/// Sketches by their groups.
+pub(super) type ByChoice = BTreeMap<Vec<usize>, Vec<Sketch>>;
+
+impl Search<'_> {
+    /// All sketches.
+    pub(super) fn sketches(&self) -> ByChoice {
+        let mut all = ByChoice::new();
+        for order in orders(self.job.groups.len()) {
+            let mut choice = order.clone();
+            choice.sort_unstable();
+            // Replicas lie side by side in any order, which matters where each micro-batch has a length of its own.
+            let has_replicas = order.len() > 1 && (choice == order || !self.job.batch.is_alike());
+            let listed = all.entry(choice).or_default();
+            listed.extend(self.by_stage(&order));
+            listed.extend(if has_replicas { self.by_replica(&order) } else { Vec::new() });
+        }
+        all
+    }
+
+    /// Plans whose stages lie on one group each. Replicas also divide the micro-batches, or the GPUs of a group: these come out even.
+    fn by_stage(&self, order: &[usize]) -> Vec<Sketch> {
+        let all = |group: &usize| self.job.groups[*group].cluster.n_gpus();
+        let n_micro_batches = self.job.batch.n_micro_batches();
+        let most = order.iter().map(all).min().unwrap_or(0).min(n_micro_batches);
+        let comes_out =
+            |n: u32| n_micro_batches.is_multiple_of(n) || order.iter().any(|group| all(group).is_multiple_of(n));
+        let replicas = (1..=most).filter(|n| is_listed(*n, most, order.len()) || comes_out(*n));
+        let stages_max = self.n_layers.min(STAGES_MAX);
+        let of = |n| {
+            let all = self.parts(order, n, stages_max).into_iter();
+            let all = all.filter(move |parts| parts.iter().map(|part| part.n).sum::<u32>() <= stages_max);
+            all.map(move |parts| Sketch { family: Family::Stages, parts, n })
+        };
+        replicas.flat_map(of).collect()
+    }
+
+    /// Plans whose replicas lie on one group each.
+    fn by_replica(&self, order: &[usize]) -> Vec<Sketch> {
+        let most = self.job.batch.n_micro_batches();
+        let of = |n| {
+            let all = self.parts(order, n, most).into_iter();
+            let all =
+                all.filter(move |parts| parts.iter().map(|part| u64::from(part.n)).sum::<u64>() <= u64::from(most));
+            all.map(move |parts| Sketch { family: Family::Replicas, parts, n })
+        };
+        (1..=self.n_layers.min(STAGES_MAX)).flat_map(of).collect()
+    }
+
+    /// A part on each of some groups, whose stages or replicas take so many tensor groups each; at most so many.
+    fn parts(&self, order: &[usize], n_each: u32, most: u32) -> Vec<Vec<Part>> {
+        let mut heads: Vec<Vec<Part>> = vec![Vec::new()];
+        for &group in order {
+            let n_gpus = self.job.groups[group].cluster.n_gpus();
+            let of_degree = |(degree, speed): (usize, &Speed)| {
+                let most = (n_gpus / (n_each * speed.n_gpus)).min(most);
+                let listed = (1..=most).filter(move |n| is_listed(*n, most, order.len()));
+                listed.map(move |n| Part { group, degree, n })
+            };
+            let choices: Vec<Part> = self.speeds[group].iter().enumerate().flat_map(of_degree).collect();
+            let longer = |head: &Vec<Part>| {
+                let head = head.clone();
+                choices.iter().map(move |part| [head.as_slice(), &[*part]].concat())
+            };
+            heads = heads.iter().flat_map(longer).collect();
+        }
+        heads
+    }
+
+    fn speed(&self, part: &Part) -> &Speed {
+        &self.speeds[part.group][part.degree]
+    }
+
+    /// GPUs that a sketch takes of every group.
+    pub(super) fn n_gpus_of(&self, sketch: &Sketch) -> Vec<u32> {
+        let mut n_gpus = vec![0; self.job.groups.len()];
+        sketch.parts.iter().for_each(|part| n_gpus[part.group] += part.n * sketch.n * self.speed(part).n_gpus);
+        n_gpus
+    }
+
+    /// About how long a step takes, without messages: as if layers and micro-batches were shared in any parts.
+    pub(super) fn sketched_s(&self, sketch: &Sketch) -> f64 {
+        let (n_layers, n_micro_batches) = (f64::from(self.n_layers), f64::from(self.job.batch.n_micro_batches()));
+        let of_parts = || sketch.parts.iter().map(|part| (f64::from(part.n), self.speed(part)));
+        let n_each = f64::from(sketch.n);
+        match sketch.family {
+            Family::Stages => {
+                let [first, last] =
+                    [sketch.parts.first(), sketch.parts.last()].map(|part| part.map(|part| self.speed(part)));
+                let end = |speed: Option<&Speed>, end: usize| speed.map_or(0.0, |of| of.ends_s[end] / of.layer_s);
+                let layers_per_s: f64 = of_parts().map(|(n, speed)| n / speed.layer_s).sum();
+                let slowest_s = of_parts().map(|(_, speed)| speed.layer_s).fold(0.0, f64::max);
+                let pass_s = ((n_layers + end(first, 0) + end(last, 1)) / layers_per_s).max(slowest_s);
+                let n_stages: f64 = of_parts().map(|(n, _)| n).sum();
+                ((n_micro_batches / n_each).ceil() + n_stages - 1.0) * pass_s
+            }
+            Family::Replicas => {
+                let pass_s = |speed: &Speed| {
+                    let all_s = n_layers * speed.layer_s + speed.ends_s.iter().sum::<f64>();
+                    (all_s / n_each).max((n_layers / n_each).ceil() * speed.layer_s)
+                };
+                let per_s: f64 = of_parts().map(|(n, speed)| n / pass_s(speed)).sum();
+                let n_replicas: f64 = of_parts().map(|(n, _)| n).sum();
+                let one_s = of_parts().map(|(_, speed)| n_each * pass_s(speed)).fold(0.0, f64::max);
+                ((n_micro_batches + n_replicas * (n_each - 1.0)) / per_s).max(one_s)
+            }
+        }
+    }
+
+    /// The plan of a sketch, with layers and micro-batches that follow the speed of the cards.
+    pub(super) fn built(&self, sketch: &Sketch) -> Option<Pipelines> {
+        let repeated = |part: &Part| std::iter::repeat_n((part.group, self.speed(part)), part.n as usize);
+        let of_parts: Vec<(usize, &Speed)> = sketch.parts.iter().flat_map(repeated).collect();
+        match sketch.family {
+            Family::Stages => self.staged(&of_parts, sketch.n as usize),
+            Family::Replicas => self.replicated(&of_parts, sketch.n as usize),
+        }
+    }
+
+    fn staged(&self, of_stages: &[(usize, &Speed)], n_replicas: usize) -> Option<Pipelines> {
+        let speeds: Vec<&Speed> = of_stages.iter().map(|(_, speed)| *speed).collect();
+        let layers = self.layers(&speeds)?;
+        let stage = |((group, speed), layers): (&(usize, &Speed), u32)| {
+            let slot = Slot { group: *group, n_gpus: speed.n_gpus, times: None };
+            MixedStage { layers, slots: vec![slot; n_replicas], sizes: None }
+        };
+        let stages = of_stages.iter().zip(layers).map(stage).collect();
+        Some(Pipelines { stages, micro_batches: self.micro_batches(&vec![*speeds.first()?; n_replicas])? })
+    }
+
+    fn replicated(&self, replicas: &[(usize, &Speed)], n_stages: usize) -> Option<Pipelines> {
+        let (_, slowest) = replicas.iter().max_by(|a, b| a.1.layer_s.total_cmp(&b.1.layer_s))?;
+        let layers = self.layers(&vec![*slowest; n_stages])?;
+        let speeds: Vec<&Speed> = replicas.iter().map(|(_, speed)| *speed).collect();
+        let micro_batches = self.micro_batches(&speeds)?;
+        let slots: Vec<Slot> =
+            replicas.iter().map(|(group, speed)| Slot { group: *group, n_gpus: speed.n_gpus, times: None }).collect();
+        let stage = |layers: &u32| MixedStage { layers: *layers, slots: slots.clone(), sizes: None };
+        Some(Pipelines { stages: layers.iter().map(stage).collect(), micro_batches })
+    }
+
+    /// Layers of stages of these speeds, so that the slowest is as fast as can be.
+    fn layers(&self, speeds: &[&Speed]) -> Option<Vec<u32>> {
+        let mut begun: Vec<f64> = vec![0.0; speeds.len()];
+        begun[0] += speeds[0].ends_s[0];
+        *begun.last_mut()? += speeds.last()?.ends_s[1];
+        let paces: Vec<f64> = speeds.iter().map(|speed| speed.layer_s).collect();
+        shared(self.n_layers, &paces, &begun)
+    }
+
+    /// Micro-batches of replicas of these speeds, so that the slowest is as fast as can be.
+    fn micro_batches(&self, speeds: &[&Speed]) -> Option<Vec<u32>> {
+        if self.job.batch.is_alike() {
+            let paces: Vec<f64> = speeds.iter().map(|speed| speed.layer_s).collect();
+            return shared(self.job.batch.n_micro_batches(), &paces, &vec![0.0; paces.len()]);
+        }
+        in_order(&speeds.iter().map(|speed| speed.sums.as_slice()).collect::<Vec<_>>())
+    }
+}
+
+/// Whether so many stages or replicas of a group are listed, of at most so many, in a plan over so many groups.
+fn is_listed(n: u32, most: u32, n_groups: usize) -> bool {
+    let digits = 32 - n.leading_zeros();
+    n == most
+        || match n_groups {
+            1 => true,
+            2 => n.trailing_zeros() + 3 >= digits,
+            3 => n.is_power_of_two(),
+            _ => false,
+        }
+}
+
+/// Every order of every choice of at least one of so many groups.
+fn orders(n: usize) -> Vec<Vec<usize>> {
+    let (mut all, mut longest) = (Vec::new(), vec![Vec::new()]);
+    for _ in 0..n {
+        let mut next = Vec::new();
+        for order in &longest {
+            next.extend(
+                (0..n).filter(|group| !order.contains(group)).map(|group| [order.as_slice(), &[group]].concat()),
+            );
+        }
+        all.extend(next.iter().cloned());
+        longest = next;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_counted() {
+        // Of three: three alone, six pairs, six triples.
+        assert_eq!(orders(3).len(), 15);
+        assert_eq!(orders(1), [vec![0]]);
+    }
+
+    #[test]
+    fn fewer_of_a_group_are_listed() {
+        let listed = |most, n_groups| (1..=most).filter(|n| is_listed(*n, most, n_groups)).collect::<Vec<u32>>();
+        assert_eq!(listed(9, 1), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(listed(23, 2), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 23]);
+        assert_eq!(listed(12, 3), [1, 2, 4, 8, 12]);
+        assert_eq!(listed(12, 4), [12]);
+    }
+}

@@ -1,0 +1,272 @@
+//! Bounds and plans against every plan of small cases.
+
+use engine::Model;
+use engine::cost::roofline::Roofline;
+use proptest::prelude::*;
+use train::Workload;
+use train::layout::{ContextExchange, Layout, Zero};
+use train::long_run::{Checkpoint, CheckpointMode, Failures, LongRun, hours};
+use train::mixed_gpus::{Batch, Group};
+use train::problem::{Execution, Problem};
+use train::timed::Messages;
+
+use super::bound::{Work, cheapest, least_s};
+use super::*;
+use crate::milp::{Budget, Program, minimise};
+
+/// Machines of one card: its name, nodes, GPUs of a node, dollars of a GPU and hour.
+type Machines = (&'static str, u32, u32, f64);
+
+fn group(index: usize, &(gpu, nodes, per_node, usd_per_gpu_hour): &Machines) -> Group {
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), nodes, per_node);
+    Group {
+        name: format!("{index}"),
+        cluster,
+        has_card: true,
+        zone: "here".to_owned(),
+        usd_per_gpu_hour,
+        gpu_mtbf_s: None,
+        host_per_layer: hw::Seconds::ZERO,
+        attention: Execution::default().attention,
+    }
+}
+
+fn job(machines: &[Machines], lengths: &[u64], n_layers: u64) -> MixedJob {
+    let groups: Vec<Group> = machines.iter().enumerate().map(|(index, of)| group(index, of)).collect();
+    let model =
+        Model { n_layers, n_heads: 8, n_kv_heads: 8, ..engine::model::embedded("llama-2-1b").expect("embedded") };
+    let problem = Problem {
+        model,
+        cluster: groups[0].cluster.clone(),
+        layout: Layout::data_and_context(1, 1, Zero::OptimizerStates, ContextExchange::Gather),
+        schedule: train::schedule::named("1f1b").expect("listed"),
+        workload: Workload { lengths: lengths.to_vec(), batch_size: lengths.len(), source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        execution: Execution::default(),
+        bucket_tokens: 0,
+        reserved_memory: hw::Bytes(0),
+        seed: 1,
+    };
+    let batch = Batch::new(lengths.to_vec(), 1);
+    MixedJob { groups, links: Vec::new(), problem: Some(problem), batch, messages: Messages::Behind, run: None }
+}
+
+fn costs(job: &MixedJob) -> Vec<Box<dyn CostModel>> {
+    job.groups.iter().map(|group| Box::new(Roofline::new(&group.cluster)) as Box<dyn CostModel>).collect()
+}
+
+/// What is sought of a plan, played by itself.
+fn value(job: &MixedJob, objective: Objective, costs: &[Box<dyn CostModel>], plan: &Pipelines) -> Option<f64> {
+    let step = judged(job, plan, costs).ok()?;
+    let key = match objective {
+        Objective::Seconds => "iteration_time_s",
+        Objective::Usd => "cost_usd_per_step",
+        Objective::RunTokens => "run_tokens_per_s",
+    };
+    Some(step.metrics[key])
+}
+
+/// Every plan of some stages with one tensor degree a group, layers and micro-batches divided in every way.
+fn with_all_divisions(job: &MixedJob, slots: &[Vec<Slot>]) -> Vec<Pipelines> {
+    let n_layers = job.problem.as_ref().map_or(0, |problem| problem.model.n_layers);
+    let layers = all_shares(u32::try_from(n_layers).expect("few"), slots.len(), 10_000);
+    let counts = all_shares(job.batch.n_micro_batches(), slots[0].len(), 10_000);
+    let of = |layers: &Vec<u32>, counts: &Vec<u32>| {
+        let stages = layers.iter().zip(slots);
+        let stages = stages.map(|(&layers, slots)| MixedStage { layers, slots: slots.clone(), sizes: None });
+        Pipelines { stages: stages.collect(), micro_batches: counts.clone() }
+    };
+    layers.iter().flat_map(|layers| counts.iter().map(move |counts| of(layers, counts))).collect()
+}
+
+/// Slots by stage of all replicas of so many stages on groups of one GPU or more, each of them on one group at one tensor degree.
+fn all_slots(job: &MixedJob, degrees: &[u32]) -> Vec<Vec<Vec<Slot>>> {
+    let n_gpus = |group: usize| job.groups[group].cluster.n_gpus();
+    let most: u32 = (0..job.groups.len()).map(n_gpus).sum();
+    let one: Vec<Slot> = (0..job.groups.len())
+        .flat_map(|group| degrees.iter().map(move |&n_gpus| Slot { group, n_gpus, times: None }))
+        .collect();
+    // Every row of slots that has room.
+    let mut rows: Vec<Vec<Slot>> = vec![Vec::new()];
+    let mut all = Vec::new();
+    for _ in 0..most {
+        rows = rows.iter().flat_map(|row| one.iter().map(|slot| [row.as_slice(), &[*slot]].concat())).collect();
+        for row in &rows {
+            // The row as stages of some replicas, or as replicas of some stages.
+            let along = |n: usize| row.iter().map(|slot| vec![*slot; n]).collect::<Vec<_>>();
+            let beside = |n: usize| vec![row.clone(); n];
+            all.extend((1..=most as usize).flat_map(|n| [along(n), beside(n)]));
+        }
+    }
+    all.retain(|slots| {
+        let taken = |group: usize| slots.iter().flatten().filter(|s| s.group == group).map(|s| s.n_gpus).sum::<u32>();
+        (0..job.groups.len()).all(|group| taken(group) <= n_gpus(group))
+    });
+    all
+}
+
+/// The search, its bound and the best of all plans of both families agree.
+fn check(job: &MixedJob, objective: Objective, degrees: &[u32]) -> f64 {
+    let costs = costs(job);
+    let found = search(job, objective, &costs).expect("a plan");
+    let (best, bound) = (found.objective().expect("sought"), found.bound().expect("a bound"));
+    assert_eq!(value(job, objective, &costs, &found.plan), Some(best), "what the search says is what is played");
+    let plans = all_slots(job, degrees).into_iter().flat_map(|slots| with_all_divisions(job, &slots));
+    for plan in plans {
+        let Some(value) = value(job, objective, &costs, &plan) else { continue };
+        assert!(!objective.aim().is_better(value, bound), "{value} is beyond the bound {bound}: {plan:?}");
+        assert!(!objective.aim().is_better(value, best), "{value} against {best} of {:?}: {plan:?}", found.plan);
+    }
+    best
+}
+
+/// A card with much bandwidth suits short sequences, and one that computes more suits long ones.
+#[test]
+fn where_lengths_differ_no_plan_is_beyond_the_bound_and_none_is_better() {
+    let machines: [Machines; 2] = [("h20", 1, 1, 1.0), ("l40s", 1, 1, 1.0)];
+    let short_first: Vec<u64> = [[64; 24].as_slice(), &[4096; 2]].concat();
+    let mixed: Vec<u64> = [64, 4096, 64, 64, 2048, 64, 64, 1024].repeat(2);
+    for lengths in [short_first.clone(), short_first.into_iter().rev().collect(), mixed] {
+        for objective in [Objective::Seconds, Objective::Usd] {
+            check(&job(&machines, &lengths, 2), objective, &[1]);
+        }
+    }
+}
+
+#[test]
+fn every_plan_of_one_group_is_no_better() {
+    for lengths in [vec![512; 3], vec![2048, 64, 512]] {
+        for objective in [Objective::Seconds, Objective::Usd] {
+            check(&job(&[("a100-sxm-80g", 1, 4, 1.5)], &lengths, 3), objective, &[1, 2, 4]);
+        }
+    }
+}
+
+#[test]
+fn more_machines_are_never_dearer_or_slower() {
+    for objective in [Objective::Seconds, Objective::Usd] {
+        let on = |machines: &[Machines]| {
+            let job = job(machines, &[2048; 4], 8);
+            search(&job, objective, &costs(&job)).expect("a plan").objective().expect("sought")
+        };
+        let nodes = [1, 2, 3].map(|nodes| on(&[("a100-sxm-80g", nodes, 8, 1.5)]));
+        let groups = [&[("h20", 1, 4, 1.0)][..], &[("h20", 1, 4, 1.0), ("l40s", 1, 4, 2.0)]].map(on);
+        assert!(nodes[1] <= nodes[0] && nodes[2] <= nodes[1] && groups[1] <= groups[0], "{nodes:?} {groups:?}");
+    }
+}
+
+/// Cards that fail often are left out of a run of days, though a step is shorter with them.
+#[test]
+fn a_run_of_days_is_compared_by_what_it_keeps() {
+    let mut job = job(&[("a100-sxm-80g", 1, 1, 1.5), ("h100-sxm", 1, 2, 2.5)], &[1024; 4], 2);
+    let seconds = check(&job, Objective::Seconds, &[1]);
+    job.groups[0].gpu_mtbf_s = Some(hours(20.0));
+    job.run = Some(LongRun {
+        span_s: hours(100.0),
+        failures: Failures::Rate { gpu_mtbf_s: hours(50_000.0) },
+        restart_s: 300.0,
+        spares: 0,
+        repair_s: hours(24.0),
+        checkpoint: Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e10 },
+        slow_nodes: None,
+    });
+    let kept = check(&job, Objective::RunTokens, &[1]);
+    let found = search(&job, Objective::RunTokens, &costs(&job)).expect("a plan").plan;
+    assert_eq!(found.n_gpus_of(0), 0, "{found:?}");
+    assert!(kept < real(job.batch.tokens()) / seconds);
+}
+
+/// Thirty plans over both groups look better than those of one group alone, of which there are five: three of these are played all the same.
+#[test]
+fn every_choice_of_groups_is_played() {
+    let plan = |groups: &[usize]| {
+        let slot = |group: &usize| Slot { group: *group, n_gpus: 1, times: None };
+        let stage = MixedStage { layers: 1, slots: groups.iter().map(slot).collect(), sizes: None };
+        Pipelines { stages: vec![stage], micro_batches: vec![1] }
+    };
+    let mut sorted: Vec<Judged> = (0..30).map(|s| (f64::from(s), plan(&[0, 1]))).collect();
+    sorted.extend((30..35).map(|s| (f64::from(s), plan(&[1]))));
+    let kept = first_of_each(sorted);
+    let alone = kept.iter().filter(|plan| choice(plan) == BTreeSet::from([1])).count();
+    assert_eq!((kept.len(), alone), (PLAYED_MAX + 3, 3));
+}
+
+#[test]
+fn shares_are_those_of_every_division() {
+    // Seven items for workers of 1, 2 and 4 seconds, one of whom has begun: against all divisions.
+    let (paces, begun) = ([1.0, 2.0, 4.0], [0.0, 1.5, 0.0]);
+    let last =
+        |shares: &[u32]| (0..3).map(|index| begun[index] + f64::from(shares[index]) * paces[index]).fold(0.0, f64::max);
+    let found = last(&shared(7, &paces, &begun).expect("enough items"));
+    let best = all_shares(7, 3, 100).iter().map(|shares| last(shares)).fold(f64::INFINITY, f64::min);
+    assert!((found - best).abs() < 1e-12, "{found} against {best}");
+    assert_eq!(shared(2, &paces, &begun), None);
+}
+
+#[test]
+fn all_shares_are_counted() {
+    // Two dividers among six gaps.
+    assert_eq!((all_shares(7, 3, 100).len(), all_shares(7, 3, 14).len(), all_shares(2, 3, 100).len()), (15, 0, 0));
+    assert!(all_shares(7, 3, 15).iter().all(|shares| shares.iter().sum::<u32>() == 7));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// No division in order ends earlier, where no item alone takes anybody as long as that.
+    #[test]
+    fn items_in_order_are_shared_as_in_the_best_division(times in prop::collection::vec(prop::collection::vec(1_u64..6, 8), 1..4)) {
+        let all: Vec<Vec<u64>> = times.iter().map(|of| sums(of.iter().copied())).collect();
+        let last = |shares: &[u32]| {
+            let mut first = 0;
+            let ends = shares.iter().zip(&all).map(|(n, sums)| {
+                let next = first + *n as usize;
+                let end = sums[next] - sums[first];
+                first = next;
+                end
+            });
+            ends.max().unwrap_or(0)
+        };
+        let found = last(&in_order(&all.iter().map(Vec::as_slice).collect::<Vec<_>>()).expect("enough items"));
+        let best = all_shares(8, times.len(), 1000).iter().map(|shares| last(shares)).min().expect("some");
+        prop_assert!(found == best || best < 5, "{} against {}", found, best);
+    }
+
+    /// The dual is never above the program that deals work out, and is its least time where one price is looked for.
+    #[test]
+    fn the_bound_is_the_least_time_of_any_dealing(
+        work in prop::collection::vec((1_u32..20, prop::collection::vec(1.0_f64..9.0, 3)), 1..6),
+        n_gpus in prop::collection::vec(1_u32..9, 3),
+        n_groups in 1_usize..4,
+    ) {
+        let work: Vec<Work> =
+            work.into_iter().map(|(n, gpu_s)| Work { n: f64::from(n), gpu_s: gpu_s[..n_groups].to_vec() }).collect();
+        let n_gpus = &n_gpus[..n_groups];
+        let mut variables = good_lp::ProblemVariables::new();
+        let end = variables.add(good_lp::variable().min(0.0));
+        let dealt: Vec<Vec<good_lp::Variable>> =
+            work.iter().map(|_| (0..n_groups).map(|_| variables.add(good_lp::variable().min(0.0))).collect()).collect();
+        let sum = |terms: Vec<good_lp::Expression>| terms.into_iter().sum::<good_lp::Expression>();
+        let mut constraints: Vec<good_lp::Constraint> = Vec::new();
+        for (group, &n_gpus) in n_gpus.iter().enumerate() {
+            let of_group = work.iter().zip(&dealt).map(|(work, dealt)| work.gpu_s[group] * dealt[group]).collect();
+            constraints.push((sum(of_group) - f64::from(n_gpus) * end).leq(0.0));
+        }
+        for (work, dealt) in work.iter().zip(&dealt) {
+            constraints.push(sum(dealt.iter().map(|dealt| 1.0 * *dealt).collect()).eq(work.n));
+        }
+        let program = Program { variables, objective: end.into(), constraints, start: Vec::new() };
+        let least = minimise(program, &[], Budget::default()).expect("a dealing").objective;
+        let found = least_s(&work, n_gpus);
+        prop_assert!(found <= least * (1.0 + 1e-6), "{} above {}", found, least);
+        prop_assert!(found >= least * if n_groups < 3 { 1.0 - 1e-6 } else { 0.8 }, "{} far below {}", found, least);
+    }
+}
+
+#[test]
+fn what_costs_least_goes_where_it_does() {
+    let work = [Work { n: 10.0, gpu_s: vec![1.0, 4.0] }, Work { n: 5.0, gpu_s: vec![6.0, 1.0] }];
+    assert_eq!(cheapest(&work, &[2.0, 1.0]), 10.0 * 2.0 + 5.0);
+    // Ten seconds of one beside five of the other: the free one helps out with 4 times as much work, so that both end after 9.
+    assert!((least_s(&work, &[1, 1]) - 9.0).abs() < 1e-6);
+}
