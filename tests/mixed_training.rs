@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use input::diagnostic::Source;
+use planner::train::mixed_gpus;
 use reports::{PolicyResult, RunResult};
 use scenario::Overrides;
 use score::training::row::Asked;
@@ -160,9 +161,7 @@ fn no_layer_moves_to_another_stage_for_a_shorter_step() {
     let read = scenario::mixed_training::read(&mut reader, &source, super::root(), &Overrides::default());
     let scenario = read.expect("a good scenario");
     let costs = scenario.costs();
-    let found =
-        planner::train::mixed_gpus::search(&scenario.job, planner::train::search::space::Objective::Seconds, &costs)
-            .expect("a plan");
+    let found = mixed_gpus::search(&scenario.job, mixed_gpus::Objective::Seconds, &costs).expect("a plan");
     let seconds = |plan: &train::mixed_gpus::Pipelines| {
         let step = scenario.job.step(plan, &costs, engine::play::Case::Expected).expect("linked").0;
         step.span().to_seconds().get()
@@ -419,4 +418,40 @@ fn rates_of_failure_of_types_add_up() {
     // The same moments, and most of them of the first type, of which one spare node is there: it waits longer for repairs.
     assert!((mixed["run_failures"] / even["run_failures"] - 1.0).abs() < 0.05);
     assert!(mixed["run_waiting_ratio"] > even["run_waiting_ratio"], "{mixed:?} against {even:?}");
+}
+
+/// Eight cards that fail every 300 hours beside eight that seldom do: a step is shorter on all of them, and a run of days keeps more without the first.
+#[test]
+fn a_search_looks_at_what_is_kept_of_a_run_of_days() {
+    let group = |name: &str, gpu: &str, hours: f64| {
+        format!("[[group]]\nname = \"{name}\"\ngpu = \"{gpu}\"\nnodes = 1\ngpu_mtbf_hours = {hours:?}\n")
+    };
+    let text = format!(
+        "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nbatch_size = 16\ntokens = 2048\n{}{}\
+         [[stage]]\nlayers = 32\nreplicas = [{}]\n[failures]\ndays = 10.0\nrestart_s = 300.0\nspare_nodes = 0\n\
+         [checkpoint]\nmode = \"synchronous\"\nstorage_gb_per_s = 10.0\n[policies]\nrun = [\"given\", \"search\"]\n",
+        group("a", "a100-sxm-80g", 300.0),
+        group("h", "h100-sxm", 50_000.0),
+        "{ group = \"h\", gpus = 1 }, ".repeat(8),
+    );
+    let figure = |result: &RunResult, policy: &str, key: &str| row(result, policy).metrics[key];
+    let of_days = run_text(text.clone(), &[]);
+    let of_step = run_text(text.clone(), &["policies.minimize=iteration_time_s"]);
+    let [kept, given] = ["search", "given"].map(|policy| figure(&of_days, policy, "run_tokens_per_s"));
+    assert!(kept >= given && kept > figure(&of_step, "search", "run_tokens_per_s"), "{kept} against {given}");
+    let facts = row(&of_days, "search").planner.as_ref().expect("it was searched");
+    assert_eq!(facts.objective, Some(kept));
+    assert!(facts.bound.expect("a bound") >= kept);
+    assert!((of_days.speedup_ratio["search"] - kept / given).abs() < 1e-9);
+    let seconds = |policy: &str| figure(&of_step, policy, "iteration_time_s");
+    assert!((of_step.speedup_ratio["search"] - seconds("given") / seconds("search")).abs() < 1e-9);
+    assert!(seconds("search") < figure(&of_days, "search", "iteration_time_s"));
+    // Without a run of days nothing is kept of one.
+    let (steps, _) = text.split_once("[failures]").expect("a section");
+    let text = steps.replace("gpu_mtbf_hours", "# gpu_mtbf_hours");
+    let source = Source { path: "mixed.toml".to_owned(), text: format!("{text}[policies]\nrun = [\"search\"]\n") };
+    let set = vec!["policies.maximize=run_tokens_per_s".to_owned()];
+    let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+    let found: Vec<&str> = checked.findings.iter().map(|finding| finding.what.as_str()).collect();
+    assert_eq!(found, ["`run_tokens_per_s` is sought, and the scenario has no run of days"]);
 }

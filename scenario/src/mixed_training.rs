@@ -115,8 +115,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
     let n_stages = stages.as_ref().map_or(1, |(stages, _)| stages.len()) as u64;
     let training = training(reader, folder, (n_stages, head.seed), has_model.then_some(usual));
-    let (of_days, is_of_days) = (machines::run(reader, &groups, mtbfs, has_model), reader.has("failures"));
-    let (run, objective) = policies(reader.section("policies"), &groups, is_of_days);
+    let of_days = machines::run(reader, &groups, mtbfs, has_model);
+    let (run, objective) = policies(reader.section("policies"), &groups, of_days.is_some());
     let expectations = expect::read(reader.section("expect"));
     let runs = |way: Way| run.choices.iter().any(|choice| choice.1 == way);
     let mut training = training.filter(|_| !groups.is_empty())?;
