@@ -1,7 +1,7 @@
 //! Plans of the two families as sketches: groups, tensor degrees and numbers of stages and replicas, each with what it takes by a formula.
 //!
-//! A sketch uses any choice of the groups and any part of their GPUs: fewer may cost less, fail less often, or wait less for each other. With one or two groups all
-//! numbers up to eight are listed and of larger ones every eighth to fourth part, with three the powers of two, with four the most that fits. Units: seconds.
+//! A sketch uses any choice of the groups and any part of their GPUs: fewer may cost less, fail less often, or wait less for each other. Of one group all
+//! numbers are listed, of two those of at most three binary digits in front of zeros, of three the powers of two; and the most that has room of any. Units: seconds.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
