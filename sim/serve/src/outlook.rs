@@ -197,6 +197,11 @@ impl<'l> Replica<'l> {
         below.checked_sub(1).map_or(0.0, |index| self.attention[index].1)
     }
 
+    /// Batches that are under way at once: each computes the attention of its own prompts.
+    fn lanes(&self) -> f64 {
+        f64::from(self.table.lanes().n())
+    }
+
     /// So many of them, of so many GPUs each, under limits; `None` where no price is known.
     pub fn outlook(&self, n_replicas: u32, gpus_each: u32, limits: &Limits) -> Option<Outlook<'_>> {
         if self.table.acceptance().is_some() && !holds_all(&self.table, &self.load.sequences, limits) {
@@ -345,7 +350,7 @@ impl Outlook<'_> {
         ttft: Seconds,
         tpot: Option<Seconds>,
     ) -> Job {
-        let attention = self.replica.attention_of(computed) / self.replica.stages;
+        let attention = self.replica.attention_of(computed) / self.replica.lanes();
         let first = (f64::from(computed) * pair[0] + self.least.sampled) * Tick::SECONDS + attention;
         let since_first = (request.arrival - Time::ZERO).to_seconds().get() - self.replica.load.first_s;
         let speed = self.n_replicas * (1.0 + SLACK);
@@ -370,7 +375,7 @@ impl Outlook<'_> {
         let first = |price: f64| (load.prompt_tokens * price + load.n() * self.least.sampled) * Tick::SECONDS;
         let work = |pair: &[f64; 2]| first(pair[0]) + self.decoding_s(&replica.all_decoding, pair[1]);
         let most = self.least.pairs.iter().map(work).fold(0.0, f64::max);
-        (most + replica.attention_s / replica.stages) / (1.0 + SLACK)
+        (most + replica.attention_s / replica.lanes()) / (1.0 + SLACK)
     }
 
     /// When the last request ends at best: all work is done, and the last one to arrive has passed.

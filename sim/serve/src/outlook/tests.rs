@@ -161,13 +161,13 @@ proptest! {
         gap_ms in 1_u64..60,
         replicas in 1_u32..3,
         sequences in prop::sample::select(vec![2_u32, 16, 128]),
-        tokens in prop::sample::select(vec![256_u32, 2048]),
+        tokens in prop::sample::select(vec![256_u32, 2048, 30_000]),
         (tensor_degree, pipeline_degree, expert_degree) in
-            prop::sample::select(vec![(2_u32, 1_u32, 1_u32), (2, 1, 4), (1, 1, 8), (2, 2, 1)]),
-        n_drafts in 0_u32..3,
+            prop::sample::select(vec![(2_u32, 1_u32, 1_u32), (2, 1, 4), (1, 1, 8), (2, 2, 1), (1, 2, 8)]),
+        (n_drafts, times_longer) in (0_u32..3, prop::sample::select(vec![1_u32, 10])),
     ) {
         let model = engine::model::embedded("mixtral-8x7b").expect("listed");
-        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 2, 8);
         let cost = Roofline::new(&cluster);
         let of_degrees = ReplicaConfig::new(&model, &cluster, tensor_degree);
         let config = ReplicaConfig { pipeline_degree, expert_degree, ..of_degrees };
@@ -178,7 +178,9 @@ proptest! {
             let most = sequences * (1 + n_drafts);
             speculating(StepTable::new(&config, (tokens, most), &cost, Case::Expected))
         };
-        let requests = requests(50, gap_ms, seed);
+        let mut requests = requests(50, gap_ms, seed);
+        // Attention of prompts of 30,000 tokens takes as long as their products.
+        requests.list.iter_mut().for_each(|request| request.prompt *= times_longer);
         let sequences = sequences.min(tokens / (1 + n_drafts));
         let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
         let batcher = batcher::named("vllm-v1").expect("listed");
@@ -188,17 +190,19 @@ proptest! {
         let fleet = Fleet::of(Group { gpus_per_replica, ..Group::new("all", engine, replicas) });
         let mut router = (router::named("least-loaded").expect("listed").make)(seed);
         let served = fleet.serve(&requests, router.as_mut());
-        let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
+        let slo = Slo { ttft: Some(Seconds::new(1.0)), tpot: Some(Seconds::new(0.05)), e2e: None };
+        let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
         let there_s = figures["makespan_s"] * f64::from(replicas);
         prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
         let load = Load::of(&requests, false).expect("patient clients");
-        let replica = Replica::new(&config, &cost, table(4096, 256), &load);
+        let replica = Replica::new(&config, &cost, table(32_768, 256), &load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
         if let Some(better) = better_than(&outlook, &figures) {
             prop_assert!(false, "{better}");
         }
+        prop_assert!(figures["slo_attainment_ratio"] <= outlook.met_ratio(Seconds::new(1.0), slo.tpot));
     }
 }
 
