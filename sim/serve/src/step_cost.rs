@@ -5,8 +5,9 @@
 //! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
 //! span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
 //! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
-//! one after another; sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once. Where ranks of
-//! data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank that has them alone and all ranks that have as many.
+//! one after another; sizes between the knots of a table are interpolated linearly, and beyond its end times are in proportion to the size; a verification
+//! of drafts reads cached tokens once. Where ranks of data-parallel attention have unequal tokens of prompts, the time lies on the line between one rank
+//! that has them alone and all ranks that have as many.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
 pub mod adapter_room;
@@ -128,6 +129,17 @@ impl From<Chunk> for Placed {
     fn from(chunk: Chunk) -> Self {
         Self { chunk, rank: None }
     }
+}
+
+/// Chunks of a micro-batch of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Batch {
+    /// Their tokens on the fullest rank of data-parallel attention.
+    chunk_tokens: u64,
+    /// Tokens that all other ranks have fewer, together.
+    fewer: u64,
+    /// Attention of the slowest rank.
+    prefill: Tick,
 }
 
 /// What an iteration holds besides its chunks.
@@ -331,9 +343,10 @@ impl StepTable {
     /// An iteration with its stages.
     pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item: Into<Placed>>) -> Round {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
-        let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
+        let (device, launches) = self.device(load, chunks.map(Into::into));
+        let device = device.and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
-        let ticks = device.ticks.max(self.launches(load));
+        let ticks = device.ticks.max(launches);
         Round { ticks: (ticks + added).max(least), ..device }
     }
 
@@ -350,13 +363,15 @@ impl StepTable {
 
     /// Least ticks of an iteration whose kernels are launched, with the drafts that no launch waits for beside: none where a graph holds it. Chunks beside
     /// decoding sequences take no kernel away.
-    fn launches(&self, load: &StepLoad) -> Tick {
+    fn launches(&self, load: &StepLoad, batches: &[Batch]) -> Tick {
         let n_decode = self.lanes.largest(load.n_decode);
-        let tokens = u64::from(n_decode) * u64::from(self.tokens_per_sequence()) + u64::from(load.n_chunk_tokens);
+        // Each lane runs graphs of its own, and the fullest one sets the pace.
+        let of_chunks = batches.iter().map(|batch| batch.chunk_tokens).max().unwrap_or(0);
+        let tokens = u64::from(n_decode) * u64::from(self.tokens_per_sequence()) + of_chunks;
         let is_held = load.n_chunks > 0 && self.graphs.hold_prompts(tokens);
         let launched = self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode));
         // Tokens are drafted before they are verified, so drafting hides no launch of the model behind it.
-        if is_held || launched == Tick::ZERO { Tick::ZERO } else { launched + self.drafts_of(load) }
+        if is_held || launched == Tick::ZERO { Tick::ZERO } else { launched + self.drafts_of(load, batches) }
     }
 
     /// Whether kernels of a batch that only decodes are launched one by one.
@@ -373,8 +388,8 @@ impl StepTable {
     pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
         let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
         let (added, least) = self.around(&load);
-        let fixed = self.device(&load, std::iter::empty::<Chunk>()).ticks + added;
-        Law { fixed, rate: self.rate(n_decode), least: least.max(self.launches(&load) + added) }
+        let (device, launches) = self.device(&load, std::iter::empty());
+        Law { fixed: device.ticks + added, rate: self.rate(n_decode), least: least.max(launches + added) }
     }
 
     /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.
@@ -436,13 +451,18 @@ impl StepTable {
         self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
 
-    /// The device but for cached tokens of decoding sequences: ticks of the largest batch.
-    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item: Into<Placed>>) -> Round {
-        let chunks = chunks.map(Into::into);
+    /// The device but for cached tokens of decoding sequences: ticks of the largest batch, and those that its launches take at least.
+    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> (Round, Tick) {
         if let Some(stages) = &self.stages {
             let ticks = stages.round(load, chunks, self.tokens_max);
-            return Round { ticks, stage_ticks: ticks };
+            return (Round { ticks, stage_ticks: ticks }, Tick::ZERO);
         }
+        let batches = self.micro_batches(load, chunks);
+        (self.computed(load, &batches), self.launches(load, &batches))
+    }
+
+    /// What the device computes of these micro-batches.
+    fn computed(&self, load: &StepLoad, batches: &[Batch]) -> Round {
         let per_sequence = u64::from(self.tokens_per_sequence());
         let n_decode = self.padded(load);
         let decode_tokens = u64::from(n_decode) * per_sequence;
@@ -450,31 +470,41 @@ impl StepTable {
         let sampled = u64::from(n_sampled) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
-        let drafts = self.drafts_of(load);
+        let drafts = self.drafts_of(load, batches);
         let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
         let exchanged = self.exchanged(load, n_decode);
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters + exchanged;
         if self.lanes == Lanes::ONE {
-            let prefill: Tick = chunks.map(|placed| self.prefill.ticks(placed.chunk)).sum();
-            let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
+            let of_batch = |batch: &Batch| self.tokens_at(decode_tokens + batch.chunk_tokens) + batch.prefill;
+            let ticks = batches.iter().map(of_batch).sum::<Tick>() + rest;
             return Round { ticks, stage_ticks: ticks };
         }
-        let batches = self.micro_batches(decode_tokens, chunks);
+        let of_batch = |batch: &Batch| {
+            let tokens = decode_tokens + batch.chunk_tokens;
+            if tokens == 0 { Tick::ZERO } else { self.uneven(tokens, batch.fewer) + batch.prefill }
+        };
+        let batches: Vec<Tick> = batches.iter().map(of_batch).collect();
         let round = Round::of(&batches, self.lanes.stages, load.waits());
         round.and(rest, self.lanes.share(load.n_decode.max(load.n_sampled)))
     }
 
-    /// Ticks of every micro-batch of a round through all stages, with so many decoding tokens in each; the slowest rank of each counts.
-    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Placed>) -> Vec<Tick> {
-        let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
-        let room = u32::try_from(room).expect("at most the tokens of a batch");
+    /// Chunks of every micro-batch of a round; the slowest rank of each counts.
+    fn micro_batches(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> Vec<Batch> {
+        if self.lanes == Lanes::ONE {
+            let prefill = chunks.map(|placed| self.prefill.ticks(placed.chunk)).sum();
+            return vec![Batch { chunk_tokens: load.n_chunk_tokens.into(), fewer: 0, prefill }];
+        }
+        let room = self.tokens_max.saturating_sub(self.padded(load).saturating_mul(self.tokens_per_sequence()));
         let parts = self.lanes.spread(chunks, room, |past| self.chunk_max(past));
         let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<Tick>();
         let micro_batch = |index: usize| {
-            let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
-            let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or_default();
-            let others = parts.iter().map(|rank| tokens - u64::from(rank[index].n_tokens)).sum();
-            if decode_tokens + tokens == 0 { Tick::ZERO } else { self.uneven(decode_tokens + tokens, others) + prefill }
+            let chunk_tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
+            let fewer = parts.iter().map(|rank| chunk_tokens - u64::from(rank[index].n_tokens)).sum();
+            Batch {
+                chunk_tokens,
+                fewer,
+                prefill: parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or_default(),
+            }
         };
         (0..self.lanes.stages as usize).map(micro_batch).collect()
     }

@@ -7,7 +7,7 @@ use super::host::RoundLaunches;
 use super::lanes::Lanes;
 use super::least::least_of;
 use super::writer::Writer;
-use super::{ReplicaConfig, StepLoad, StepTable, at, filled};
+use super::{Batch, ReplicaConfig, StepLoad, StepTable, at, filled};
 use crate::speculation::{Acceptance, DraftKind, Speculation};
 use engine::cost::CostModel;
 use engine::play::Case;
@@ -107,22 +107,22 @@ impl StepTable {
         self.drafting.as_ref().map_or(1, |drafting| drafting.speculation.n_verified())
     }
 
-    /// Ticks of drafting in an iteration. The last stage has the drafts of every micro-batch, as the head's tokens are there.
-    pub(super) fn drafts_of(&self, load: &StepLoad) -> Tick {
-        let n_batches = u64::from(self.lanes.in_flight(load.n_decode).max(1));
-        self.drafts(self.padded(load), load.n_chunk_tokens) * n_batches
+    /// Ticks of drafting in an iteration, and of the draft model's passes over chunks. The last stage has the drafts of every micro-batch, as the head's
+    /// tokens are there. Ranks draft in step, so the fullest one of each counts.
+    pub(super) fn drafts_of(&self, load: &StepLoad, batches: &[Batch]) -> Tick {
+        let n_batches = u64::from(self.lanes.in_flight(load.n_decode));
+        let draft = self.draft.as_deref().filter(|_| self.drafting.is_some());
+        let on_chunks = |draft: &Draft| batches.iter().map(|batch| draft.first_tokens(batch.chunk_tokens)).sum();
+        draft.map_or(Tick::ZERO, on_chunks) + self.drafts(self.padded(load)) * n_batches
     }
 
-    /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
-    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> Tick {
-        let Some(Drafting { speculation, .. }) = &self.drafting else { return Tick::ZERO };
-        let draft = self.draft.as_deref();
-        let on_chunks = draft.map_or(Tick::ZERO, |draft| draft.first_tokens(u64::from(n_chunk_tokens)));
-        if n_decode == 0 {
-            return on_chunks;
-        }
-        let passes = draft.map_or(Tick::ZERO, |draft| draft.passes(n_decode, speculation));
-        on_chunks + Tick::from_seconds(speculation.per_draft) * u64::from(speculation.n_drafts) + passes
+    /// Ticks of drafting for the decoding sequences of a batch.
+    fn drafts(&self, n_decode: u32) -> Tick {
+        let Some(Drafting { speculation, .. }) = self.drafting.as_ref().filter(|_| n_decode > 0) else {
+            return Tick::ZERO;
+        };
+        let passes = self.draft.as_ref().map_or(Tick::ZERO, |draft| draft.passes(n_decode, speculation));
+        Tick::from_seconds(speculation.per_draft) * u64::from(speculation.n_drafts) + passes
     }
 
     /// Ticks that drafts of so many sequences take per key that these attend to.
@@ -136,7 +136,7 @@ impl StepTable {
         if self.drafting.is_none() || self.lanes != Lanes::ONE {
             return LeastDrafts::default();
         }
-        let batches = || (1..=self.graphs.padded(sequences_max)).map(|n| (f64::from(n), self.drafts(n, 0).as_f64()));
+        let batches = || (1..=self.graphs.padded(sequences_max)).map(|n| (f64::from(n), self.drafts(n).as_f64()));
         let of_tokens = |draft: &Draft| {
             let sizes = 1..draft.table.tokens.len() as u64;
             least_of(sizes.map(|m| draft.first_tokens(m).as_f64() / hw::real(m)))

@@ -5,6 +5,7 @@ mod compressed;
 mod counted;
 mod exchange;
 mod latent;
+mod ranks;
 mod shared;
 mod sparse;
 mod terms;
@@ -344,7 +345,7 @@ fn a_head_that_was_trained_to_draft_reads_its_weights_with_every_draft() {
     let drafts_of = |n_drafts, tree| {
         let speculation = Speculation { n_drafts, tree, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
         let load = StepLoad { n_decode: 1, ..StepLoad::default() };
-        table.clone().speculating(&speculation).drafts_of(&load).as_f64()
+        table.clone().speculating(&speculation).drafts_of(&load, &[]).as_f64()
     };
     let (one, two) = (drafts_of(1, None), drafts_of(2, None));
     let of_bytes = |parameters: u64| 2.0 * hw::real(parameters) / 8e12 * Tick::PER_SECOND;
@@ -373,10 +374,11 @@ fn drafts_beyond_the_largest_graph_are_launched_too() {
         StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected).speculating(&speculation);
     let load = StepLoad { n_decode: 1, n_sampled: 1, ..StepLoad::default() };
     // 32 layers are read for 10 ms on an A100, so they hide their own launches; those of 24 layers are 6.2 ms, four times.
-    let verified = table.device(&load, std::iter::empty::<Chunk>()).ticks - table.drafts_of(&load);
+    let drafted = table.drafts_of(&load, &[]);
+    let verified = table.device(&load, std::iter::empty()).0.ticks - drafted;
     let launched = |layers: u32| Tick::from_seconds(Seconds::new(f64::from(layers) * 8.23e-3 / 32.0));
     let of_draft = launched(24) * 4;
-    assert_eq!(table.drafts_of(&load), of_draft);
+    assert_eq!(drafted, of_draft);
     assert_eq!(table.step(&load, std::iter::empty()), verified.max(launched(32)) + of_draft);
     let law = table.law(1);
     assert_eq!(law.fixed.max(law.least), table.step(&load, std::iter::empty()));
@@ -392,7 +394,7 @@ fn a_round_of_drafts_waits_for_what_the_host_launches() {
         let config = ReplicaConfig { round_launches, ..plain.clone() };
         let speculation = Speculation { n_drafts, tree: None, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
         let table = StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected);
-        table.speculating(&speculation).drafts_of(&StepLoad { n_decode: 1, ..StepLoad::default() }).as_f64()
+        table.speculating(&speculation).drafts_of(&StepLoad { n_decode: 1, ..StepLoad::default() }, &[]).as_f64()
     };
     let waited = RoundLaunches { accepted: 30, drafts: 10, later_draft: 5, verification: 0 };
     let launch = 8.23e-3 / 320.0 * Tick::PER_SECOND;
