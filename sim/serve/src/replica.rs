@@ -298,7 +298,7 @@ impl<'a> Replica<'a> {
             leaving: Vec::new(),
             going: None,
             sent_until: Tick::ZERO,
-            composed: Composed::default(),
+            composed: Composed::of_ranks(engine.table.lanes().ranks),
             counts: Counts::default(),
             outstanding: 0,
             outstanding_blocks: 0,
@@ -364,10 +364,26 @@ impl<'a> Replica<'a> {
         self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().n())
     }
 
-    /// Tokens that an iteration has left beside all decoding sequences and its chunks.
+    /// Tokens of an iteration on each rank of data-parallel attention, over all its micro-batches.
+    pub const fn tokens_of_rank(&self) -> u32 {
+        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    }
+
+    /// Tokens of chunks for which each rank has room beside its decoding sequences.
+    pub fn room_of_rank(&self) -> u32 {
+        let table = &self.engine.table;
+        let decoding = self.n_decode.div_ceil(table.lanes().ranks) * table.tokens_per_sequence();
+        self.tokens_of_rank().saturating_sub(decoding)
+    }
+
+    /// Tokens that the emptiest rank has left beside its decoding sequences and its chunks.
     pub fn tokens_left(&self, composed: &Composed) -> u32 {
-        let taken = self.n_decode * self.engine.table.tokens_per_sequence() + composed.n_chunk_tokens;
-        self.tokens_max().saturating_sub(taken)
+        self.room_of_rank().saturating_sub(composed.fewest_tokens())
+    }
+
+    /// The same where decoding sequences take no room.
+    pub fn prompt_tokens_left(&self, composed: &Composed) -> u32 {
+        self.tokens_of_rank().saturating_sub(composed.fewest_tokens())
     }
 
     /// Tokens of one prompt in an iteration after `past` tokens: it stays on one rank of data-parallel attention, and has a chunk in each

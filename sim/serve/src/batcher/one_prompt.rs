@@ -30,7 +30,7 @@ impl Batcher for OnePrompt {
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         for _ in 0..replica.n_lanes() {
-            let left = replica.tokens_max().saturating_sub(composed.n_chunk_tokens());
+            let left = replica.prompt_tokens_left(composed);
             if !replica.admit(composed, left, Reserve::Whole, Cut::Never) {
                 break;
             }

@@ -29,10 +29,9 @@ impl Batcher for Sglang {
         if replica.draws_ranks() {
             replica.compute_on_drawn(composed, self);
         } else {
-            let tokens_max = replica.tokens_max();
-            replica.continue_prefills(composed, tokens_max);
+            replica.continue_prefills(composed, replica.tokens_of_rank());
             while composed.n_preempted == 0 {
-                let left = tokens_max - composed.n_chunk_tokens();
+                let left = replica.prompt_tokens_left(composed);
                 if !replica.admit(composed, left, self.reserve(), self.cut()) {
                     break;
                 }

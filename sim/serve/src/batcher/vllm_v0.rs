@@ -29,10 +29,9 @@ impl Batcher for VllmV0 {
     }
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
-        let tokens_max = replica.tokens_max();
         loop {
             // What was answered before takes no room, and counts among the tokens all the same.
-            let left = tokens_max.saturating_sub(composed.n_chunk_tokens());
+            let left = replica.prompt_tokens_left(composed);
             if !replica.admit(composed, left, self.reserve(), self.cut()) {
                 break;
             }

@@ -93,13 +93,12 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
+    /// Gives chunks to prompts that are under way, oldest first, within `room` tokens on every rank. Preempts the latest admitted until
     /// blocks suffice, which may be the prompt itself.
-    pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
-        let before = composed.n_chunk_tokens;
+    pub fn continue_prefills(&mut self, composed: &mut Composed, room: u32) {
         let mut index = 0;
         while index < self.prefilling.len() {
-            let left = budget.saturating_sub(composed.n_chunk_tokens.saturating_sub(before));
+            let left = room.saturating_sub(composed.fewest_tokens());
             if left == 0 {
                 break;
             }
@@ -133,8 +132,7 @@ impl<'a> Replica<'a> {
         self.slots[id as usize].blocks += missing;
         self.promised -= u64::from(missing);
         self.encode(composed, id, slot.computed, encoded);
-        composed.chunks.push((id, tokens));
-        composed.n_chunk_tokens += tokens;
+        composed.give(id, tokens, self.rank_of(id));
         true
     }
 
@@ -300,8 +298,7 @@ impl<'a> Replica<'a> {
         self.prefilling.push_back(id);
         self.remember(id);
         self.encode(composed, id, cached, encoded);
-        composed.chunks.push((id, claim.tokens));
-        composed.n_chunk_tokens += claim.tokens;
+        composed.give(id, claim.tokens, None);
         true
     }
 

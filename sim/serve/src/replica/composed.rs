@@ -9,6 +9,10 @@ pub struct Composed {
     pub decodes: bool,
     /// Slots with their chunk tokens.
     pub(super) chunks: Vec<(u32, u32)>,
+    /// Rank of data-parallel attention of each chunk.
+    pub(super) on_rank: Vec<u32>,
+    /// Chunk tokens of every rank.
+    of_ranks: Vec<u32>,
     pub(super) n_chunk_tokens: u32,
     /// Sequences that lost their blocks.
     pub n_preempted: u32,
@@ -29,6 +33,35 @@ pub struct Composed {
 }
 
 impl Composed {
+    /// Of so many ranks of data-parallel attention.
+    pub(super) fn of_ranks(n: u32) -> Self {
+        Self { of_ranks: vec![0; n as usize], ..Self::default() }
+    }
+
+    /// Chunk tokens of the emptiest rank, which takes whoever comes next.
+    pub(super) fn fewest_tokens(&self) -> u32 {
+        self.of_ranks.iter().copied().min().unwrap_or_default()
+    }
+
+    /// A slot gets a chunk on a rank, on the emptiest where ranks are not told apart.
+    pub(super) fn give(&mut self, id: u32, tokens: u32, rank: Option<u32>) {
+        let emptiest = || (0..).zip(&self.of_ranks).min_by_key(|(_, tokens)| **tokens).map_or(0, |(rank, _)| rank);
+        let rank = rank.unwrap_or_else(emptiest);
+        self.chunks.push((id, tokens));
+        self.on_rank.push(rank);
+        self.of_ranks[rank as usize] += tokens;
+        self.n_chunk_tokens += tokens;
+    }
+
+    /// The last chunk is on another rank.
+    pub(super) fn move_last(&mut self, to: u32) {
+        if let (Some((_, tokens)), Some(from)) = (self.chunks.last(), self.on_rank.last_mut()) {
+            self.of_ranks[*from as usize] -= tokens;
+            self.of_ranks[to as usize] += tokens;
+            *from = to;
+        }
+    }
+
     /// Tokens of its chunks.
     pub const fn n_chunk_tokens(&self) -> u32 {
         self.n_chunk_tokens
@@ -42,6 +75,8 @@ impl Composed {
     /// Makes room for the next iteration.
     pub(super) fn clear(&mut self) {
         self.chunks.clear();
+        self.on_rank.clear();
+        self.of_ranks.fill(0);
         self.returning.clear();
         self.images.clear();
         self.n_image_tokens = 0;
@@ -51,7 +86,10 @@ impl Composed {
 
     /// A prompt that has lost its blocks gets no chunk.
     pub(super) fn drop_chunk(&mut self, id: u32) {
-        self.chunks.retain(|(other, _)| *other != id);
-        self.n_chunk_tokens = self.chunks.iter().map(|(_, tokens)| tokens).sum();
+        if let Some(index) = self.chunks.iter().position(|(other, _)| *other == id) {
+            let (_, tokens) = self.chunks.remove(index);
+            self.of_ranks[self.on_rank.remove(index) as usize] -= tokens;
+            self.n_chunk_tokens -= tokens;
+        }
     }
 }

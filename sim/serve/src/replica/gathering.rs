@@ -37,12 +37,12 @@ impl Replica<'_> {
             Some(Gather::Ranks { iterations, more }) => return self.waits_for_ranks(composed, iterations, more),
             Some(Gather::Tokens { iterations, tokens }) => (iterations, tokens),
         };
-        let room = self.tokens_left(composed);
+        let decoding = self.n_decode * self.engine.table.tokens_per_sequence();
+        let room = self.tokens_max().saturating_sub(decoding);
         let prompts = self.prompts_within(room);
         if !composed.decodes || prompts == 0 || !self.first_fits(composed, room) {
             return false;
         }
-        let decoding = self.tokens_max() - room;
         composed.gathers = self.n_gathered < iterations && decoding + prompts < enough;
         self.n_gathered = if composed.gathers { self.n_gathered + 1 } else { 0 };
         composed.gathers

@@ -1,7 +1,8 @@
 //! What a replica offers a batching rule from outside before an iteration, and the batch that the rule answers with.
 //!
 //! A batch is a list of wishes in order. The replica grants it with the moves of its own policies: blocks are taken in that order, and the
-//! first request in the queue that finds none ends the admissions. Units: tokens, blocks. Invariant: what breaks a limit of the engine is refused
+//! first request in the queue that finds none ends the admissions. Each chunk goes to the emptiest rank of data-parallel attention, and is as long as that
+//! has room. Units: tokens, blocks. Invariant: what breaks a limit of the engine is refused
 //! before anything is moved.
 
 use std::collections::BTreeSet;
@@ -188,14 +189,17 @@ impl Replica<'_> {
         if batch.decodes {
             self.decode_all(composed);
         }
+        let room = if batch.decodes { self.room_of_rank() } else { self.tokens_of_rank() };
         let mut admits = true;
-        for &(request, tokens) in &batch.chunks {
+        for &(request, wish) in &batch.chunks {
+            let tokens = wish.min(room.saturating_sub(composed.fewest_tokens()));
             let is_it = |id: &&u32| self.slots[**id as usize].request == request;
             if let Some(&id) = self.prefilling.iter().find(is_it) {
                 self.give_chunk(composed, id, tokens);
             } else {
                 // Who has given way in this iteration comes back in a later one.
-                admits = admits && composed.n_preempted == 0 && self.admit_named(composed, (request, tokens), batch);
+                admits = admits && composed.n_preempted == 0 && tokens.min(1) == wish.min(1);
+                admits = admits && self.admit_named(composed, (request, tokens), batch);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Ranks of data-parallel attention, where prompts wait for them.
 //!
 //! Either prompts wait until every rank has one. Then a request goes to the rank with the fewest and stays there. Or a rank was drawn for a request before it
-//! came, and it waits for that one while others may be idle. Every rank has tokens and places of its own. Elsewhere ranks are not told apart: sequences
-//! are spread evenly (`step_cost/lanes.rs`).
+//! came, and it waits for that one while others may be idle. Every rank has tokens and places of its own. Elsewhere sequences are not told apart by rank:
+//! they are spread evenly (`step_cost/lanes.rs`), and each chunk goes to the rank with the fewest tokens, as far as that has room.
 //!
 //! Sources: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/` (Apache-2.0), `executor_request_queue.py` (`_balance_requests_across_ranks`) and
 //! `py_executor.py` (`_balance_adp_requests`). sgl-project/sglang v0.5.5 to v0.5.8 (Apache-2.0), `data_parallel_controller.py`: a worker that computes prompts for
@@ -154,7 +154,7 @@ impl Replica<'_> {
         let places = self.engine.limits.sequences_max;
         let (all_decode, all_have_places) = (ranks.n.iter().all(|n| *n > 0), ranks.n.iter().all(|n| *n < places));
         let queue = self.queue_on_ranks(&ranks.n);
-        let room = self.tokens_of_rank();
+        let room = self.room_of_rank();
         let has_prompt =
             |rank| queue.iter().find(|queued| queued.rank == rank).is_some_and(|queued| queued.tokens <= room);
         let waits = if all_have_places && (0..ranks.n.len()).all(has_prompt) {
@@ -183,7 +183,7 @@ impl Replica<'_> {
     /// Takes in whole prompts, as far as their ranks have room.
     pub fn admit_on_ranks(&mut self, composed: &mut Composed, reserve: Reserve) {
         let Some(ranks) = self.ranks.as_ref().filter(|_| composed.n_preempted == 0) else { return };
-        let mut left = vec![self.tokens_of_rank(); ranks.n.len()];
+        let mut left = vec![self.room_of_rank(); ranks.n.len()];
         let places = self.engine.limits.sequences_max;
         let mut at = 0;
         for Queued { rank, tokens } in self.queue_on_ranks(&ranks.n) {
@@ -203,19 +203,15 @@ impl Replica<'_> {
     }
 
     /// Whoever was taken in last is on a rank from now on.
-    fn enter_rank(&mut self, composed: &Composed, rank: usize) {
+    fn enter_rank(&mut self, composed: &mut Composed, rank: usize) {
         let prompt = composed.chunks.last().map(|(id, _)| *id).filter(|id| self.rank_of(*id).is_none());
+        if prompt.is_some() {
+            composed.move_last(u32::try_from(rank).expect("few ranks"));
+        }
         let id = prompt.or_else(|| composed.returning.last().copied()).expect("somebody was taken in");
         if let Some(ranks) = &mut self.ranks {
             ranks.enter(id, rank);
         }
-    }
-
-    /// Tokens that a rank has left beside its decoding sequences.
-    fn tokens_of_rank(&self) -> u32 {
-        let table = &self.engine.table;
-        let decoding = self.n_decode.div_ceil(table.lanes().ranks) * table.tokens_per_sequence();
-        self.engine.limits.tokens_max.saturating_sub(decoding)
     }
 
     /// Those who wait and are seen, in order, each on the rank with the fewest then: as many as there are places.

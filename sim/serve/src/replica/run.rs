@@ -176,11 +176,11 @@ impl Replica<'_> {
             n_sampled: n_decode + self.n_completed(composed),
             adapters,
         };
-        let placed = |(id, new): &(u32, u32)| Placed {
+        let placed = |((id, new), rank): (&(u32, u32), &u32)| Placed {
             chunk: Chunk { past: self.slots[*id as usize].computed, new: *new },
-            rank: self.rank_of(*id),
+            rank: Some(*rank),
         };
-        let chunks = composed.chunks.iter().map(placed);
+        let chunks = composed.chunks.iter().zip(&composed.on_rank).map(placed);
         let round = table.round(&load, chunks);
         // The first stage encodes while the others wait for it.
         let stage_ticks = round.stage_ticks + encoding / u64::from(table.lanes().stages);

@@ -2,10 +2,13 @@
 
 use hw::{Seconds, Tick};
 
-/// A value of a table; its last one beyond its end.
+/// A value of a table. Beyond its end values are in proportion to the size: nothing is free there, and nothing has a better rate than the end.
 pub(super) fn at(table: &[Tick], index: u64) -> Tick {
     let last = table.len() - 1;
-    table[usize::try_from(index).unwrap_or(last).min(last)]
+    match usize::try_from(index) {
+        Ok(index) if index <= last => table[index],
+        _ => table[last].share(index, last as u64),
+    }
 }
 
 /// Values of every size up to `n`, from a function that is asked at ever sparser knots.
@@ -31,4 +34,21 @@ pub(super) fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
         before = knot;
     }
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_its_end_a_table_goes_on_in_proportion() {
+        let table = filled(100, |n| Seconds::new(1e-3 + 1e-5 * hw::real(n)));
+        assert_eq!(at(&table, 100), table[100]);
+        assert_eq!(at(&table, 250), table[100] * 5 / 2);
+        // No size has a better rate than the end, and none is cheaper than a smaller one.
+        assert!(
+            (101..500)
+                .all(|n| at(&table, n) * 100 + Tick::new(100) > table[100] * n && at(&table, n) > at(&table, n - 1))
+        );
+    }
 }

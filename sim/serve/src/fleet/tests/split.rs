@@ -293,7 +293,7 @@ fn outputs_wait_for_a_slot_of_their_adapter_where_they_are_decoded() {
         fleet.first_token = FirstToken::Decode;
         for group in &mut fleet.groups {
             group.engine.limits.adapters = Some(AdapterLimits { slots, ..room });
-            group.engine.table = group.engine.table.clone().adapted(Tick::ZERO, Tick::ZERO, [0, slots]);
+            group.engine.table = group.engine.table.clone().adapted(Tick::ZERO, Tick::ZERO, [1, slots]);
         }
         fleet.serve(requests, named("round-robin").as_mut())
     };

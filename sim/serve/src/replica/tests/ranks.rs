@@ -1,0 +1,124 @@
+//! Ranks of data-parallel attention: each has tokens of its own in an iteration.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::records::Records;
+use crate::step_cost::ReplicaConfig;
+use crate::step_cost::lanes::Lanes;
+use engine::cost::roofline::Roofline;
+use engine::play::Case;
+
+/// Plays a replica, and shows it after every iteration has begun.
+fn play(engine: &Engine, requests: &Requests, mut seen: impl FnMut(&Replica<'_>)) -> Records {
+    let (mut replica, mut records) = (Replica::new(engine, requests), Records::new(requests));
+    let mut arrivals = (0_u32..).zip(&requests.list).peekable();
+    let mut end = Tick::NEVER;
+    loop {
+        let arrival = arrivals.peek().map_or(Tick::NEVER, |(_, request)| Tick::from(request.arrival));
+        if end == Tick::NEVER && arrival == Tick::NEVER {
+            return records;
+        }
+        if end < arrival {
+            end = replica.advance(&mut records).unwrap_or(Tick::NEVER);
+        } else if let Some((id, _)) = arrivals.next() {
+            end = replica.enqueue(id, arrival, &mut records).unwrap_or(end);
+        }
+        seen(&replica);
+    }
+}
+
+/// Tokens of every rank in the iteration under way, added up chunk by chunk.
+fn on_ranks(replica: &Replica<'_>, n: u32) -> Vec<u32> {
+    let composed = &replica.composed;
+    let of = |rank: u32| composed.chunks.iter().zip(&composed.on_rank).filter(move |(_, on)| **on == rank);
+    (0..n).map(|rank| of(rank).map(|((_, tokens), _)| tokens).sum()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn no_rank_has_more_tokens_than_an_iteration_has(
+        name in prop::sample::select(vec!["vllm-v1", "sarathi", "sglang", "trtllm", "vllm-v0", "one-prompt"]),
+        (stages, ranks) in (1_u32..3, 1_u32..6),
+        (per_s, seed, kv_blocks) in (50.0..3000.0, 0_u64..1000, prop::sample::select(vec![60_u32, 200, 10_000])),
+    ) {
+        let requests = requests(150, per_s, seed, false);
+        let mut engine = engine(name, kv_blocks * ranks, Preemption::Recompute, Spans::Closed);
+        engine.table = engine.table.in_lanes(Lanes { stages, ranks }, engine.limits.tokens_max);
+        let most = engine.limits.tokens_max * stages;
+        let mut fullest = 0;
+        let records = play(&engine, &requests, |replica| {
+            let decoding = if replica.composed.decodes { replica.n_decode.div_ceil(ranks) } else { 0 };
+            let counted = if replica.batcher.counts_decoding() { decoding } else { 0 };
+            // Who is computed again as a whole takes no room for its answer, which is at most 40 tokens.
+            let again = if replica.batcher.cut() == Cut::Never && kv_blocks < 10_000 { 12 * 40 } else { 0 };
+            let found = on_ranks(replica, ranks).into_iter().max().unwrap_or_default();
+            assert!(found + counted <= most + again, "{found} tokens beside {counted} in {most}");
+            fullest = fullest.max(found);
+        });
+        assert!(records.list.iter().all(|record| record.finished().is_some()), "everybody is served");
+        assert!(fullest > 0);
+    }
+}
+
+/// Prompts of 40 tokens on two ranks of 64 tokens each.
+#[test]
+fn a_prompt_is_cut_where_its_rank_is_full() {
+    let mut engine = engine("vllm-v1", 1000, Preemption::Recompute, Spans::Closed);
+    engine.table = engine.table.in_lanes(Lanes { stages: 1, ranks: 2 }, 64);
+    let mut list = vec![Request::new(Time::ZERO, 1, 1)];
+    // They come while the first one is computed, so that the next iteration has all of them.
+    list.extend(vec![Request::new(Time::from_ns(1), 40, 1); 4]);
+    let mut shapes = Vec::new();
+    play(&engine, &Requests::of(list), |replica| {
+        let chunks: Vec<u32> = replica.composed.chunks.iter().map(|(_, tokens)| *tokens).collect();
+        if replica.going.is_some() && shapes.last() != Some(&(on_ranks(replica, 2), chunks.clone())) {
+            shapes.push((on_ranks(replica, 2), chunks));
+        }
+    });
+    let expected = [(vec![1, 0], vec![1]), (vec![64, 64], vec![40, 40, 24, 24]), (vec![16, 16], vec![16, 16])];
+    assert_eq!(shapes, expected);
+}
+
+/// Makespan in seconds of so many equal prompts on eight ranks of an H100 each.
+fn makespan(prompt: u32, tokens_max: u32) -> f64 {
+    let model = ::engine::model::embedded("deepseek-v2-lite").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+    let config = ReplicaConfig { expert_degree: 8, ..ReplicaConfig::new(&model, &cluster, 1) };
+    let limits = Limits { sequences_max: 64, tokens_max, ..Limits::ROOMY };
+    let table = StepTable::new(&config, (tokens_max, 64), &Roofline::new(&cluster), Case::Expected);
+    let batcher = batcher::named("vllm-v1").expect("listed");
+    let engine = Engine { limits, table, batcher, spans: Spans::Closed };
+    let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, 1); 128]);
+    let records = run(&requests, &engine).records;
+    records
+        .list
+        .iter()
+        .map(|record| (record.finished().expect("served") - Time::ZERO).to_seconds().get())
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn longer_prompts_do_not_end_earlier() {
+    // Two of 512 tokens fill a rank; of longer ones the second is cut.
+    let of = [480, 512, 525, 600, 750, 1000].map(|prompt| makespan(prompt, 1024));
+    assert!(of.is_sorted(), "{of:?}");
+}
+
+/// A sequence that lost its blocks is computed again as a whole, also where that is more than an iteration has.
+#[test]
+fn what_is_computed_again_beyond_an_iteration_is_not_free() {
+    let again = |tokens_max: u32| {
+        let model = ::engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
+        let config = ReplicaConfig::new(&model, &cluster, 1);
+        let table = StepTable::new(&config, (tokens_max, 8), &Roofline::new(&cluster), Case::Expected);
+        let load =
+            crate::step_cost::StepLoad { n_chunk_tokens: 6000, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
+        table.step(&load, [Chunk { past: 0, new: 6000 }].into_iter()).as_f64()
+    };
+    let ratio = again(512) / again(8192);
+    assert!((0.9..1.3).contains(&ratio), "{ratio}");
+}
