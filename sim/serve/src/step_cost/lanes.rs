@@ -66,7 +66,7 @@ impl Lanes {
             let rank = rank.map_or_else(emptiest, |rank| rank as usize);
             let last = parts[rank].len() - 1;
             for (index, part) in parts[rank].iter_mut().enumerate() {
-                // What is left over where ranks are uneven goes last.
+                // What has no room goes last: an answer that is computed again, and what is free where a micro-batch decodes less.
                 let free = room.max(1).saturating_sub(part.n_tokens);
                 let new = if index == last { chunk.new } else { chunk.new.min(free).min(most(chunk.past)) };
                 if new > 0 {

@@ -82,28 +82,25 @@ fn a_prompt_is_cut_where_its_rank_is_full() {
     assert_eq!(shapes, expected);
 }
 
-/// Makespan in seconds of so many equal prompts on eight ranks of an H100 each.
-fn makespan(prompt: u32, tokens_max: u32) -> f64 {
+/// Makespan in seconds of so many equal prompts at once on eight ranks of an H100 each.
+fn makespan((n, prompt): (usize, u32)) -> f64 {
     let model = ::engine::model::embedded("deepseek-v2-lite").expect("listed");
     let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 8);
     let config = ReplicaConfig { expert_degree: 8, ..ReplicaConfig::new(&model, &cluster, 1) };
-    let limits = Limits { sequences_max: 64, tokens_max, ..Limits::ROOMY };
-    let table = StepTable::new(&config, (tokens_max, 64), &Roofline::new(&cluster), Case::Expected);
+    let limits = Limits { sequences_max: 64, tokens_max: 8192, kv_blocks: 1_000_000, ..Limits::ROOMY };
+    let table = StepTable::new(&config, (8192, 64), &Roofline::new(&cluster), Case::Expected);
     let batcher = batcher::named("vllm-v1").expect("listed");
     let engine = Engine { limits, table, batcher, spans: Spans::Closed };
-    let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, 1); 128]);
-    let records = run(&requests, &engine).records;
-    records
-        .list
-        .iter()
-        .map(|record| (record.finished().expect("served") - Time::ZERO).to_seconds().get())
-        .fold(0.0, f64::max)
+    let records = run(&Requests::of(vec![Request::new(Time::ZERO, prompt, 1); n]), &engine).records;
+    let finished = |record: &crate::records::Record| record.finished().expect("served") - Time::ZERO;
+    records.list.iter().map(|record| finished(record).to_seconds().get()).fold(0.0, f64::max)
 }
 
 #[test]
-fn longer_prompts_do_not_end_earlier() {
-    // Two of 512 tokens fill a rank; of longer ones the second is cut.
-    let of = [480, 512, 525, 600, 750, 1000].map(|prompt| makespan(prompt, 1024));
+fn as_many_tokens_do_not_end_earlier_in_longer_prompts() {
+    // 3,072,000 tokens. Two prompts of 4,096 fill a rank; of longer ones the second is cut.
+    let of = [(1500, 2048), (750, 4096), (512, 6000), (384, 8000)].map(makespan);
+    println!("{of:?}");
     assert!(of.is_sorted(), "{of:?}");
 }
 
