@@ -24,6 +24,7 @@ mod looks;
 mod loss;
 pub mod offer;
 mod outputs;
+mod pipeline;
 mod preempt;
 mod promises;
 mod queue;
@@ -52,6 +53,7 @@ use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
+use pipeline::{Lag, Pipeline};
 pub use promises::CapacityPolicy;
 pub use queue::Order;
 pub use ranks::PromptRank;
@@ -117,7 +119,14 @@ struct Slot {
     /// Decode iteration after which it started to decode.
     joined_step: u64,
     /// Ticks from the end of a round to the moment at which its micro-batch is through the pipeline, which may be before.
-    shift: i64,
+    lag: Lag,
+}
+
+impl Slot {
+    /// Ticks that its prompt entered the pipeline before its round.
+    fn early(&self) -> i64 {
+        if self.generated == 0 { self.lag.ticks.min(0).saturating_neg() } else { 0 }
+    }
 }
 
 /// Who waits: a new request, or a sequence that was preempted.
@@ -177,6 +186,7 @@ pub struct Replica<'a> {
     promised: u64,
     handover: Handover,
     flow: Flow,
+    pipeline: Pipeline,
     /// Only where replicas lend each other blocks.
     loans: Option<Box<Loans>>,
     /// Only where some requests ask for adapters, and the engine has room for them.
@@ -292,6 +302,7 @@ impl<'a> Replica<'a> {
             promised: 0,
             handover: Handover::default(),
             flow: Flow::default(),
+            pipeline: Pipeline::default(),
             loans: None,
             adapters: Adapters::of(limits.adapters, requests),
             firsts: Vec::new(),
@@ -533,7 +544,7 @@ impl<'a> Replica<'a> {
             return (slot.target, slot.blocks);
         }
         if let Some(log) = &mut self.token_log {
-            log.decoded(slot.request, [slot.joined_step, self.step], slot.shift);
+            log.decoded(slot.request, [slot.joined_step, self.step], slot.lag);
         }
         let tokens = self.cached_of(&slot);
         let phase = self.phase_at(self.step, tokens);

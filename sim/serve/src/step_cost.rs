@@ -30,6 +30,7 @@ mod replica_config;
 mod shared_experts;
 mod sizes;
 pub mod stages;
+pub mod transit;
 mod writer;
 
 pub use replica_config::{PromptKernel, ReplicaConfig};
@@ -52,6 +53,7 @@ use lanes::Lanes;
 use prefill::Prefill;
 use sizes::{at, filled};
 use stages::{Passage, StageLaw, Stages};
+use transit::Transit;
 use writer::Writer;
 
 /// Time of an iteration.
@@ -99,12 +101,18 @@ pub struct Law {
 }
 
 /// How long an iteration takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// Ticks until the next one may start.
     pub ticks: Tick,
     /// Ticks that a stage computes in it, on average over stages.
     pub stage_ticks: Tick,
+    /// Its micro-batches in their order; none where an iteration is one batch.
+    pub transits: Vec<Transit>,
+    /// Ticks from the start of the first of them until the next round's may start.
+    pub turn: Tick,
+    /// How many of these it waits for batches of earlier rounds.
+    pub held_up: Tick,
 }
 
 /// One chunk of a prompt in an iteration.
@@ -157,6 +165,8 @@ pub struct StepLoad {
     pub n_sampled: u32,
     /// What adapters compute beside them.
     pub adapters: AdapterLoad,
+    /// Ticks until the batches of earlier rounds have left the last stage.
+    pub ahead: Tick,
 }
 
 impl StepLoad {
@@ -167,17 +177,28 @@ impl StepLoad {
 }
 
 impl Round {
-    /// Micro-batches that take so many ticks through all stages, one behind the other. Who waits for the tokens waits for the largest one.
-    /// Chunks of prompts that go on wait for nothing but the stage before them, so they follow each other stage by stage.
-    fn of(batches: &[Tick], stages: u32, waits: bool) -> Self {
-        let stage_ticks = batches.iter().copied().sum::<Tick>() / u64::from(stages);
-        let ticks = if waits { batches.iter().copied().max().unwrap_or_default() } else { stage_ticks };
-        Self { ticks, stage_ticks }
+    /// Micro-batches that follow each other through all stages, so many of them in flight. Who waits for the tokens waits for the largest one, and for what is
+    /// ahead of the first one. Chunks of prompts that go on wait for nothing but the stage before them, so the next round starts when the slowest stage has taken all.
+    fn of(transits: Vec<Transit>, in_flight: u32, load: &StepLoad) -> Self {
+        let all = transits.iter().copied().fold(Transit::default(), Transit::and);
+        if !load.waits() {
+            return Self { ticks: all.pace, stage_ticks: all.pace, turn: all.pace, transits, ..Self::default() };
+        }
+        let largest = transits.iter().map(|transit| transit.turn(in_flight)).max().unwrap_or_default();
+        let first = transits.first().map_or(Tick::ZERO, |first| first.pace);
+        let held_up = (load.ahead + first).saturating_sub(largest);
+        let turn = largest + held_up;
+        Self { ticks: turn, stage_ticks: all.pace, turn, transits, held_up }
+    }
+
+    /// One batch that nothing follows.
+    fn alone(ticks: Tick) -> Self {
+        Self { ticks, stage_ticks: ticks, ..Self::default() }
     }
 
     /// So many ticks more, of which a stage computes `share`, a part of a whole.
     fn and(self, ticks: Tick, (part, whole): (u64, u64)) -> Self {
-        Self { ticks: self.ticks + ticks, stage_ticks: self.stage_ticks + ticks * part / whole }
+        Self { ticks: self.ticks + ticks, stage_ticks: self.stage_ticks + ticks * part / whole, ..self }
     }
 }
 
@@ -454,8 +475,7 @@ impl StepTable {
     /// The device but for cached tokens of decoding sequences: ticks of the largest batch, and those that its launches take at least.
     fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> (Round, Tick) {
         if let Some(stages) = &self.stages {
-            let ticks = stages.round(load, chunks, self.tokens_max);
-            return (Round { ticks, stage_ticks: ticks }, Tick::ZERO);
+            return (stages.round(load, chunks, self.tokens_max), Tick::ZERO);
         }
         let batches = self.micro_batches(load, chunks);
         (self.computed(load, &batches), self.launches(load, &batches))
@@ -477,14 +497,15 @@ impl StepTable {
         if self.lanes == Lanes::ONE {
             let of_batch = |batch: &Batch| self.tokens_at(decode_tokens + batch.chunk_tokens) + batch.prefill;
             let ticks = batches.iter().map(of_batch).sum::<Tick>() + rest;
-            return Round { ticks, stage_ticks: ticks };
+            return Round::alone(ticks);
         }
         let of_batch = |batch: &Batch| {
             let tokens = decode_tokens + batch.chunk_tokens;
-            if tokens == 0 { Tick::ZERO } else { self.uneven(tokens, batch.fewer) + batch.prefill }
+            let ticks = if tokens == 0 { Tick::ZERO } else { self.uneven(tokens, batch.fewer) + batch.prefill };
+            Transit::of(ticks, self.lanes.stages)
         };
-        let batches: Vec<Tick> = batches.iter().map(of_batch).collect();
-        let round = Round::of(&batches, self.lanes.stages, load.waits());
+        let transits = batches.iter().map(of_batch).collect();
+        let round = Round::of(transits, self.lanes.in_flight(load.n_decode + load.n_chunks), load);
         round.and(rest, self.lanes.share(load.n_decode.max(load.n_sampled)))
     }
 

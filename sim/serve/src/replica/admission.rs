@@ -2,7 +2,7 @@
 //!
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
-use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
+use super::{Composed, Cut, Lag, Phase, Replica, Reserve, Role, Slot, Waiting};
 use crate::kv::pool::Brought;
 use crate::step_cost::{Chunk, StepLoad};
 use hw::Tick;
@@ -13,7 +13,7 @@ pub(super) struct Claim<'a> {
     pub(super) request: u32,
     pub(super) generated: u32,
     pub(super) target: u32,
-    pub(super) shift: i64,
+    pub(super) lag: Lag,
     /// Its prefixes that are cached.
     pub(super) held: &'a [u32],
     /// Its prefixes behind them that come from below the device, and what brings them.
@@ -147,11 +147,11 @@ impl<'a> Replica<'a> {
 
     /// What whoever waits would take of blocks and of an iteration.
     pub(super) fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
-        let (request, generated, target, shift, owner) = match waiting {
-            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0, None),
+        let (request, generated, target, lag, owner) = match waiting {
+            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, Lag::default(), None),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
-                (slot.request, slot.generated, slot.target, slot.shift, Some((id, slot.epoch)))
+                (slot.request, slot.generated, slot.target, slot.lag, Some((id, slot.epoch)))
             }
         };
         let output = self.requests.list[request as usize].output;
@@ -175,7 +175,7 @@ impl<'a> Replica<'a> {
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
         let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
-        Claim { request, generated, target, shift, held, n_left, brought, rest, tokens, blocks, next, is_whole }
+        Claim { request, generated, target, lag, held, n_left, brought, rest, tokens, blocks, next, is_whole }
     }
 
     /// Which prefixes of a prompt of `target` tokens come from below, behind `shared` cached ones: as many as save most of the time that they add to what
@@ -234,7 +234,7 @@ impl<'a> Replica<'a> {
         let is_there = self.pool.take_again(owner, claim.n_left, claim.blocks);
         assert!(is_there, "{} blocks are there", claim.blocks);
         self.waiting.pop_front();
-        let Claim { request, generated, target, shift, blocks, .. } = *claim;
+        let Claim { request, generated, target, lag, blocks, .. } = *claim;
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (target - claim.rest, Phase::Prefill);
         let shared = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
@@ -250,7 +250,7 @@ impl<'a> Replica<'a> {
             host_blocks: 0,
             encoded: 0,
             joined_step: 0,
-            shift,
+            lag,
         };
         self.keep_for(id);
         self.take_up(request, id);
@@ -316,7 +316,7 @@ impl<'a> Replica<'a> {
                 host_blocks: 0,
                 encoded: 0,
                 joined_step: 0,
-                shift: 0,
+                lag: Lag::default(),
             };
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")

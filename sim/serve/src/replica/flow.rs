@@ -49,5 +49,6 @@ impl Replica<'_> {
     /// Nothing is in the stages any more.
     pub(super) fn flow_stops(&mut self) {
         self.flow = Flow::default();
+        self.pipeline.stop();
     }
 }

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Composed, Phase, Ranks, Replica, Slot, Waiting};
+use super::{Composed, Lag, Phase, Ranks, Replica, Slot, Waiting};
 use crate::records::Records;
 use hw::Tick;
 
@@ -134,9 +134,9 @@ impl Replica<'_> {
         // What refers to it as running is void: it cannot be preempted.
         slot.epoch += 1;
         slot.phase = Phase::Moving;
-        let Slot { request, target: tokens, generated, shift, .. } = *slot;
+        let Slot { request, target: tokens, generated, .. } = *slot;
         // Its micro-batch may have left the pipeline before the round ended; it goes on with the round.
-        let at = now.shifted(shift.max(0));
+        let at = now.shifted(self.lag(&self.slots[id as usize]).max(0));
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
         self.leave_rank(id);
@@ -252,7 +252,7 @@ impl Replica<'_> {
             let id = self.free_slot();
             let slot = &mut self.slots[id as usize];
             (slot.request, slot.phase, slot.generated, slot.target) = (request, Phase::Moving, generated, tokens);
-            (slot.computed, slot.blocks, slot.shared, slot.shift) = (tokens, blocks, 0, 0);
+            (slot.computed, slot.blocks, slot.shared, slot.lag) = (tokens, blocks, 0, Lag::default());
             self.keep_for(id);
             self.take_up(request, id);
             self.handover.receiving.insert(request, id);
@@ -288,7 +288,7 @@ impl Replica<'_> {
         let slot = &mut self.slots[id as usize];
         (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);
         slot.target = self.requests.list[request as usize].prompt + generated;
-        (slot.computed, slot.blocks, slot.shared, slot.shift) = (0, 0, 0, 0);
+        (slot.computed, slot.blocks, slot.shared, slot.lag) = (0, 0, 0, Lag::default());
         self.queue(Waiting::Again(id));
         self.interrupt(now, records)
     }

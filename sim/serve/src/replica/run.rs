@@ -10,7 +10,7 @@ use crate::records::Records;
 use crate::step_cost::{Chunk, Placed, StepLoad};
 use hw::Tick;
 
-/// How far micro-batches follow the first one out of the pipeline.
+/// How micro-batches of a round follow each other into the pipeline.
 #[derive(Clone, Copy, Debug)]
 struct Lags {
     /// Chunk tokens of a micro-batch.
@@ -24,11 +24,6 @@ impl Lags {
     /// Micro-batch that holds the last of `n` chunk tokens, where they fill one after another.
     fn index_of(&self, n: u32) -> u32 {
         ((n - 1) / self.tokens).min(self.stages - 1)
-    }
-
-    /// Lag of a micro-batch.
-    fn behind(&self, index: u32) -> i64 {
-        (self.interval * u64::from(index)).signed()
     }
 }
 
@@ -115,7 +110,7 @@ impl Replica<'_> {
             let slot = &mut self.slots[*id as usize];
             let early =
                 self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(Tick::ZERO, |found| found.1);
-            slot.shift = slot.shift.saturating_sub(early.signed());
+            slot.lag.ticks = slot.lag.ticks.saturating_sub(early.signed());
             // What is computed before its first chunk was cached.
             records.schedule(slot.request, now - early, slot.computed);
         }
@@ -165,8 +160,9 @@ impl Replica<'_> {
             let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
             let n_decode = u64::from(n_decode);
             let stage_share = table.lanes().share(self.n_decode);
-            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
-                .paced();
+            let going =
+                Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }.paced();
+            return self.behind_chunks(going);
         }
         let load = StepLoad {
             n_decode,
@@ -175,6 +171,7 @@ impl Replica<'_> {
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
             n_sampled: n_decode + self.n_completed(composed),
             adapters,
+            ahead: self.pipeline.ahead(now),
         };
         let placed = |((id, new), rank): (&(u32, u32), &u32)| Placed {
             chunk: Chunk { past: self.slots[*id as usize].computed, new: *new },
@@ -187,6 +184,7 @@ impl Replica<'_> {
         let stage_share = (stage_ticks.get(), (round.ticks + encoding).get().max(1));
         let step = round.ticks + encoding + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
+        self.pipeline.enter(round);
         Going { stage_share, ..Going::once(now, fixed) }
     }
 
@@ -304,7 +302,7 @@ impl Replica<'_> {
     /// Every decoding sequence has `k` tokens more.
     pub(super) fn decoded(&mut self, k: u64, going: &Going, queue: Queue) {
         if let Some(log) = &mut self.token_log {
-            log.span(self.step, k, going, queue);
+            log.span(self.step, k, going, (queue, self.pipeline.held_up()));
         }
         let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
@@ -328,34 +326,35 @@ impl Replica<'_> {
     /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
     fn prefilled(&mut self, now: Tick, elapsed: Tick, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
-        let lags = self.lags(elapsed);
+        let (lags, start) = (self.lags(elapsed), now.saturating_sub(elapsed));
         let (flow_lag, in_queue) = (self.flow_lag(now), self.in_queue(now));
-        let mut n_before = 0;
+        let early = chunks.last().map(|(id, _)| self.slots[*id as usize].early());
+        let (mut n_before, mut n_batches) = (0, 0);
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
             n_before += new;
             let last_chunk = self.last_chunk(id, new);
             self.counts.n_chunks += u64::from(last_chunk) + 1;
             let index = lags.map_or(0, |lags| last_chunk.max(lags.index_of(n_before)));
+            n_batches = n_batches.max(index + 1);
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
             if slot.computed < slot.target {
                 continue;
             }
+            self.lag_behind(id, index + 1, start);
+            let slot = &mut self.slots[id as usize];
             slot.generated += 1;
-            // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
-            if slot.generated == 1 {
-                slot.shift = slot.shift.saturating_add(lags.map_or(0, |lags| lags.behind(index)));
-            }
-            slot.shift = slot.shift.saturating_add(flow_lag);
+            slot.lag.ticks = slot.lag.ticks.saturating_add(flow_lag);
             let slot = *slot;
+            let given = now.shifted(self.lag(&slot)) + in_queue;
             self.counts.output_tokens += 1;
             if let Some(log) = &mut self.token_log {
-                log.at_once(slot.request, now.shifted(slot.shift) + in_queue, 1);
+                log.at_once(slot.request, given, 1);
             }
             let goes_on = slot.generated < self.requests.list[slot.request as usize].output;
             if self.tells_at_end(!goes_on) {
-                records.give_first_token(slot.request, now.shifted(slot.shift) + in_queue);
+                records.give_first_token(slot.request, given);
             }
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
@@ -376,6 +375,7 @@ impl Replica<'_> {
             }
         }
         self.composed.chunks = chunks;
+        early.into_iter().for_each(|early| self.pipeline.drain(n_batches, [start, now], early));
         let returning = std::mem::take(&mut self.composed.returning);
         for &id in &returning {
             let tokens = self.slots[id as usize].target - 1;
@@ -450,7 +450,7 @@ impl Replica<'_> {
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: Tick, records: &mut Records) {
         let slot = self.slots[id as usize];
-        records.finish(slot.request, now.shifted(slot.shift), self.in_queue(now));
+        records.finish(slot.request, now.shifted(self.lag(&slot)), self.in_queue(now));
         self.count_out(slot.request);
     }
 

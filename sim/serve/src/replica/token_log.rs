@@ -6,6 +6,7 @@
 use hw::Tick;
 
 use super::going::Going;
+use super::pipeline::Lag;
 use crate::frontend::{Frontend, Queue};
 
 /// Entries of one replica.
@@ -15,6 +16,8 @@ pub(crate) struct TokenLog {
     pub(crate) frontend: Frontend,
     /// Decode iterations that had ended before a span, the span, and its tokens in the queue of the frontend.
     spans: Vec<(u64, Going, Queue)>,
+    /// Ticks for which rounds were held up until the end of each span.
+    held_up: Vec<Tick>,
     /// Tokens of requests, in no order of requests.
     given: Vec<(u32, Given)>,
 }
@@ -22,8 +25,8 @@ pub(crate) struct TokenLog {
 /// Tokens that a request has.
 #[derive(Clone, Copy, Debug)]
 enum Given {
-    /// One of each decode iteration from one, left out, to another; they come so many ticks later.
-    Decoded { from: u64, to: u64, shift: i64 },
+    /// One of each decode iteration from one, left out, to another; they lag so far behind.
+    Decoded { from: u64, to: u64, lag: Lag },
     /// So many at once.
     AtOnce { at: Tick, n: u32 },
 }
@@ -31,18 +34,19 @@ enum Given {
 impl TokenLog {
     /// Nothing has come yet.
     pub(super) const fn new(frontend: Frontend) -> Self {
-        Self { frontend, spans: Vec::new(), given: Vec::new() }
+        Self { frontend, spans: Vec::new(), held_up: Vec::new(), given: Vec::new() }
     }
 
-    /// A span with its iterations has ended, before which so many had.
-    pub(super) fn span(&mut self, before: u64, n_steps: u64, going: &Going, queue: Queue) {
+    /// A span with its iterations has ended, before which so many had, and until which rounds were held up so long.
+    pub(super) fn span(&mut self, before: u64, n_steps: u64, going: &Going, (queue, held_up): (Queue, Tick)) {
         self.spans.push((before, Going { n_steps, ..*going }, queue));
+        self.held_up.push(held_up);
     }
 
     /// A sequence has decoded.
-    pub(super) fn decoded(&mut self, request: u32, [from, to]: [u64; 2], shift: i64) {
+    pub(super) fn decoded(&mut self, request: u32, [from, to]: [u64; 2], lag: Lag) {
         if to > from {
-            self.given.push((request, Given::Decoded { from, to, shift }));
+            self.given.push((request, Given::Decoded { from, to, lag }));
         }
     }
 
@@ -60,15 +64,15 @@ impl TokenLog {
     pub(crate) fn extend(&self, ticks: &mut Vec<Tick>, index: usize) {
         match self.given[index].1 {
             Given::AtOnce { at, n } => ticks.extend(std::iter::repeat_n(at, n as usize)),
-            Given::Decoded { from, to, shift } => {
+            Given::Decoded { from, to, lag } => {
                 let first = self.spans.partition_point(|(before, going, _)| before + going.n_steps <= from);
-                for (before, going, queue) in &self.spans[first..] {
+                for ((before, going, queue), held_up) in self.spans[first..].iter().zip(&self.held_up[first..]) {
                     if *before >= to {
                         break;
                     }
                     let (low, high) = (from.max(*before) - before, (to - before).min(going.n_steps));
                     let start = going.end_of(1);
-                    let through = |step| queue.through(step, [start, going.end_of(step)]).shifted(shift);
+                    let through = |step| queue.through(step, [start, going.end_of(step)]).shifted(lag.at(*held_up));
                     ticks.extend((low + 1..=high).map(through));
                 }
             }

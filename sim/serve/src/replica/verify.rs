@@ -38,7 +38,7 @@ impl Replica<'_> {
     /// Every decoding sequence gains one token and its accepted drafts, and leaves once its output is complete.
     pub(super) fn verified(&mut self, acceptance: &Acceptance, now: Tick, records: &mut Records) {
         self.step += 1;
-        let in_queue = self.in_queue(now);
+        let (in_queue, held_up) = (self.in_queue(now), self.pipeline.held_up());
         let mut verifying = std::mem::take(&mut self.verifying);
         verifying.retain(|&id| {
             let slot = &mut self.slots[id as usize];
@@ -52,7 +52,7 @@ impl Replica<'_> {
                 self.counts.n_verified += 1;
                 self.counts.verified_tokens += u64::from(gained);
                 if let Some(log) = &mut self.token_log {
-                    log.at_once(slot.request, now.shifted(slot.shift) + in_queue, gained);
+                    log.at_once(slot.request, now.shifted(slot.lag.at(held_up)) + in_queue, gained);
                 }
                 if gained < left {
                     return true;

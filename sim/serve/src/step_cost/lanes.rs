@@ -5,9 +5,11 @@
 //! because exchanges with the experts join them in every layer. An iteration of the engine is a *round*: every decoding sequence gives a token, in
 //! `stages · ranks` batches. A lane is one of them.
 //!
+//! A round whose tokens somebody waits for takes as long as its largest micro-batch, and waits for chunks of earlier rounds that are still in the
+//! stages (`replica/pipeline.rs`). One of chunks alone takes as long as a stage computes them.
+//!
 //! Approximations: decoding sequences are spread evenly over lanes; stages are equally long but for the head, which lengthens the
-//! last; a round whose tokens somebody waits for takes as long as its largest micro-batch, one of chunks alone as long as a stage computes
-//! them; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
+//! last; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
 //! round takes as long as the largest one takes through all stages: nobody overtakes it, and it cannot start again before it is back
 //! (`tests.rs` holds this against a pipeline played stage by stage).
 

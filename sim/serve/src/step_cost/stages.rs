@@ -1,7 +1,8 @@
 //! Replicas whose stages differ in GPUs, tensor degree or layers: times of every stage by itself, from a law of each.
 //!
 //! In *rounds* every stage works on another micro-batch (`lanes.rs`), so a round takes as long as a micro-batch needs for all stages, or
-//! as all micro-batches in flight need for the slowest one, whichever is longer; both are taken term by term, which is never too short.
+//! as all micro-batches in flight need for the slowest one, whichever is longer; both are taken term by term, which is never too short. A round whose tokens
+//! nobody waits for takes as long as the slowest stage needs for all of its batches.
 //! In a *flow* nothing comes back, as on a replica that only reads prompts: a batch enters when the first stage is free and leaves in
 //! order (`replica/flow.rs`). Units: ticks, tokens, pairs of a query and a key. Not modelled here: a head, drafts, host times.
 
@@ -10,7 +11,8 @@ use hw::{Seconds, Tick};
 
 use super::lanes::Lanes;
 use super::sizes::{at, filled};
-use super::{Chunk, Placed, StepLoad};
+use super::transit::Transit;
+use super::{Chunk, Placed, Round, StepLoad};
 
 /// How long a stage takes.
 pub struct StageLaw<'l> {
@@ -106,28 +108,25 @@ impl Stages {
         Lanes { stages: u32::try_from(stages).expect("few stages"), ranks: 1 }
     }
 
-    /// Ticks of a round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
-    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>, tokens_max: u32) -> Tick {
+    /// A round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
+    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>, tokens_max: u32) -> Round {
         let lanes = self.lanes();
         let n_decode = lanes.largest(load.n_decode);
         let room = tokens_max.saturating_sub(n_decode);
         let parts = lanes.spread(chunks, room, |_| u32::MAX);
-        let in_flight = u64::from(lanes.in_flight(load.n_decode + load.n_chunks));
-        let (mut longest, mut slowest) = (Tick::ZERO, Tick::ZERO);
-        for part in &parts[0] {
-            let weight = Weight::of(n_decode, part.chunks.iter().copied());
-            longest = longest.max(self.through(weight));
-            slowest = slowest.max(self.slowest(weight));
-        }
-        longest.max(slowest * in_flight)
+        let weights = parts[0].iter().map(|part| Weight::of(n_decode, part.chunks.iter().copied()));
+        let round = Round::of(
+            weights.map(|weight| self.transit(weight)).collect(),
+            lanes.in_flight(load.n_decode + load.n_chunks),
+            load,
+        );
+        Round { stage_ticks: round.ticks, ..round }
     }
 
-    fn through(&self, weight: Weight) -> Tick {
-        self.tables.iter().map(|table| table.busy(weight) + table.hand_over(weight)).sum()
-    }
-
-    fn slowest(&self, weight: Weight) -> Tick {
-        self.tables.iter().map(|table| table.busy(weight)).max().unwrap_or_default()
+    fn transit(&self, weight: Weight) -> Transit {
+        let whole: Tick = self.tables.iter().map(|table| table.busy(weight) + table.hand_over(weight)).sum();
+        let pace = self.tables.iter().map(|table| table.busy(weight)).max().unwrap_or_default();
+        Transit { pace, fill: whole - pace }
     }
 
     /// Ticks per cached key of the largest micro-batch, with so many in flight.

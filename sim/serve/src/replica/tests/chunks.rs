@@ -42,18 +42,48 @@ fn seconds(time: Option<Time>) -> f64 {
 #[test]
 fn a_lone_prompt_passes_its_stages_as_a_pipeline_played_chunk_by_chunk() {
     for stages in [1, 2, 4, 8] {
-        for (sizes, above) in [(Sizes::Equal, 0.06), (Sizes::EqualTime, 0.01)] {
+        for sizes in [Sizes::Equal, Sizes::EqualTime] {
             let engine = chunked(stages, 2048, cut(2048, sizes));
             let prompt = 200_000;
             let expected = played(&engine.table.chunks_of(prompt).expect("cut"), stages);
             let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, 1)]);
             let found = seconds(run(&requests, &engine).records.list[0].first_token());
-            // Only the last round waits for its largest chunk; with chunks of equal time all are as large.
             let ratio = found / expected;
-            assert!(
-                ratio > 1.0 - 1e-3 && ratio < 1.0 + above,
-                "{stages} stages, {sizes:?}: {found}, played {expected}"
-            );
+            assert!((ratio - 1.0).abs() < 1e-6, "{stages} stages, {sizes:?}: {found}, played {expected}");
+        }
+    }
+}
+
+/// A prompt of so many tokens with some output tokens, in chunks of 2048 through so many stages: seconds to its first and to its last token.
+fn alone(stages: u32, prompt: u32, output: u32) -> [f64; 2] {
+    let mut engine = chunked(stages, 2048, cut(2048, Sizes::Equal));
+    engine.table = StepTable::of_chunks(&LAW, stages, 2048);
+    let record = run(&Requests::of(vec![Request::new(Time::ZERO, prompt, output)]), &engine).records.list[0];
+    [record.first_token(), record.finished()].map(seconds)
+}
+
+#[test]
+fn a_prompt_fills_the_stages_whatever_its_last_round_holds() {
+    for stages in [2, 4, 8] {
+        let mut before = 0.0;
+        for n_chunks in 1..=2 * stages + 1 {
+            for prompt in [2048_u32 * n_chunks - 1, 2048 * n_chunks, 2048 * n_chunks + 1, 2048 * n_chunks + 700] {
+                let chunks: Vec<u32> = (0..prompt.div_ceil(2048)).map(|n| 2048.min(prompt - n * 2048)).collect();
+                let expected = played(&chunks, stages);
+                let [first, last] = alone(stages, prompt, 4);
+                assert!(
+                    (first / expected - 1.0).abs() < 1e-6,
+                    "{stages} stages, {prompt} tokens: {first}, played {expected}"
+                );
+                assert!(first >= before, "{stages} stages, {prompt} tokens: {first}, and {before} of fewer");
+                // Three more tokens pass all stages by themselves.
+                let decoded = 3.0 * f64::from(stages) * LAW.linear(1).get();
+                assert!(
+                    (last - first - decoded).abs() < 1e-8,
+                    "{stages} stages, {prompt} tokens: {last} after {first}"
+                );
+                before = first;
+            }
         }
     }
 }

@@ -76,6 +76,22 @@ fn a_round_is_a_passage_or_the_slowest_stage_for_all() {
 }
 
 #[test]
+fn chunks_fill_stages_that_differ() {
+    // Batches of 1000 tokens through stages of 3 and 5 ms with 1 ms between them: the first has left after 9 ms, each further one 5 ms later.
+    let mut engine = engine(table(&[3.0, 5.0], Passage::Rounds));
+    engine.batcher = batcher::named("vllm-v1").expect("listed");
+    engine.limits.context_max = 10_000;
+    let ttft = |prompt| {
+        let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, 1)]);
+        let mut router = (router::named("round-robin").expect("listed").make)(0);
+        let served = Fleet::of(Group::new("both", engine.clone(), 1)).serve(&requests, router.as_mut());
+        served.records.list[0].first_token().map_or(0, Time::as_ns)
+    };
+    let prompts = [1000, 2000, 2001, 3000, 3001, 4001];
+    assert_eq!(prompts.map(ttft), [9, 14, 19, 19, 24, 29].map(|ms| ms * 1_000_000));
+}
+
+#[test]
 fn one_stage_is_a_plain_table() {
     let law = [2e-3, 1e-5, 3e-7];
     let tokens = |m: u64| Seconds::new(law[0] + law[1] * hw::real(m));

@@ -6,6 +6,7 @@ use crate::fleet::{Fleet, Group, Keeps};
 use crate::frontend::Frontend;
 use crate::records::Records;
 use crate::speculation::Speculation;
+use crate::step_cost::lanes::Lanes;
 use crate::token_gaps::Gaps;
 
 /// When every token of a request comes, by as many runs in single steps.
@@ -63,6 +64,21 @@ fn gaps_of_spans_are_those_of_runs_that_end_at_every_token() {
             let gaps = found.token_gaps[request];
             assert!(near(gaps, expected), "{batcher} {kv_blocks} {preemption:?}, {request}: {gaps:?}, {expected:?}");
         }
+    }
+}
+
+#[test]
+fn gaps_behind_chunks_in_a_pipeline_are_those_of_runs_that_end_at_every_token() {
+    let mut requests = requests(14, 400.0, 3, false);
+    requests.list.iter_mut().for_each(|request| request.prompt *= 9);
+    let engine = |spans| {
+        let engine = engine("vllm-v1", 1000, Preemption::Recompute, spans);
+        Engine { table: engine.table.in_lanes(Lanes { stages: 4, ranks: 1 }, 64), ..engine }
+    };
+    let found = served(&keeping(engine(Spans::Closed), 1), &requests);
+    for request in 0..requests.len() {
+        let expected = Gaps::of(&tokens(&requests, request, &engine(Spans::Stepwise)));
+        assert!(near(found.token_gaps[request], expected), "{request}: {:?}, {expected:?}", found.token_gaps[request]);
     }
 }
 

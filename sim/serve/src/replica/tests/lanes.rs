@@ -103,8 +103,12 @@ fn the_host_serves_one_micro_batch_at_a_time() {
 #[test]
 fn closed_spans_give_what_single_steps_give_in_lanes() {
     for lanes in [stages(2), stages(4), Lanes { stages: 1, ranks: 2 }, Lanes { stages: 2, ranks: 2 }] {
-        for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (40, Preemption::Recompute), (40, SWAP)] {
-            let requests = requests(400, 150.0, 8, false);
+        let tight = |longer| [(40 * longer, Preemption::Recompute, longer), (40 * longer, SWAP, longer)];
+        let roomy = [1, 4].map(|longer| (1000, Preemption::Recompute, longer));
+        for (kv_blocks, preemption, longer) in [roomy, tight(1), tight(4)].concat() {
+            // Prompts of one chunk, or of several that are still in the stages when sequences decode.
+            let mut requests = requests(400, 150.0, 8, false);
+            requests.list.iter_mut().for_each(|request| request.prompt *= longer);
             let of = |spans| {
                 let mut engine = engine("vllm-v1", kv_blocks, preemption, spans);
                 engine.table = engine.table.in_lanes(lanes, 64);
@@ -175,28 +179,43 @@ fn one_by_one(requests: &Requests, n_stages: usize, token_s: f64) -> [f64; 2] {
     [mean(&|index| first[index] - arrival(index)), mean(&|index| (last[index] - first[index]) / outputs(index))]
 }
 
+/// Mean time to the first token and per further token over those of micro-batches one by one.
+fn beside_one_by_one(requests: &Requests, n_stages: u32, token_s: f64) -> [f64; 2] {
+    let mut engine = with_token_s(stages(n_stages), token_s);
+    engine.limits.sequences_max = 64;
+    let served = run(requests, &engine);
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    let records = || requests.list.iter().zip(&served.records.list);
+    let ttft = mean(records().map(|(r, at)| seconds(at.first_token()) - r.arrival.as_ns() as f64 / 1e9).collect());
+    let tpot = |(r, at): (&Request, &crate::records::Record)| {
+        (seconds(at.finished()) - seconds(at.first_token())) / f64::from(r.output.max(2) - 1)
+    };
+    let tpot = mean(records().map(tpot).collect());
+    let [first, per_token] = one_by_one(requests, n_stages as usize, token_s);
+    [ttft / first, tpot / per_token]
+}
+
 #[test]
 fn rounds_come_near_micro_batches_that_come_and_go_one_by_one() {
     // Prompts that cost as much as a few tokens, and prompts that cost as much as ten.
     let loads = [(TOKEN_S, 100.0), (TOKEN_S, 400.0), (1e-4, 50.0), (1e-4, 150.0), (1e-4, 250.0)];
     for (n_stages, (token_s, per_s)) in [2, 4].into_iter().flat_map(|n| loads.map(|load| (n, load))) {
-        let requests = requests(3000, per_s, 17, false);
-        let mut engine = with_token_s(stages(n_stages), token_s);
-        engine.limits.sequences_max = 64;
-        let served = run(&requests, &engine);
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-        let records = || requests.list.iter().zip(&served.records.list);
-        let ttft = mean(records().map(|(r, at)| seconds(at.first_token()) - r.arrival.as_ns() as f64 / 1e9).collect());
-        let tpot = |(r, at): (&Request, &crate::records::Record)| {
-            (seconds(at.finished()) - seconds(at.first_token())) / f64::from(r.output.max(2) - 1)
-        };
-        let tpot = mean(records().map(tpot).collect());
-        let [first, per_token] = one_by_one(&requests, n_stages as usize, token_s);
-        println!("{n_stages} stages, {per_s}/s: TTFT {ttft} to {first}, TPOT {tpot} to {per_token}");
-        assert!(
-            (-0.01..0.15).contains(&(tpot / per_token - 1.0)),
-            "{n_stages} stages, {per_s}/s: {tpot} to {per_token}"
-        );
-        assert!((-0.05..0.25).contains(&(ttft / first - 1.0)), "{n_stages} stages, {per_s}/s: {ttft} to {first}");
+        let [ttft, tpot] = beside_one_by_one(&requests(3000, per_s, 17, false), n_stages, token_s);
+        println!("{n_stages} stages, {per_s}/s: TTFT {ttft}, TPOT {tpot}");
+        assert!((-0.01..0.15).contains(&(tpot - 1.0)), "{n_stages} stages, {per_s}/s: TPOT {tpot}");
+        assert!((-0.05..0.25).contains(&(ttft - 1.0)), "{n_stages} stages, {per_s}/s: TTFT {ttft}");
+    }
+}
+
+#[test]
+fn prompts_of_many_chunks_come_near_micro_batches_one_by_one() {
+    // Up to 16 chunks each, beside sequences that decode.
+    for (n_stages, per_s) in [(2, 20.0), (2, 60.0), (4, 20.0), (4, 60.0), (4, 120.0), (8, 60.0), (8, 200.0)] {
+        let mut requests = requests(2000, per_s, 5, false);
+        requests.list.iter_mut().for_each(|request| request.prompt *= 17);
+        let [ttft, tpot] = beside_one_by_one(&requests, n_stages, TOKEN_S);
+        println!("{n_stages} stages, {per_s}/s: TTFT {ttft}, TPOT {tpot}");
+        assert!((-0.05..0.05).contains(&(tpot - 1.0)), "{n_stages} stages, {per_s}/s: TPOT {tpot}");
+        assert!((-0.01..0.1).contains(&(ttft - 1.0)), "{n_stages} stages, {per_s}/s: TTFT {ttft}");
     }
 }
