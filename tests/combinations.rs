@@ -53,8 +53,8 @@ struct Cell {
 
 /// The small problem under a policy beside some mechanisms.
 fn cell(policy: &str, mechanisms: &[&Mechanism]) -> Cell {
-    let degree = |key: &str| mechanisms.iter().find(|of| of.name == key).map_or(1, |_| 2);
-    let left = N_GPUS / degree("tensor") / degree("pipeline");
+    let degree = |two: &str| if mechanisms.iter().any(|of| of.set.contains(&two)) { 2 } else { 1 };
+    let left = N_GPUS / degree("parallel.tp=2") / degree("parallel.pp=2");
     let (dp, cp, exchange) = match home(policy) {
         Home::Groups => (2, left / 2, "gather"),
         Home::OnePool => (1, left, "ulysses"),

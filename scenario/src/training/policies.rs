@@ -88,7 +88,10 @@ pub fn sought<T: Copy + PartialEq>(
         section.refuse(Code::NoEffect, at.clone(), what, "leave one of them out");
     }
     let found = section.one_of("maximize", default, most);
-    (section.one_of("minimize", found, least), at)
+    // What is only ever most has no word there.
+    let is_least = section.place("minimize").is_some();
+    let least = section.one_of("minimize", found, least);
+    (if is_least { least } else { found }, at)
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.

@@ -70,7 +70,7 @@ fn predict_transfer(transfer: &Transfer, costs: &Costs<'_>) -> Predicted {
     let [low, seconds, high] = CASES.map(|case| {
         weights::transfer_s(problem, transfer.bytes, (Placement::Split, Orchestrator::None), cost.as_ref(), case)
     });
-    let why = format!("{:.1} GB over one port", hw::real(transfer.bytes.0) / 1e9);
+    let why = format!("{:.1} GB over the ports of a node", hw::real(transfer.bytes.0) / 1e9);
     Predicted { seconds, interval: [low, high], parts: None, source: Source::Datasheet, why }
 }
 

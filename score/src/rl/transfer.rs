@@ -1,6 +1,6 @@
 //! Measured transfers of weights from a trainer to engines on GPUs of their own.
 //!
-//! What is asked is the law of a plain send of all weights over one port of the network, gathered from the ranks that share the model. How a framework
+//! What is asked is the law of a plain send of all weights over the ports of a node, gathered from the ranks that share the model. How a framework
 //! names, casts, buckets and loads parameters is not in it. Units: bytes, GPUs.
 
 use hw::Bytes;

@@ -35,6 +35,7 @@ mod rank_times;
 mod sharded;
 mod sync;
 mod torch;
+mod torch_block;
 
 pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, computed_parts, parts, pipelines};

@@ -5,7 +5,7 @@
 
 use hw::Rank;
 
-use super::{Builder, Column, Content, Frame, Ring, Share, torch};
+use super::{Builder, Column, Content, Frame, Ring, Share, torch_block};
 use crate::layout::ContextExchange;
 use crate::problem::Problem;
 use engine::layer;
@@ -88,7 +88,7 @@ pub(super) fn before_exchange(problem: &Problem, content: &Content, cp: usize, n
         (ContextExchange::Gather, Pass::Backward) => (1, 1),
     };
     let block = match (exchange, shard.framework.torch()) {
-        (ContextExchange::Ring, Some(_)) => torch::block(problem, share, pass),
+        (ContextExchange::Ring, Some(_)) => torch_block::block(problem, share, pass),
         _ => layer::attention(&shard, &share.sharded, heads, pass),
     };
     let mut ops = layer::attention(&shard, &share.local, 1, pass);

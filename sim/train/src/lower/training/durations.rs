@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
+use super::layers::{Times, plus};
 use super::{
     Content, GRADIENT_BUCKETS, attention, beside, chains, contents, exchange, hybrid, layers, mixed, stage_index,
 };
@@ -257,15 +258,6 @@ fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kin
         ops.extend(exchange::split(sent, problem.hidden_expert_exchange()).1);
     }
     ops
-}
-
-/// Seconds of forward, input and weight gradients: of the device, and of the host that launches, with what the device waits for besides.
-/// The host's of weight gradients are what a whole backward launches more than one of inputs.
-pub(super) type Times = [[f64; 3]; 2];
-
-/// Both together.
-pub(super) fn plus(a: Times, b: Times) -> Times {
-    std::array::from_fn(|of| std::array::from_fn(|pass| a[of][pass] + b[of][pass]))
 }
 
 /// Passes that last as long as the device or the host, whichever is longer; a whole backward is one pass.

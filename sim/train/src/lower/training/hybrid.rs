@@ -12,7 +12,7 @@ use engine::model::{Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
-use super::durations::{Times, plus};
+use super::layers::{Times, plus};
 use super::{Share, compressed, layers};
 use crate::problem::Problem;
 use crate::stage::Stage;

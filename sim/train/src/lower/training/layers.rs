@@ -1,4 +1,4 @@
-//! Operations of the layers of a stage, whatever pass they are in.
+//! Operations of the layers of a stage, whatever pass they are in, and what they take.
 
 use engine::layer;
 use engine::shard::ExpertLoad;
@@ -6,6 +6,15 @@ use engine::task::{Ops, PassKind};
 
 use crate::problem::Problem;
 use crate::stage::Stage;
+
+/// Seconds of forward, input and weight gradients: of the device, and of the host that launches, with what the device waits for besides.
+/// The host's of weight gradients are what a whole backward launches more than one of inputs.
+pub(super) type Times = [[f64; 3]; 2];
+
+/// Both together.
+pub(super) fn plus(a: Times, b: Times) -> Times {
+    std::array::from_fn(|of| std::array::from_fn(|pass| a[of][pass] + b[of][pass]))
+}
 
 /// What follows attention in all layers of a stage.
 pub(crate) fn after_attention(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {

@@ -7,20 +7,17 @@
 use hw::Rank;
 
 use super::attention::{Attend, behind, key_value_bytes};
+use super::torch_block::block;
 use super::{Builder, Ring, Share};
 use crate::layout::Zero;
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
 use engine::layer::{self, Accumulation, ShardedCopies};
-use engine::task::{Collective, Op, Ops, Pass, TaskId};
+use engine::task::{Collective, Ops, Pass, TaskId};
 
 /// Bytes of a 32-bit gradient over those of its 16-bit value.
 const GRADIENT_OVER_VALUE: u64 = 2;
-/// Bytes per element that are moved behind a block of attention. Forward: a 32-bit copy 6, a difference 12, a product 8, another difference 12.
-/// Backward: three gradients of 16 bits are added to 32-bit ones, 10 each.
-const MERGED_BYTES: [u64; 2] = [38, 30];
-
 impl Builder<'_> {
     /// Keys and values of all ranks are gathered beside the first block alone (`context_parallel_rotate_method = "allgather"`); in backward their
     /// gradients go around in 32 bits, a hop behind the blocks.
@@ -46,20 +43,6 @@ impl Builder<'_> {
         };
         behind(&self.exchange(frame, shift, &first))
     }
-}
-
-/// Attention to one block of keys, and the kernels behind it that merge its output with that of the blocks before, or add its gradients to theirs, in
-/// 32 bits. Three quarters of the rows take part, as a block sees all queries and half of the keys, or half of the queries.
-pub(super) fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
-    let mut ops = layer::attention(&problem.shard(), &share.sharded, 1, pass);
-    let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
-    let model = &problem.model;
-    let width = (model.n_heads * model.head_dim).div_ceil(u64::from(problem.layout.tp));
-    let merged = MERGED_BYTES[usize::from(pass == Pass::Backward)];
-    if tokens > 0 {
-        ops.push((Op::Elementwise { bytes: tokens * width * merged * 3 / 4 }, 1));
-    }
-    ops
 }
 
 /// Copies that sharded modules make around their exchanges. A pipeline gathers and reduces once in a step, not in every pass; a forward that
