@@ -534,7 +534,7 @@ fn a_server_draws_by_its_own_words_where_requests_say_nothing() {
 #[test]
 fn what_requests_say_stands_over_the_file_of_a_model() {
     let file = ["model.config=\"config.json\""];
-    let off = "{ temperature = 1.0, top_k = 0, top_p = 1.0, repetition_penalty = 1.0 }";
+    let off = "{ temperature = 1.0, top_k = 0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0 }";
     for (command, expected) in [
         ("vllm serve llama-3.1-8b", None),
         ("vllm serve llama-3.1-8b --generation-config vllm", Some(off)),
