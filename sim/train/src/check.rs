@@ -107,7 +107,7 @@ fn joined_groups(problem: &Problem, what: &str) -> Vec<String> {
         findings.push(format!("{what}, which know no context groups"));
     }
     if problem.model.experts.is_some() && !problem.layout.holds_experts_in_tensor_groups() {
-        findings.push(format!("{what}, whose experts lie inside tensor groups"));
+        findings.push(format!("{what}: experts have to lie inside tensor groups, `ep = tp` or `expert_tp = tp`"));
     }
     findings
 }
