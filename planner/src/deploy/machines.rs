@@ -4,8 +4,9 @@
 //! Where every size divides the next larger one, replicas fit exactly if those of at least s GPUs take no more than Σ_m floor(M_m/s)·s, for every
 //! size s: laying the largest first leaves no gap that a smaller one could not fill. Other sizes are packed by patterns, as in the
 //! cutting-stock program (Gilmore and Gomory, 1961): a pattern says how many replicas of each size one machine holds, and n_p machines have
-//! pattern p. Replicas that are larger than a machine lie one behind the other from the first GPU on and count by their GPUs alone. Others have the border, which is
-//! what is left of the last machine that these touch, and the machines behind it. Units: GPUs.
+//! pattern p. Replicas that are larger than a machine lie one behind the other from the first GPU on, or alone, from the first GPU of a machine on:
+//! what lies together leaves whole machines, and what lies apart leaves more of the last machine of each. Others have these rests and the machines that
+//! nobody touches. Units: GPUs.
 
 use std::collections::BTreeMap;
 
@@ -60,6 +61,8 @@ struct Rooms {
     first: u32,
     /// GPUs of each.
     room: u32,
+    /// GPUs from one to the next.
+    apart: u32,
     /// How many they are.
     n: u32,
 }
@@ -67,12 +70,17 @@ struct Rooms {
 impl Rooms {
     /// One machine, where it has a GPU.
     fn one(first: u32, room: u32) -> Self {
-        Self { first, room, n: u32::from(room > 0) }
+        Self { first, room, apart: room, n: u32::from(room > 0) }
+    }
+
+    /// First GPU behind them.
+    const fn end(self) -> u32 {
+        self.first + self.n * self.apart
     }
 
     /// First GPU and number of GPUs of each machine, of so many at most.
     fn each(self, most: u32) -> impl Iterator<Item = (u32, u32)> {
-        (0..self.n.min(most)).map(move |at| (self.first + at * self.room, self.room))
+        (0..self.n.min(most)).map(move |at| (self.first + at * self.apart, self.room))
     }
 
     /// GPUs that replicas of a size can have of them.
@@ -81,14 +89,27 @@ impl Rooms {
     }
 }
 
-/// What is free behind the first so many GPUs: the border, whole machines, and the last one.
-fn rooms(offer: &Offer, taken: u32) -> [Rooms; 3] {
+/// GPUs that a replica which is larger than a machine leaves of its last one where it lies alone.
+const fn rest(machine: u32, size: u32) -> u32 {
+    size.next_multiple_of(machine) - size
+}
+
+/// What is free behind the first so many GPUs, and behind so many replicas `(size, n)` that lie alone: the border, the rests of these, whole machines, and the
+/// last one.
+fn rooms(offer: &Offer, taken: u32, alone: &[(u32, u32)]) -> Vec<Rooms> {
     let machine = offer.n_gpus_per_machine.max(1);
     let border = (taken.next_multiple_of(machine).min(offer.n_available)) - taken;
-    let behind = taken + border;
+    let mut all = vec![Rooms::one(taken, border)];
+    let mut behind = taken + border;
+    for &(size, n) in alone {
+        let of = Rooms { first: behind + size, room: rest(machine, size), apart: size.next_multiple_of(machine), n };
+        behind = of.end() - size;
+        all.push(of);
+    }
     let (n, last) = ((offer.n_available - behind) / machine, (offer.n_available - behind) % machine);
-    let whole = Rooms { first: behind, room: machine, n };
-    [Rooms::one(taken, border), whole, Rooms::one(behind + n * machine, last)]
+    let whole = Rooms { first: behind, room: machine, apart: machine, n };
+    all.extend([whole, Rooms::one(whole.end(), last)]);
+    all
 }
 
 /// How many replicas of each size a machine of so many GPUs may hold where no other fits beside them.
@@ -141,75 +162,115 @@ pub(super) fn limits(
     for (at, offer) in problem.inventory.offers.iter().enumerate() {
         let taken: Vec<(u32, Variable)> =
             replicas.iter().map(|&(c, y)| (problem.configurations[c].n_gpus[at], y)).filter(|(n, _)| *n > 0).collect();
-        let from = |least: u32| taken.iter().filter(move |(size, _)| *size >= least);
-        let gpus = |least: u32| -> Expression { from(least).map(|&(size, y)| f64::from(size) * y).sum() };
-        all.push(constraint!(gpus(1) <= f64::from(offer.n_available)));
-        let machine = offer.n_gpus_per_machine.max(1);
-        let fitting = sizes(taken.iter().map(|(size, _)| *size).filter(|size| *size <= machine));
-        let sharing = sharing(offer, &fitting);
-        if sharing == Sharing::Count {
-            continue;
-        }
-        let large = taken.iter().any(|(size, _)| *size > machine).then(|| gpus(machine + 1));
-        let free = Free::behind(variables, (offer, &fitting), large, is_whole);
-        all.extend(free.rows);
-        let [_, whole, last] = rooms(offer, 0);
-        if sharing == Sharing::Nested {
-            all.extend(fitting.iter().enumerate().map(|(at, &size)| {
-                let beside: Expression =
-                    free.beside[..=at].iter().zip(&fitting).map(|(n, &of)| f64::from(of) * n.clone()).sum();
-                let [of_whole, of_last] = [machine, last.room].map(|room| f64::from(room / size * size));
-                let behind = of_whole * free.n[0].clone() + of_last * free.n[1].clone();
-                constraint!(gpus(size) - gpus(machine + 1) <= behind + beside)
-            }));
-            continue;
-        }
-        let patterns = [whole, last].map(|of| patterns(of.room, &fitting));
-        let Machines { n, places } = machines(variables, &[whole, last].map(|of| of.n), &patterns, is_whole);
-        all.extend(n.iter().zip(free.n).map(|(n, free)| constraint!(sum(n) <= free)));
-        for ((size, places), beside) in fitting.into_iter().zip(places).zip(free.beside) {
-            let n: Expression = taken.iter().filter(|(of, _)| *of == size).map(|&(_, y)| Expression::from(y)).sum();
-            all.push(constraint!(n <= places + beside));
-        }
+        all.extend(rows(variables, offer, &taken, is_whole).0);
     }
     all
 }
 
+/// That replicas of these sizes fit the machines of an offer, and of the sizes that are larger than a machine, the largest first, how many lie alone.
+fn rows(
+    variables: &mut ProblemVariables,
+    offer: &Offer,
+    taken: &[(u32, Variable)],
+    is_whole: bool,
+) -> (Vec<Constraint>, Vec<Variable>) {
+    let gpus = |least: u32, below: u32| -> Expression {
+        let of = taken.iter().filter(|(size, _)| (least..below).contains(size));
+        of.map(|&(size, y)| f64::from(size) * y).sum()
+    };
+    let mut all = vec![constraint!(gpus(1, u32::MAX) <= f64::from(offer.n_available))];
+    let machine = offer.n_gpus_per_machine.max(1);
+    let fitting = sizes(taken.iter().map(|(size, _)| *size).filter(|size| *size <= machine));
+    let sharing = sharing(offer, &fitting);
+    if sharing == Sharing::Count {
+        return (all, Vec::new());
+    }
+    let Free { kinds, beside, rows, alone } = Free::beside(variables, (offer, &fitting), taken, is_whole);
+    all.extend(rows);
+    if sharing == Sharing::Nested {
+        all.extend(fitting.iter().enumerate().map(|(at, &size)| {
+            let usable = kinds.iter().map(|kind| f64::from(kind.room / size * size) * kind.n.clone());
+            let on_border = beside[..=at].iter().zip(&fitting).map(|(n, &of)| f64::from(of) * n.clone());
+            let there: Expression = usable.chain(on_border).sum();
+            constraint!(gpus(size, machine + 1) <= there)
+        }));
+        return (all, alone);
+    }
+    let patterns: Vec<Vec<Pattern>> = kinds.iter().map(|kind| patterns(kind.room, &fitting)).collect();
+    let there: Vec<u32> = kinds.iter().map(|kind| kind.most).collect();
+    let Machines { n, places } = machines(variables, &there, &patterns, is_whole);
+    all.extend(n.iter().zip(kinds).map(|(n, kind)| constraint!(sum(n) <= kind.n)));
+    for ((size, places), beside) in fitting.into_iter().zip(places).zip(beside) {
+        let n: Expression = taken.iter().filter(|(of, _)| *of == size).map(|&(_, y)| Expression::from(y)).sum();
+        all.push(constraint!(n <= places + beside));
+    }
+    (all, alone)
+}
+
+/// Machines of a kind that are free.
+struct Kind {
+    /// GPUs of each.
+    room: u32,
+    /// How many there are at most.
+    most: u32,
+    /// How many there are.
+    n: Expression,
+}
+
 /// What replicas that are larger than a machine leave of an offer.
 struct Free {
-    /// Whole machines, and the last one where it has fewer GPUs.
-    n: [Expression; 2],
+    /// Whole machines, the last one where it has fewer GPUs, and the rests of replicas that lie alone.
+    kinds: Vec<Kind>,
     /// Replicas of each size on the border.
     beside: Vec<Expression>,
     rows: Vec<Constraint>,
+    /// Replicas of each larger size that lie alone.
+    alone: Vec<Variable>,
 }
 
 impl Free {
-    /// Behind so many GPUs. They touch m whole machines, and the last one where l is 1: M·(m + l) < GPUs + M, so that there is one border.
-    fn behind(
+    /// Beside these replicas. Those that lie together have G GPUs and touch m whole machines, and the last one where l is 1: M·(m + l) < G + M, so that there
+    /// is one border.
+    fn beside(
         variables: &mut ProblemVariables,
-        (offer, sizes): (&Offer, &[u32]),
-        gpus: Option<Expression>,
+        (offer, fitting): (&Offer, &[u32]),
+        taken: &[(u32, Variable)],
         is_whole: bool,
     ) -> Self {
         let machine = offer.n_gpus_per_machine.max(1);
-        let [_, whole, last] = rooms(offer, 0);
-        let there = [whole.n, last.n].map(|n| Expression::from(f64::from(n)));
-        let Some(gpus) = gpus else {
-            let none = vec![Expression::from(0.0); sizes.len()];
-            return Self { n: there, beside: none, rows: Vec::new() };
-        };
+        let [.., whole, last] = &rooms(offer, 0, &[])[..] else { unreachable!("there are always both") };
+        let mut kinds: Vec<Kind> =
+            [whole, last].map(|of| Kind { room: of.room, most: of.n, n: Expression::from(f64::from(of.n)) }).into();
+        let large = sizes(taken.iter().map(|(size, _)| *size).filter(|size| *size > machine));
+        if large.is_empty() {
+            let none = vec![Expression::from(0.0); fitting.len()];
+            return Self { kinds, beside: none, rows: Vec::new(), alone: Vec::new() };
+        }
         let [touched, is_last] = [whole.n, last.n].map(|most| counted(variables, most, is_whole));
-        let beside: Vec<Variable> = sizes.iter().map(|size| counted(variables, machine / size, is_whole)).collect();
-        let on_border: Expression = beside.iter().zip(sizes).map(|(&n, &size)| f64::from(size) * n).sum();
+        let beside: Vec<Variable> = fitting.iter().map(|size| counted(variables, machine / size, is_whole)).collect();
+        let on_border: Expression = beside.iter().zip(fitting).map(|(&n, &size)| f64::from(size) * n).sum();
+        let (mut together, mut rows, mut alone) = (Expression::from(0.0), Vec::new(), Vec::new());
+        kinds[0].n -= touched;
+        kinds[1].n -= is_last;
+        for size in large {
+            let n_machines = size.div_ceil(machine);
+            let most = whole.n / n_machines;
+            let n = counted(variables, most, is_whole);
+            let all: Expression = taken.iter().filter(|(of, _)| *of == size).map(|(_, y)| Expression::from(*y)).sum();
+            rows.push(constraint!(n <= all.clone()));
+            together += f64::from(size) * (all - n);
+            kinds[0].n -= f64::from(n_machines) * n;
+            kinds.push(Kind { room: rest(machine, size), most, n: n.into() });
+            alone.push(n);
+        }
         let size = f64::from(machine);
-        let rows = vec![
-            constraint!(gpus.clone() + on_border <= size * touched + f64::from(last.room) * is_last),
-            constraint!(size * touched + size * is_last <= gpus + (size - 1.0)),
+        rows.extend([
+            constraint!(together.clone() + on_border <= size * touched + f64::from(last.room) * is_last),
+            constraint!(size * touched + size * is_last <= together + (size - 1.0)),
             constraint!(f64::from(whole.n) * is_last <= touched),
-        ];
-        let [whole, last] = there;
-        Self { n: [whole - touched, last - is_last], beside: beside.into_iter().map(Expression::from).collect(), rows }
+            constraint!(kinds[0].n.clone() >= 0.0),
+        ]);
+        Self { kinds, beside: beside.into_iter().map(Expression::from).collect(), rows, alone }
     }
 }
 
@@ -256,46 +317,92 @@ fn asked(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<(u32, u32)>> {
     (taken <= u64::from(offer.n_available)).then(|| sizes.iter().map(|&size| (size, n_of(size))).collect())
 }
 
-/// Replicas that are larger than a machine, those that fit one, and what is free for them.
+/// Replicas that are larger than a machine, so many of which lie alone, those that fit one, and what is free for them.
 struct Split<'a> {
-    large: &'a [(u32, u32)],
+    /// Size, those that lie together, those that lie alone.
+    large: Vec<(u32, [u32; 2])>,
     fitting: &'a [(u32, u32)],
     sizes: Vec<u32>,
-    rooms: [Rooms; 3],
+    rooms: Vec<Rooms>,
 }
 
-fn split<'a>(offer: &Offer, asked: &'a [(u32, u32)]) -> Split<'a> {
+fn split<'a>(offer: &Offer, asked: &'a [(u32, u32)], alone: &[u32]) -> Split<'a> {
     let machine = offer.n_gpus_per_machine.max(1);
     let (large, fitting) = asked.split_at(asked.partition_point(|(size, _)| *size > machine));
-    let taken = large.iter().map(|(size, n)| size * n).sum();
+    let of_alone = |at: usize| alone.get(at).copied().unwrap_or(0);
+    let large: Vec<(u32, [u32; 2])> =
+        large.iter().enumerate().map(|(at, &(size, n))| (size, [n - of_alone(at), of_alone(at)])).collect();
+    let taken = large.iter().map(|(size, [n, _])| size * n).sum();
+    let apart: Vec<(u32, u32)> = large.iter().map(|&(size, [_, n])| (size, n)).collect();
     let sizes = fitting.iter().map(|(size, _)| *size).collect();
-    Split { large, fitting, sizes, rooms: rooms(offer, taken) }
+    Split { large, fitting, sizes, rooms: rooms(offer, taken, &apart) }
+}
+
+impl Split<'_> {
+    /// Whether those that fit a machine fit what is free.
+    fn holds(&self, offer: &Offer) -> bool {
+        let Self { fitting, sizes, rooms, .. } = self;
+        let gpus = |(size, n): &(u32, u32)| u64::from(*size) * u64::from(*n);
+        match sharing(offer, sizes) {
+            Sharing::Count => true,
+            Sharing::Nested => (1..=fitting.len()).all(|n| {
+                let usable: u64 = rooms.iter().map(|of| u64::from(of.usable(sizes[n - 1]))).sum();
+                fitting[..n].iter().map(gpus).sum::<u64>() <= usable
+            }),
+            Sharing::Patterns => {
+                let is_laid = || first_fit(rooms, fitting).is_some();
+                (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(rooms, sizes, fitting).is_some()
+            }
+        }
+    }
+
+    /// First GPUs of the replicas that are larger than a machine, by size.
+    fn large_places(&self) -> Vec<Vec<u32>> {
+        let mut next = 0;
+        let mut places = Vec::new();
+        for (at, &(size, [together, alone])) in self.large.iter().enumerate() {
+            let mut found: Vec<u32> = (0..together).map(|n| next + n * size).collect();
+            next += together * size;
+            // The border is the first room, and the rests come behind it.
+            found.extend(self.rooms[1 + at].each(alone).map(|(first, _)| first - size));
+            places.push(found);
+        }
+        places
+    }
+}
+
+/// How many of the replicas of each size that are larger than a machine lie alone, where all fit: none if that will do.
+fn lying(offer: &Offer, asked: &[(u32, u32)]) -> Option<Vec<u32>> {
+    let together = split(offer, asked, &[]);
+    if together.holds(offer) {
+        return Some(vec![0; together.large.len()]);
+    }
+    if together.large.is_empty() {
+        return None;
+    }
+    let mut variables = ProblemVariables::new();
+    let fixed = |&(size, n): &(u32, u32)| {
+        let n = f64::from(n);
+        (size, variables.add(variable().integer().min(n).max(n)))
+    };
+    let taken: Vec<(u32, Variable)> = asked.iter().map(fixed).collect();
+    let (constraints, alone) = rows(&mut variables, offer, &taken, true);
+    let program = Program { variables, objective: Expression::from(0.0), constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &alone, Budget::default()).ok()?;
+    Some(solved.values.iter().map(|&n| super::whole(n)).collect())
 }
 
 /// Whether replicas `(size, n)` fit the machines of an offer.
 pub(super) fn fits(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
-    let Some(asked) = asked(offer, wanted) else { return false };
-    let Split { fitting, sizes, rooms, .. } = split(offer, &asked);
-    let gpus = |(size, n): &(u32, u32)| u64::from(*size) * u64::from(*n);
-    match sharing(offer, &sizes) {
-        Sharing::Count => true,
-        Sharing::Nested => (1..=fitting.len()).all(|n| {
-            let usable: u64 = rooms.iter().map(|of| u64::from(of.usable(sizes[n - 1]))).sum();
-            fitting[..n].iter().map(gpus).sum::<u64>() <= usable
-        }),
-        Sharing::Patterns => {
-            let is_laid = || first_fit(&rooms, fitting).is_some();
-            (offer.n_available <= LAID_MAX && is_laid()) || n_by_pattern(&rooms, &sizes, fitting).is_some()
-        }
-    }
+    asked(offer, wanted).is_some_and(|asked| lying(offer, &asked).is_some())
 }
 
 /// The first GPU of every replica: of each entry `(size, n)`, in order. `None` where they do not fit.
 pub(super) fn laid(offer: &Offer, wanted: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     let asked = asked(offer, wanted)?;
-    let Split { large, fitting, sizes, rooms } = split(offer, &asked);
-    let whole = [Rooms { first: 0, room: offer.n_available, n: 1 }];
-    let mut places = first_fit(&whole, large)?;
+    let split = split(offer, &asked, &lying(offer, &asked)?);
+    let mut places = split.large_places();
+    let Split { fitting, sizes, rooms, .. } = split;
     places.extend(match sharing(offer, &sizes) {
         Sharing::Count | Sharing::Nested => first_fit(&rooms, fitting),
         Sharing::Patterns => first_fit(&rooms, fitting).or_else(|| by_patterns(&rooms, &sizes, fitting)),
@@ -329,10 +436,11 @@ fn first_fit(rooms: &[Rooms], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
 }
 
 /// How many machines have each pattern, so that replicas fit, by kind of room.
-fn n_by_pattern(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<(Rooms, Pattern, u32)>> {
-    let patterns = rooms.map(|of| patterns(of.room, sizes));
+fn n_by_pattern(rooms: &[Rooms], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<(Rooms, Pattern, u32)>> {
+    let patterns: Vec<Vec<Pattern>> = rooms.iter().map(|of| patterns(of.room, sizes)).collect();
+    let there: Vec<u32> = rooms.iter().map(|of| of.n).collect();
     let mut variables = ProblemVariables::new();
-    let Machines { n, places } = machines(&mut variables, &rooms.map(|of| of.n), &patterns, true);
+    let Machines { n, places } = machines(&mut variables, &there, &patterns, true);
     let mut constraints: Vec<Constraint> =
         n.iter().zip(rooms).map(|(n, of)| constraint!(sum(n) <= f64::from(of.n))).collect();
     constraints.extend(asked.iter().zip(places).map(|(&(_, n), places)| constraint!(places >= f64::from(n))));
@@ -345,7 +453,7 @@ fn n_by_pattern(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Opti
 }
 
 /// Places of each size by the patterns of machines.
-fn by_patterns(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
+fn by_patterns(rooms: &[Rooms], sizes: &[u32], asked: &[(u32, u32)]) -> Option<Vec<Vec<u32>>> {
     let mut places = vec![Vec::new(); asked.len()];
     // The next machine of each kind, by its first one.
     let mut begun: BTreeMap<u32, u32> = BTreeMap::new();
@@ -359,120 +467,11 @@ fn by_patterns(rooms: &[Rooms; 3], sizes: &[u32], asked: &[(u32, u32)]) -> Optio
                     next += size;
                 }
             }
-            *first += of.room;
+            *first += of.apart;
         }
     }
     Some(places)
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::Configuration;
-    use super::super::inventory::Inventory;
-    use super::*;
-
-    fn offer(n_gpus: u32, machine: u32) -> Offer {
-        Offer { n_gpus_per_machine: machine, ..Offer::priced("x", 1.0, n_gpus) }
-    }
-
-    /// Whether replicas fit machines, by trying every machine for each.
-    fn all_fit(rooms: &mut [u32], sizes: &[u32]) -> bool {
-        let Some((&size, rest)) = sizes.split_first() else { return true };
-        (0..rooms.len()).any(|at| {
-            if rooms[at] < size {
-                return false;
-            }
-            rooms[at] -= size;
-            let found = all_fit(rooms, rest);
-            rooms[at] += size;
-            found
-        })
-    }
-
-    #[test]
-    fn twelve_gpus_in_machines_of_six_hold_two_replicas_of_four() {
-        assert_eq!(n_replicas_max(&offer(12, 6), 4), 2);
-        assert_eq!(n_replicas_max(&offer(16, 6), 4), 3);
-        assert_eq!(n_replicas_max(&offer(12, 6), 12), 1);
-        assert_eq!(laid(&offer(12, 6), &[(2, 2), (4, 2)]), Some(vec![vec![4, 10], vec![0, 6]]));
-        assert_eq!(laid(&offer(12, 6), &[(4, 3)]), None);
-    }
-
-    /// Whether the program of renting has these numbers of replicas, one configuration for each size.
-    fn is_rentable(offer: &Offer, wanted: &[(u32, u32)]) -> bool {
-        let configuration = |&(size, _): &(u32, u32)| Configuration {
-            name: String::new(),
-            model: 0,
-            n_gpus: vec![size],
-            requests_per_s: vec![1.0],
-        };
-        let problem = Problem {
-            inventory: Inventory::of(vec![offer.clone()]),
-            configurations: wanted.iter().map(configuration).collect(),
-            demands: Vec::new(),
-            budget_usd_per_hour: 1e9,
-        };
-        let mut variables = ProblemVariables::new();
-        let fixed = |&(_, n): &(u32, u32)| variables.add(variable().integer().min(f64::from(n)).max(f64::from(n)));
-        let replicas: Vec<(usize, Variable)> = wanted.iter().map(fixed).enumerate().collect();
-        let constraints = limits(&problem, &mut variables, &replicas, true);
-        let wanted: Vec<Variable> = replicas.iter().map(|(_, n)| *n).collect();
-        let program = Program { variables, objective: Expression::from(0.0), constraints, start: Vec::new() };
-        milp::minimise(program, &wanted, Budget::default()).is_ok()
-    }
-
-    #[test]
-    fn a_size_that_no_machine_holds_changes_nothing_for_the_others() {
-        // Three of three GPUs take a machine of four each; then no machine has two left, whether or not five might be rented.
-        for more in [&[][..], &[(5, 0)], &[(12, 0)]] {
-            for (twos, is_there) in [(0, true), (1, false)] {
-                let wanted = [&[(3, 3), (2, twos)], more].concat();
-                assert_eq!(fits(&offer(12, 4), &wanted), is_there, "{wanted:?}");
-                assert_eq!(is_rentable(&offer(12, 4), &wanted), is_there, "{wanted:?}");
-            }
-        }
-        // Five leave a border of three and a machine.
-        assert_eq!(laid(&offer(12, 4), &[(3, 2), (5, 1)]), Some(vec![vec![5, 8], vec![0]]));
-        assert!(!fits(&offer(16, 4), &[(3, 3), (2, 1), (5, 1)]) && fits(&offer(16, 4), &[(3, 2), (2, 2), (5, 1)]));
-    }
-
-    proptest! {
-        #[test]
-        fn replicas_are_laid_wherever_they_fit(
-            n_machines in 2_u32..=3, left in 0_u32..6, machine in 4_u32..=8,
-            sizes in prop::collection::vec((1_u32..=4, 0_u32..=3), 1..=3),
-            large in prop::option::of((9_u32..=14, 0_u32..=2)),
-        ) {
-            let offer = offer(n_machines * machine + left % machine, machine);
-            let mut all: Vec<u32> = sizes.iter().flat_map(|&(size, n)| vec![size; n as usize]).collect();
-            all.sort_by(|a, b| b.cmp(a));
-            let mut rooms = vec![machine; n_machines as usize];
-            rooms.push(left % machine);
-            // Large ones take the first GPUs.
-            let mut taken = large.map_or(0, |(size, n)| size * n);
-            let has_room = taken <= offer.n_available;
-            for room in &mut rooms {
-                let of = taken.min(*room);
-                (*room, taken) = (*room - of, taken - of);
-            }
-            let sizes: Vec<(u32, u32)> = sizes.into_iter().chain(large).collect();
-            let found = laid(&offer, &sizes);
-            prop_assert_eq!(found.is_some(), has_room && all_fit(&mut rooms, &all), "{:?} in {:?}", sizes, offer);
-            prop_assert_eq!(found.is_some(), fits(&offer, &sizes), "{:?} in {:?}", sizes, offer);
-            prop_assert_eq!(found.is_some(), is_rentable(&offer, &sizes), "{:?} in {:?}", sizes, offer);
-            let mut owned = vec![false; offer.n_available as usize];
-            for (&(size, n), firsts) in sizes.iter().zip(found.iter().flatten()) {
-                prop_assert_eq!(firsts.len(), n as usize);
-                for &first in firsts {
-                    let is_in_one = first / machine == (first + size - 1) / machine;
-                    prop_assert!(is_in_one || size > machine, "in one machine");
-                    for gpu in first..first + size {
-                        prop_assert!(!std::mem::replace(&mut owned[gpu as usize], true), "GPU {} has two owners", gpu);
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;
