@@ -512,12 +512,70 @@ fn what_a_closed_form_of_rents_cannot_know_is_refused_by_name() {
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
     }
-    for name in ["cloud/thunderserve-4x4", "cloud/helix-24"] {
-        for key in ["speculation={draft_tokens=3,acceptance=0.7}", "adapters={slots=4}", "tiers={host_gib=64}"] {
-            let checked = checked(name, &[&format!("engine.{key}")]);
-            let text = diagnostic::render(&checked.source, &checked.findings);
-            let word = format!("`engine.{}`: plans of this objective", key.split('=').next().expect("a key"));
-            assert!(checked.scenario.is_none() && text.contains(&word), "{name}, {key}:\n{text}");
-        }
+}
+
+#[test]
+fn nodes_with_a_part_of_the_layers_say_why_they_draft_and_keep_nothing() {
+    for (set, expected) in [
+        (&["engine.speculation={draft_tokens=3,acceptance=0.7}"][..], "carry one token of a request in a round"),
+        (&["engine.tiers={host_gib=64}"], "keep no prefixes"),
+        (&["engine.adapters={slots=4}"], "those times are of layers alone"),
+        (&["requests.adapters={count=8}"], "the engine has no room for any"),
+    ] {
+        let checked = checked("cloud/helix-24", set);
+        let text = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.scenario.is_none() && text.contains(expected), "{set:?}:\n{text}");
+    }
+}
+
+#[test]
+fn replicas_of_goodput_say_what_does_not_go_together_and_what_changes_nothing() {
+    const SHARED: &str = "requests.shared_prefixes=4";
+    for (set, is_taken, expected) in [
+        (&["engine.speculation={draft_tokens=3,acceptance=0.7}"][..], true, ""),
+        (&["engine.speculation={draft_tokens=3,acceptance=0.7,draft_model='mtp'}"], false, "no layer of"),
+        (&["engine.adapters={slots=4}"], true, "slots take memory alone"),
+        (&["requests.adapters={count=8}"], false, "the engine has no room for any"),
+        (&["requests.adapters={count=8}", "engine.adapters={slots=4}"], false, "others come from disk"),
+        (&["requests.adapters={count=8}", "engine.adapters={slots=4,host_slots=8}"], true, ""),
+        (&["engine.tiers={host_gib=64}"], false, "`prefix_cache` is off"),
+        (&["engine.tiers={host_gib=64}", "engine.prefix_cache=true"], true, "requests share none"),
+        (
+            &[SHARED, "requests.shared_prefix_tokens=256", "engine.tiers={host_gib=64}", "engine.prefix_cache=true"],
+            true,
+            "",
+        ),
+        (&["engine.tiers={remote_gib=64,remote_gb_per_s=9}", "engine.prefix_cache=true"], false, "no link"),
+    ] {
+        let only = ["policies.run=['colocated']", "policies.baseline='colocated'", "policies.variant=[]", "expect={}"];
+        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..]].concat());
+        let text = diagnostic::render(&checked.source, &checked.findings);
+        assert_eq!(checked.scenario.is_some(), is_taken, "{set:?}:\n{text}");
+        assert!(text.contains(expected), "{set:?}:\n{text}");
+    }
+}
+
+#[test]
+fn plans_of_goodput_gain_by_accepted_drafts_and_pay_for_adapters() {
+    let served = |set: &[&str]| {
+        let only = ["policies.run=['colocated']", "policies.baseline='colocated'", "policies.variant=[]", "expect={}"];
+        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..], &["requests.requests=150"]].concat());
+        let text = diagnostic::render(&checked.source, &checked.findings);
+        let result = checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {});
+        let metrics = &result.results[0].metrics;
+        let [rate, planned, bound] =
+            ["goodput_requests_per_s", "planned_requests_per_s", "bound_requests_per_s"].map(|key| metrics[key]);
+        assert!(rate > 0.0 && planned <= bound, "{set:?}: {planned} of {bound}");
+        [rate, planned]
+    };
+    let drafts = |acceptance: f64| {
+        let drafts = format!("engine.speculation={{draft_tokens=3,acceptance={acceptance},draft_us_per_token=200}}");
+        served(&[&drafts])
+    };
+    let (plain, [none, all]) = (served(&[]), [drafts(0.0), drafts(1.0)]);
+    let adapted = served(&["requests.adapters={count=8,rank=64}", "engine.adapters={slots=8,rank_max=64}"]);
+    for at in 0..2 {
+        assert!(none[at] < plain[at] && plain[at] < all[at], "{none:?}, {plain:?}, {all:?}");
+        assert!(adapted[at] < plain[at], "{adapted:?} of {plain:?}");
     }
 }

@@ -9,6 +9,7 @@ mod placements;
 mod replica;
 pub mod throughput;
 pub mod time;
+mod working;
 
 use std::path::Path;
 
@@ -55,21 +56,6 @@ fn capacity(reader: &mut Reader<'_>) {
     let what = "no policy of deployments takes `capacity`: each decides by itself what runs";
     let help = format!("policies of `kind = \"serving\"` take it: {}", takers.join(", "));
     reader.find(Finding::error(Code::AskedElsewhere, at, what).label("asked by kind `serving`").help(help));
-}
-
-/// Keys of engines that plans are made without, with what they count in their place.
-const UNCOUNTED: [(&str, &str); 3] = [
-    ("speculation", "plans of this objective give a sequence one token in an iteration"),
-    ("adapters", "plans of this objective serve one model alone"),
-    ("tiers", "plans of this objective count the memory of GPUs alone"),
-];
-
-/// Refuses what a plan's closed form cannot know.
-fn uncounted(section: &mut Section<'_>) {
-    for (key, what) in UNCOUNTED {
-        let help = "`kind = \"serving\"` takes it for a fleet that is given; `is = \"time\"` or `\"dollars\"` takes `speculation`";
-        section.elsewhere(key, what, help);
-    }
 }
 
 /// A table of request lengths by name; a finding where there is none.

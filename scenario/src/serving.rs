@@ -1,7 +1,7 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
 mod activations;
-mod adapters;
+pub mod adapters;
 mod best;
 mod bounded;
 mod capacity;
@@ -21,7 +21,7 @@ mod kernels;
 pub mod kv;
 mod listed;
 mod long;
-mod operation;
+pub mod operation;
 pub mod placed;
 pub mod played;
 mod policies;

@@ -32,6 +32,12 @@ pub(super) fn slower(gpu: &Gpu, by: f64) -> Gpu {
     }
 }
 
+/// Seconds of a kernel that moves so many bytes and does so many operations on a GPU.
+pub(super) fn kernel_s(gpu: &Gpu, bytes: f64, flops: f64) -> f64 {
+    let compute = flops / (COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
+    compute.max(bytes / (BANDWIDTH_REACHED * gpu.memory_bandwidth.get()))
+}
+
 /// The mean layer of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Layer {
@@ -69,6 +75,11 @@ impl Layer {
             heads: real(model.n_heads * model.head_dim),
             hidden: real(model.hidden),
         }
+    }
+
+    /// Of a model of which a pass reads so many bytes of weights in a layer, and that keeps so many bytes of keys and values of a token in it.
+    pub(super) fn of_bytes(model: &Model, weight_bytes: f64, kv_bytes: f64) -> Self {
+        Self { weight_bytes, kv_bytes, active: weight_bytes / 2.0, ..Self::of(model) }
     }
 
     /// Seconds per pair of a query and a key where operations are what takes time, and per cached key that is read, on `d` tensor-parallel

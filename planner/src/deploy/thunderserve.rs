@@ -9,6 +9,7 @@
 //! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. `thunderserve/bound.rs` has what no
 //! deployment is planned above. Units: seconds, bytes per second.
 
+pub mod beside;
 pub mod bound;
 pub mod colocated;
 mod group;
@@ -17,6 +18,7 @@ mod rented;
 mod search;
 mod transport;
 
+pub use beside::Beside;
 pub use colocated::Replica;
 pub use group::Stage;
 pub use played::{Groups, Trial, Working};
@@ -24,7 +26,7 @@ pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
 use engine::model::Model;
-use hw::Gpu;
+use hw::{Gpu, Tokens};
 
 use super::RentalError;
 use super::inventory::Inventory;
@@ -52,6 +54,10 @@ pub struct Task {
     pub tpot_s: f64,
     /// Bits of a key or value on the wire: 16, or 4 with compression.
     pub wire_bits: u32,
+    /// Who drafts tokens, and adapters.
+    pub beside: Beside,
+    /// Tokens of the beginning that longer prompts share and replicas keep; 0 where none is kept. Plans read it again, and bounds find it always.
+    pub kept_tokens: u32,
 }
 
 impl Task {
@@ -182,6 +188,17 @@ impl Task {
         (sum(&|lengths| lengths.input.as_f64()), sum(&|lengths| lengths.output.as_f64()))
     }
 
+    /// Tokens of a prompt that are read at least.
+    fn least_read(&self, input: Tokens) -> f64 {
+        let (input, kept) = (input.as_f64(), f64::from(self.kept_tokens));
+        if input > kept { input - kept } else { input }
+    }
+
+    /// Tokens of a mean prompt that are read at least.
+    fn mean_least_read(&self) -> f64 {
+        self.classes.iter().map(|(lengths, share)| share * self.least_read(lengths.input)).sum()
+    }
+
     /// Tokens of the longest request.
     fn longest(&self) -> f64 {
         self.classes.iter().map(|(lengths, _)| (lengths.input + lengths.output).as_f64()).fold(0.0, f64::max)
@@ -197,8 +214,7 @@ impl Task {
 
     /// Bytes of a prompt's keys and values on the wire.
     pub fn wire_bytes(&self, input: f64) -> f64 {
-        let token = 4.0 * hw::real(self.model.n_layers * self.model.kv_width());
-        input * token * f64::from(self.wire_bits) / 16.0
+        input * self.token_bytes() * f64::from(self.wire_bits) / 16.0
     }
 
     fn check(&self) -> Result<(), RentalError> {
@@ -313,10 +329,11 @@ pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decisio
     for (link, &planned_for_per_s) in LINKS.into_iter().flat_map(|link| loads.iter().map(move |load| (link, load))) {
         match plan(&Task { requests_per_s: planned_for_per_s, ..task.with_links(link) }, tabu) {
             Ok(deployment) => {
-                if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
+                let groups = Groups::of(&deployment.plan);
+                if found.iter().any(|(_, known)| Groups::of(&known.deployment.plan).is_played_as(&groups)) {
                     continue;
                 }
-                let rate = played::rate(task, &Groups::of(&deployment.plan), trial)?;
+                let rate = played::rate(task, &groups, trial)?;
                 found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
             }
             Err(error) => why = Some(error),
@@ -362,8 +379,9 @@ pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
     n_gpus[machine] = task.machines.offers[machine].n_available;
     let (input, output) = task.mean();
     let times = group::layouts(task, &n_gpus).into_iter();
-    let times = times
-        .map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
+    let times = times.map(|stages| {
+        (group::read_s(task, &stages, input).1, group::token_s(task, &stages, 1.0, input + output / 2.0))
+    });
     let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
     best.ok_or_else(|| {
         RentalError::Infeasible(format!("`{}` alone does not hold the model", task.machines.offers[machine].name))

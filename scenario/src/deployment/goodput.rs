@@ -10,16 +10,16 @@ use planner::deploy::objective::Objective;
 use planner::deploy::policies::serving;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::thunderserve::played::BLOCK_TOKENS;
-use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
+use planner::deploy::thunderserve::{Beside, Tabu, Task, alone_s};
 use serve::arrivals::{self, Arrivals};
-use serve::batcher;
 use serve::beginnings::Beginnings;
-use serve::replica::batcher::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
+use super::lengths_table;
 use super::objective::{self, Targets};
-use super::{lengths_table, uncounted};
+use super::working::{self, Asks, Engine};
+use crate::serving::adapters;
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};
@@ -75,37 +75,32 @@ pub fn read(
     let model = model::model(reader.section("model"), folder);
     let stock = inventory(reader.section("inventory"), Objective::Goodput);
     let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
-    let (wire_bits, working) = engine(reader.section("engine"));
-    let requests = requests(reader.section("requests"), head.seed);
+    let (wire_bits, engine) = engine(reader.section("engine"), head.seed);
+    let (requests, asks) = requests(reader.section("requests"), head.seed);
     let tabu = search(reader.section("search"), head.seed);
-    let task = model.zip(machines).filter(|_| !requests.list.is_empty()).and_then(|(model, machines)| {
-        let count = requests.list.len();
-        let every = count.div_ceil(N_CLASSES);
-        let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
-        let share = 1.0 / hw::real(drawn.len() as u64);
-        let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
-        let classes = drawn.iter().map(of).collect();
-        let task = Task {
-            machines,
-            model,
-            classes,
-            requests_per_s: targets.planned_per_s,
-            ttft_s: 1.0,
-            tpot_s: 1.0,
-            wire_bits,
-        };
+    let task = model.zip(machines).filter(|_| !requests.list.is_empty());
+    let task = task.and_then(|(model, machines)| {
+        let (requests_per_s, classes) = (targets.planned_per_s, classes(&requests));
+        let (beside, kept_tokens) = (Beside::default(), 0);
+        let [ttft_s, tpot_s] = [1.0; 2];
+        let task = Task { machines, model, classes, requests_per_s, ttft_s, tpot_s, wire_bits, beside, kept_tokens };
         with_targets(reader, task, targets)
     });
-    let (choices, baseline) = policies(reader.section("policies"), task.as_ref(), working);
+    let shared_tokens = requests.prefix_tokens;
+    let base = Base { task: task.as_ref(), engine: &engine, asks, shared_tokens, seed: head.seed };
+    let Ways { choices, baseline, engines } = policies(reader.section("policies"), &base);
     let expectations = expect::read(reader.section("expect"));
     let task = task?;
-    let free_parameters = vec![format!(
+    engines.iter().for_each(|engine| engine.check(reader, &task.model, asks));
+    let mut free_parameters = vec![format!(
         "targets are {:.2} s to the first token and {:.0} ms per token, {} and {} times those of a mean request alone",
         task.ttft_s,
         task.tpot_s * 1e3,
         targets.ttft_scale,
         targets.tpot_scale
     )];
+    free_parameters.extend(engines.iter().flat_map(Engine::free_parameters));
+    free_parameters.dedup();
     Some(Goodput {
         head: Head { baseline, expectations, ..head },
         requests,
@@ -114,6 +109,15 @@ pub fn read(
         choices,
         free_parameters,
     })
+}
+
+/// Lengths of some of the requests, each with its share.
+fn classes(requests: &Requests) -> Vec<(Lengths, f64)> {
+    let every = requests.list.len().div_ceil(N_CLASSES);
+    let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
+    let share = 1.0 / hw::real(drawn.len() as u64);
+    let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
+    drawn.iter().map(of).collect()
 }
 
 /// The task with targets in seconds: multiples of a mean request that is alone on the reference machine.
@@ -158,17 +162,19 @@ fn search(mut section: Section<'_>, seed: u64) -> Tabu {
     tabu
 }
 
-/// `[requests]`, arriving once per second.
-fn requests(mut section: Section<'_>, seed: u64) -> Requests {
+/// `[requests]`, arriving once per second, and what they ask of engines.
+fn requests(mut section: Section<'_>, seed: u64) -> (Requests, Asks) {
     let n = section.size("requests", 2000, 1..=100_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
     let shared = shared(&mut section);
+    let adapters = section.table("adapters").map(adapters::popularity);
+    let asks = Asks { adapters, shares: shared.n > 0 };
     let is_given = section.has("lengths");
     let table = lengths_table(&mut section);
     if is_given && table.is_none() {
         section.finish();
-        return Requests::default();
+        return (Requests::default(), asks);
     }
     let mut list = table.map_or_else(Vec::new, |table| table.sample(2 * n, seed).list);
     list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
@@ -182,7 +188,10 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
     let mut requests = Requests::of(list);
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, seed);
     shared.lay(&mut requests, seed);
-    requests
+    match adapters {
+        Some(popularity) => (popularity.lay(requests, seed), asks),
+        None => (requests, asks),
+    }
 }
 
 /// `requests.shared_prefixes` and `requests.shared_prefix_tokens`: beginnings that requests share.
@@ -202,59 +211,73 @@ fn shared(section: &mut Section<'_>) -> Beginnings {
 }
 
 /// `[engine]`: bits of a key or value on the wire, and how replicas work.
-fn engine(mut section: Section<'_>) -> (u32, Working) {
+fn engine(mut section: Section<'_>, seed: u64) -> (u32, Engine) {
     let bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
-    let working = working(&mut section, Working::default());
-    uncounted(&mut section);
+    let engine = working::engine(&mut section, &Engine::default(), seed);
     section.finish();
-    (bits, working)
+    (bits, engine)
 }
 
-/// How replicas work, where it is said and not as before.
-fn working(section: &mut Section<'_>, before: Working) -> Working {
-    let names: Vec<&'static str> = batcher::BATCHERS.iter().map(|batcher| batcher.name()).collect();
-    let usual = names.iter().position(|name| *name == before.batcher).unwrap_or(0);
-    let at = section.word("batcher", usual, &names);
-    let is_whole = batcher::BATCHERS[at].cut() == Cut::Never;
-    let (tokens_max, place) = section.count("max_tokens", Some(0), 1..=1 << 20);
-    if is_whole && tokens_max > 0 {
-        let what = format!("`max_tokens` says how prompts are cut, and `{}` reads whole ones", names[at]);
-        section.refuse(Code::NoEffect, place, what, "name a batching policy that cuts prompts, for example `vllm-v1`");
+/// What every way of serving begins with.
+struct Base<'b> {
+    task: Option<&'b Task>,
+    engine: &'b Engine,
+    asks: Asks,
+    /// Tokens of the beginnings that requests share.
+    shared_tokens: u32,
+    seed: u64,
+}
+
+impl Base<'_> {
+    /// A way of serving by engines, of a task whose links and losses are its own.
+    fn way(&self, name: &str, method: Method, (task, lost): (Task, Vec<u32>), engine: Engine) -> Way {
+        let kept_tokens = if engine.working.prefix_cache { self.shared_tokens } else { 0 };
+        let task = Task { beside: engine.beside(&task.model, self.asks), kept_tokens, ..task };
+        let way = Choice { method, task, lost, working: engine.working };
+        (GoodputChoice { name: name.to_owned(), way }, engine)
     }
-    let given = u32::try_from(tokens_max).ok().filter(|tokens| *tokens > 0);
-    let tokens_max = if is_whole { None } else { given.or(before.tokens_max) };
-    Working { batcher: names[at], tokens_max, prefix_cache: section.flag("prefix_cache", before.prefix_cache) }
 }
 
-/// `[policies]`: the choices in order, and the baseline; no choices without a task.
-fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> (Vec<GoodputChoice>, String) {
-    let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table, task, working)));
+/// Ways of serving in order, the baseline, and the engines of these ways, each once.
+struct Ways {
+    choices: Vec<GoodputChoice>,
+    baseline: String,
+    engines: Vec<Engine>,
+}
+
+/// A way of serving and its engine.
+type Way = (GoodputChoice, Engine);
+
+/// `[policies]`; no choices without a task.
+fn policies(mut section: Section<'_>, base: &Base<'_>) -> Ways {
+    let mut variants: Vec<(String, Option<Way>)> = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, base)));
     let plain = |name: &str, method: Method| {
         let lost = |task: &Task| vec![0; task.machines.offers.len()];
-        let way = |task: &Task| Choice { method, task: task.clone(), lost: lost(task), working };
-        task.map(|task| GoodputChoice { name: name.to_owned(), way: way(task) })
+        base.task.map(|task| base.way(name, method, (task.clone(), lost(task)), base.engine.clone()))
     };
     let plain = serving(Objective::Goodput, |policy| policy.places.map(|method| plain(policy.name, method)));
     let RunList { choices, baseline } = objective::run_list(&mut section, Objective::Goodput, plain, variants);
     section.finish();
-    (choices.into_iter().filter_map(|(_, choice)| choice).collect(), baseline)
+    let ways: Vec<Way> = choices.into_iter().filter_map(|(_, way)| way).collect();
+    let (choices, mut engines): (Vec<GoodputChoice>, Vec<Engine>) = ways.into_iter().unzip();
+    engines.dedup();
+    Ways { choices, baseline, engines }
 }
 
-/// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
-fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Option<(String, Option<GoodputChoice>)> {
+/// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, other engines, or a loss.
+fn variant(mut section: Section<'_>, base: &Base<'_>) -> Option<(String, Option<Way>)> {
     let name = section.name();
     let help = Some("a policy, for example `thunderserve`");
     let policy = objective::named(&mut section, "policy", help, Objective::Goodput);
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
-    let working = working(&mut section, before);
-    uncounted(&mut section);
-    let n = task.map_or(1, |task| task.machines.offers.len());
+    let engine = working::engine(&mut section, base.engine, base.seed);
+    let n = base.task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
     section.finish();
     let (name, method) = (name?, policy?.places?);
-    let choice = task.map(|task| {
+    let way = base.task.map(|task| {
         let mut task = task.clone();
         if link > 0.0 {
             let Network { within, between, .. } = &mut task.machines.network;
@@ -264,7 +287,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Op
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
         let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
-        GoodputChoice { name: name.clone(), way: Choice { method, task, lost, working } }
+        base.way(&name, method, (task, lost), engine)
     });
-    Some((name, choice))
+    Some((name, way))
 }

@@ -9,12 +9,16 @@ use engine::cost::Source as Cost;
 use planner::deploy::helix::played::means;
 use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
 use planner::deploy::objective::Objective;
+use planner::deploy::thunderserve::Beside;
+use planner::deploy::thunderserve::beside::STATIONS_DRAFT_NOTHING;
 use serve::pool::NodeType;
 use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
-use super::{lengths_table, load, placements, uncounted};
+use super::working::{Asks, Engine};
+use super::{lengths_table, load, placements};
+use crate::serving::{AdapterChoice, adapters};
 use crate::{Head, Overrides, cluster, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Place, Reader, Section, small, unknown};
@@ -40,9 +44,13 @@ pub struct Throughput {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Throughput> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
-    let (requests, typical) = requests(reader.section("requests"), head.seed);
+    let (requests, typical, asks) = requests(reader.section("requests"), head.seed);
     let stock = inventory(reader.section("inventory"), Objective::Throughput);
-    let pool = machines(reader.section("engine"), folder, model.as_ref(), typical, stock);
+    let mut section = reader.section("engine");
+    let engine = engine(&mut section);
+    let beside = model.as_ref().map_or_else(Beside::default, |model| engine.beside(model, asks));
+    let pool = machines(section, folder, (model.as_ref(), &beside), typical, stock);
+    check(reader, model.as_ref(), (&engine, asks), &beside);
     let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
     let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
     let n_types = pool.as_ref().map_or(0, |(machines, _)| machines.types.len());
@@ -65,8 +73,30 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     Some(Throughput { head, asked, times, choices, free_parameters })
 }
 
-/// `[requests]`: lengths, and what a typical batch is planned for.
-fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
+/// What nodes run beside their layers: adapters, and nothing else that engines of whole models do.
+fn engine(section: &mut Section<'_>) -> Engine {
+    let keeps = "nodes with a part of the layers keep no prefixes: keys and values of one lie on every node of a way";
+    for (key, what) in [("speculation", STATIONS_DRAFT_NOTHING), ("tiers", keeps)] {
+        section.elsewhere(key, what, "`is = \"goodput\"` takes it for replicas of the whole model");
+    }
+    Engine {
+        adapters: section.table("adapters").map_or(AdapterChoice::Unknown, adapters::adapters),
+        ..Engine::default()
+    }
+}
+
+/// Finds adapters that do not go with the model, with requests or with nodes.
+fn check(reader: &mut Reader<'_>, model: Option<&Model>, (engine, asks): (&Engine, Asks), beside: &Beside) {
+    if let Some(model) = model {
+        engine.check(reader, model, asks);
+    }
+    if let Some(what) = beside.undone_by_stations() {
+        reader.refuse(Code::WrongAdapters, None, what, "raise `slots` in `adapters` of `[engine]`");
+    }
+}
+
+/// `[requests]`: lengths, what a typical batch is planned for, and adapters.
+fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical, Asks) {
     let n = section.size("requests", 20_000, 1..=10_000_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
@@ -83,25 +113,25 @@ fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
         output: section.number("planned_output", output.max(1.0), 1.0..=1e7),
         cache_ratio: section.number("planned_cache_ratio", 0.3, 0.01..=1.0),
     };
+    let asks = Asks { adapters: section.table("adapters").map(adapters::popularity), shares: false };
     section.finish();
-    (list, typical)
+    (list, typical, asks)
 }
 
 /// `[engine]`: times of layers, and how tokens go from node to node.
 fn machines(
     mut section: Section<'_>,
     folder: &Path,
-    model: Option<&Model>,
+    (model, beside): (Option<&Model>, &Beside),
     typical: Typical,
     stock: Stock,
 ) -> Option<(Machines, Cost)> {
-    uncounted(&mut section);
     let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
     let prompt_tokens_max = section.small("prompt_tokens_max", Some(2048), 1..=10_000_000);
     let context_per_decode = section.small("context_per_decode", Some(1000), 1..=10_000_000);
-    let (known, times) = types(&mut section, folder, model, tables, &stock, typical)?;
+    let (known, times) = types(&mut section, folder, (model, beside), tables, &stock, typical)?;
     let mut types: Vec<NodeType> = Vec::new();
     for (offer, at) in stock.inventory.offers.iter().zip(&stock.places) {
         let name = &offer.name;
@@ -138,7 +168,7 @@ fn machines(
 fn types(
     section: &mut Section<'_>,
     folder: &Path,
-    model: Option<&Model>,
+    (model, beside): (Option<&Model>, &Beside),
     tables: Option<(String, Place)>,
     stock: &Stock,
     typical: Typical,
@@ -146,7 +176,7 @@ fn types(
     let model = model?;
     let Some((name, at)) = tables else {
         let context = typical.prompt + typical.output / 2.0;
-        let of = |name: &String| tables::datasheet(&hw::catalog::gpu(name)?, model, context);
+        let of = |name: &String| tables::datasheet_of((&hw::catalog::gpu(name)?, 1), (model, beside), context);
         let names = || stock.inventory.offers.iter().map(|offer| &offer.name);
         let known: Vec<NodeType> = names().filter_map(of).collect();
         if known.len() < stock.places.len() {
@@ -156,6 +186,11 @@ fn types(
         }
         return Some((known, Cost::Datasheet));
     };
+    if beside.adapts() {
+        let what = "`adapters` beside `layer_times`: those times are of layers alone";
+        section.refuse(Code::ExclusiveKeys, at, what, "leave `engine.layer_times` out to use datasheets");
+        return None;
+    }
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
             let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);

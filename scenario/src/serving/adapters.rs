@@ -45,7 +45,7 @@ pub struct AdapterOptions {
     /// Room on every GPU.
     pub room: AdapterRoom,
     /// Where others come from.
-    supply: Supply,
+    pub supply: Supply,
 }
 
 impl AdapterChoice {
@@ -103,6 +103,12 @@ pub fn popularity(mut section: Section<'_>) -> Popularity {
     Popularity { count, rank, skew, none_ratio }
 }
 
+/// What is wrong where requests ask for adapters that an engine does not know, and what to do.
+pub const NO_ROOM: (&str, &str) = (
+    "requests ask for adapters, and the engine has no room for any",
+    "`adapters = { slots = 4 }` in `[engine]` or in the variant; `{ merged = true }` costs nothing",
+);
+
 /// A misfit: its code, what is wrong, and what to do.
 type Misfit = (Code, String, String);
 
@@ -115,11 +121,7 @@ pub fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) 
         .filter_map(|stream| stream.clients.adapters)
         .collect();
     let found = match (choice.operation.adapters, asked.is_empty()) {
-        (AdapterChoice::Unknown, false) => {
-            let what = "requests ask for adapters, and the engine has no room for any";
-            let help = "`adapters = { slots = 4 }` in `[engine]` or in the variant; `{ merged = true }` costs nothing";
-            Some((what.to_owned(), help))
-        }
+        (AdapterChoice::Unknown, false) => Some((NO_ROOM.0.to_owned(), NO_ROOM.1)),
         (AdapterChoice::Apart(options), _) => {
             let of_load = load_misfit(&options, &asked);
             of_load.or_else(|| {
@@ -133,7 +135,7 @@ pub fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) 
 }
 
 /// What requests ask for and an engine does not hold.
-fn load_misfit(options: &AdapterOptions, asked: &[Popularity]) -> Option<(String, &'static str)> {
+pub fn load_misfit(options: &AdapterOptions, asked: &[Popularity]) -> Option<(String, &'static str)> {
     let AdapterOptions { room, supply: Supply { host_slots, disk_gb_per_s, .. } } = options;
     if let Some(of) = asked.iter().find(|of| of.rank > room.rank_max) {
         let what = format!("adapters of rank {} in slots of `rank_max` = {}", of.rank, room.rank_max);
@@ -163,6 +165,13 @@ fn unpriced(model: &Model, modules: Modules) -> Option<&'static str> {
     }
 }
 
+/// Why adapters on these matrices of a model have no times, and what to do.
+pub fn model_misfit(model: &Model, modules: Modules) -> Option<(String, &'static str)> {
+    let what = unpriced(model, modules)?;
+    let help = "another model, `modules = \"attention\"` where only experts are in the way, or no adapters";
+    Some((format!("on `{}`: those on {what} are not priced", model.name), help))
+}
+
 /// Whether feed-forwards of a model are no routed experts alone, as wide as the model.
 fn has_other_experts(model: &Model) -> bool {
     let Some(experts) = model.experts else { return false };
@@ -181,9 +190,8 @@ fn misfit(
     if !matches!(serving.law, CostLaw::Operations) {
         return wrong("beside times of whole stages or runs", "a cost model of operations");
     }
-    if let Some(what) = unpriced(model, modules) {
-        let help = "another model, `modules = \"attention\"` where only experts are in the way, or no adapters";
-        return Some((format!("on `{}`: those on {what} are not priced", model.name), help));
+    if let Some(found) = model_misfit(model, modules) {
+        return Some(found);
     }
     let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
     if operation.pipeline_degree > 1 || operation.attention_ranks(tensor_degree) > 1 {

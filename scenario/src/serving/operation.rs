@@ -160,6 +160,17 @@ fn tiers(mut section: Section<'_>) -> ([Store; N_TIERS], Store) {
     ([host, disk], remote)
 }
 
+/// The same without a store that replicas share, for which others have no link.
+pub fn own_tiers(mut section: Section<'_>, what: &str, help: &str) -> [Store; N_TIERS] {
+    let host = store(&mut section, ["host_gib", "host_gb_per_s"]);
+    let disk = disk(&mut section);
+    for key in ["remote_gib", "remote_gb_per_s"] {
+        section.elsewhere(key, what, help);
+    }
+    section.finish();
+    [host, disk]
+}
+
 /// `disk_gib` and `disk_gb_per_s`.
 fn disk(section: &mut Section<'_>) -> Store {
     let disk = store(section, ["disk_gib", "disk_gb_per_s"]);

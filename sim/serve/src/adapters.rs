@@ -70,6 +70,20 @@ pub struct Popularity {
 }
 
 impl Popularity {
+    /// Different adapters among no request, one, two and so on up to so many, on average: Σ 1 - (1 - p)^n over all of probability p.
+    pub fn different(&self, requests_max: u32) -> Vec<f64> {
+        let weights: Vec<f64> = (1..=self.count).map(|index| libm::pow(f64::from(index), -self.skew)).collect();
+        let sum: f64 = weights.iter().sum();
+        let others: Vec<f64> = weights.iter().map(|weight| 1.0 - (1.0 - self.none_ratio) * weight / sum).collect();
+        let mut missed = vec![1.0; others.len()];
+        let mut all = vec![0.0];
+        for _ in 0..requests_max {
+            missed.iter_mut().zip(&others).for_each(|(missed, other)| *missed *= other);
+            all.push(missed.iter().map(|missed| 1.0 - missed).sum());
+        }
+        all
+    }
+
     /// Draws an adapter for every request. Turns of a session ask for the session's.
     pub fn lay(&self, mut requests: Requests, seed: u64) -> Requests {
         let mut draws = random::stream(seed, "adapters of requests");
@@ -135,6 +149,23 @@ mod tests {
         }
         assert_eq!(laid, popularity.lay(plain(50_000), 3), "the same seed");
         assert_ne!(laid.adapters, popularity.lay(plain(50_000), 4).adapters, "another seed");
+    }
+
+    #[test]
+    fn so_many_are_different_as_draws_find() {
+        let popularity = Popularity { count: 30, rank: 16, skew: 1.0, none_ratio: 0.3 };
+        let different = popularity.different(12);
+        assert_eq!((different.len(), different[0]), (13, 0.0));
+        assert!((different[1] - 0.7).abs() < 1e-12, "one request asks for one, or for none");
+        let laid = popularity.lay(plain(12 * 20_000), 5);
+        let n_of = |batch: &[u32]| {
+            let mut asked: Vec<u32> = batch.iter().copied().filter(|adapter| *adapter > 0).collect();
+            asked.sort_unstable();
+            asked.dedup();
+            asked.len() as u64
+        };
+        let mean = hw::real(laid.adapters.chunks(12).map(n_of).sum()) / 20_000.0;
+        assert!((mean / different[12] - 1.0).abs() < 0.01, "{mean} for {}", different[12]);
     }
 
     #[test]

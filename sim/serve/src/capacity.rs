@@ -55,11 +55,7 @@ impl Capacity {
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let shard = deployment.shard();
     let tensor_degree = deployment.tensor_degree;
-    let draft_weights = deployment.of_draft().zip(deployment.draft).map_or(0, |(draft, (_, kind))| match kind {
-        DraftKind::Model => hw::whole(stage_weight_bytes(&draft.shard(), &draft.stages()[0])),
-        DraftKind::Own => of_own_draft(&draft, deployment.model.n_predicting),
-        DraftKind::Head(head) => of_head(&draft, head),
-    });
+    let draft_weights = draft_weight_bytes(deployment);
     let draft_kv = draft_kv_bytes_per_token(deployment, tensor_degree);
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     // Slots for adapters are taken with the weights, whatever they hold.
@@ -107,6 +103,15 @@ fn padding_bytes(deployment: &ReplicaConfig<'_>, n_layers: u64) -> u64 {
     let counted = deployment.formats.experts.weight_bytes(hw::real(model.expert_parameters())) / hw::real(cut);
     let n = hw::real(n_layers * deployment.replicas_of(experts)) / f64::from(shard.ep);
     hw::whole((n * (bytes - counted)).max(0.0))
+}
+
+/// Bytes of weights of who drafts on a GPU; none where nobody has weights of its own.
+pub fn draft_weight_bytes(deployment: &ReplicaConfig<'_>) -> u64 {
+    deployment.of_draft().zip(deployment.draft).map_or(0, |(draft, (_, kind))| match kind {
+        DraftKind::Model => hw::whole(stage_weight_bytes(&draft.shard(), &draft.stages()[0])),
+        DraftKind::Own => of_own_draft(&draft, deployment.model.n_predicting),
+        DraftKind::Head(head) => of_head(&draft, head),
+    })
 }
 
 /// Bytes of keys and values of a token that who drafts keeps on a GPU of so many: with one, each byte once.

@@ -41,6 +41,7 @@ use crate::request::Requests;
 use adapters::{AdapterLoad, AdapterTicks};
 use chunks::{ChunkLaw, Chunking};
 use decode_attention::DecodeTicks;
+pub use drafts::DraftLaw;
 use drafts::{Draft, Drafting};
 use encoder::Encoder;
 use engine::cost::{CostModel, Source};
@@ -52,7 +53,7 @@ use host::Host;
 use lanes::Lanes;
 use prefill::Prefill;
 use sizes::{at, filled};
-use stages::{Passage, StageLaw, Stages};
+use stages::Stages;
 use transit::Transit;
 use writer::Writer;
 
@@ -287,33 +288,6 @@ impl StepTable {
         }
     }
 
-    /// From a law of each stage, for batches of at most so many tokens.
-    pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
-        let stages = Stages::new(laws, passage, tokens_max);
-        let lanes = stages.lanes();
-        Self {
-            tokens: vec![Tick::ZERO; 2],
-            lanes,
-            tokens_max,
-            stages: Some(stages),
-            source,
-            ..Self::constant(Seconds::ZERO)
-        }
-    }
-
-    /// Whether batches go through several stages and do not come back.
-    pub fn flows(&self) -> bool {
-        self.stages.as_ref().is_some_and(Stages::flows)
-    }
-
-    /// Ticks of a batch of chunks at every stage, and from there to the next.
-    ///
-    /// # Panics
-    /// Where stages are alike.
-    pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (Tick, Tick)> + 's {
-        self.stages.as_ref().expect("stages with times of their own").steps(chunks)
-    }
-
     /// Chunks take what a law says on each of so many stages, in batches of at most so many tokens; tokens that are decoded take what a chunk
     /// takes but for its attention.
     pub fn of_chunks(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
@@ -475,7 +449,11 @@ impl StepTable {
     /// The device but for cached tokens of decoding sequences: ticks of the largest batch, and those that its launches take at least.
     fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> (Round, Tick) {
         if let Some(stages) = &self.stages {
-            return (stages.round(load, chunks, self.tokens_max), Tick::ZERO);
+            let chunks: Vec<Placed> = chunks.collect();
+            let sizes = [self.tokens_max, self.tokens_per_sequence()];
+            let round = stages.round(load, chunks.iter().copied(), sizes);
+            let drafts = self.drafts_of(load, &self.micro_batches(load, chunks.into_iter()));
+            return (round.and(drafts + self.adapters_of(load.adapters), (1, 1)), Tick::ZERO);
         }
         let batches = self.micro_batches(load, chunks);
         (self.computed(load, &batches), self.launches(load, &batches))
@@ -491,7 +469,7 @@ impl StepTable {
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
         let drafts = self.drafts_of(load, batches);
-        let adapters = self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load.adapters));
+        let adapters = self.adapters_of(load.adapters);
         let exchanged = self.exchanged(load, n_decode);
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters + exchanged;
         if self.lanes == Lanes::ONE {
@@ -534,6 +512,11 @@ impl StepTable {
     fn padded(&self, load: &StepLoad) -> u32 {
         let n_real = self.lanes.largest(load.n_decode);
         if load.n_chunks == 0 { self.graphs.padded(n_real) } else { n_real }
+    }
+
+    /// What adapters add to an iteration.
+    fn adapters_of(&self, load: AdapterLoad) -> Tick {
+        self.adapters.as_ref().map_or(Tick::ZERO, |table| table.ticks(load))
     }
 
     fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> Tick {

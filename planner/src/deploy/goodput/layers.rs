@@ -62,7 +62,9 @@ pub fn machines(task: &Task, tensor: u32, requests: &[Request]) -> Result<Machin
         let Some(gpu) = machine.gpu.as_ref() else { continue };
         // Rows of one name may have figures of their own.
         let name = format!("{} of machine {at}", machine.name);
-        let Some(node) = tables::datasheet_of(gpu, tensor, &task.model, prompt + output / 2.0) else { continue };
+        let Some(node) = tables::datasheet_of((gpu, tensor), (&task.model, &task.beside), prompt + output / 2.0) else {
+            continue;
+        };
         let known = types.iter().find(|of| NodeType { name: of.name.clone(), ..node.clone() } == **of);
         let name = known.map_or_else(|| name.clone(), |of| of.name.clone());
         if known.is_none() {
@@ -94,18 +96,21 @@ pub fn machines(task: &Task, tensor: u32, requests: &[Request]) -> Result<Machin
     })
 }
 
-/// Refuses ways of working that stations do not know.
+/// Refuses what stations do not do.
 ///
 /// # Errors
-/// Names them.
-pub fn check_working(working: Working) -> Result<(), RentalError> {
+/// Names it.
+pub fn check_working(task: &Task, working: Working) -> Result<(), RentalError> {
+    if let Some(what) = task.beside.undone_by_stations() {
+        return Err(RentalError::Infeasible(what.to_owned()));
+    }
     if working == Working::default() {
         return Ok(());
     }
     let usual = batcher::named(Working::default().batcher).map_or("", |batcher| batcher.name());
     Err(RentalError::Infeasible(format!(
         "nodes with a part of the layers batch whole rounds, first come, first served, and keep no prefixes: `batcher = \"{usual}\"`, no \
-         `max_tokens` and no `prefix_cache`"
+         `max_tokens`, no `prefix_cache` and no `tiers`"
     )))
 }
 
@@ -145,34 +150,43 @@ pub fn play(task: &Task, playable: &Playable, requests: &Requests) -> Played {
     seen(task, requests, &serve_stations(&playable.pool, &mut paths, &run, &playable.changing).answers)
 }
 
-/// Of the best placements of every degree by flow the one that serves most within the limits when it is played.
+/// Of the placements of every degree that Helix looks at the one that serves most within the limits when it is played: its flow does not know them.
 ///
 /// # Errors
 /// When replicas are to work as stations do not, and when no degree has a placement; the reason is the first degree's.
 pub fn plan(task: &Task, trial: &Trial<'_>) -> Result<Decision<Layers>, RentalError> {
-    check_working(trial.working)?;
+    check_working(task, trial.working)?;
     let (mut found, mut why) = (Vec::new(), None);
     for tensor in degrees(task) {
-        match placed(task, tensor, &trial.requests.list) {
-            Ok(layers) => {
-                let playable = playable(task, &layers, &trial.requests.list)?;
-                let seen = |per_s| play(task, &playable, &faster(trial.requests, per_s));
-                found.push((highest(trial.attainment_ratio, &seen).0, layers));
-            }
+        match placements(task, tensor, &trial.requests.list) {
+            Ok(all) => found.extend(all),
             Err(error) => why = why.or(Some(error)),
         }
     }
+    // Of equals the largest planned flow is first.
+    found.sort_by(|a, b| b.placed.flow.tokens_per_s.total_cmp(&a.placed.flow.tokens_per_s));
+    let rate = |layers: Layers| {
+        let playable = playable(task, &layers, &trial.requests.list)?;
+        let seen = |per_s| play(task, &playable, &faster(trial.requests, per_s));
+        Ok::<_, RentalError>((highest(trial.attainment_ratio, &seen).0, layers))
+    };
+    let found = found.into_iter().map(rate).collect::<Result<Vec<_>, _>>()?;
     let none = || RentalError::Infeasible("there is no GPU".to_owned());
     let is_other = |other: &Layers, best: &Layers| other != best;
-    // Of equals the largest planned flow is first.
-    found.sort_by(|a, b| b.1.placed.flow.tokens_per_s.total_cmp(&a.1.placed.flow.tokens_per_s));
     proof::ranked(Aim::RequestsPerS, found, |_| (), is_other).ok_or_else(|| why.unwrap_or_else(none))
 }
 
-/// The best placement by flow on nodes of a degree.
-fn placed(task: &Task, tensor: u32, requests: &[Request]) -> Result<Layers, RentalError> {
-    let placed = machines(task, tensor, requests)?.place(&Placement::Searched { solver_s: 0.0 })?;
-    Ok(Layers { tensor, limit: placed.limit.clone(), placed: placed.plan })
+/// The placements that Helix looks at on nodes of a degree, where it has one of its own.
+fn placements(task: &Task, tensor: u32, requests: &[Request]) -> Result<Vec<Layers>, RentalError> {
+    let machines = machines(task, tensor, requests)?;
+    let searched = machines.place(&Placement::Searched { solver_s: 0.0 })?;
+    let mut all = vec![searched];
+    for other in machines.candidates()? {
+        if all.iter().all(|known| known.plan.ranges != other.plan.ranges) {
+            all.push(other);
+        }
+    }
+    Ok(all.into_iter().map(|of| Layers { tensor, limit: of.limit, placed: of.plan }).collect())
 }
 
 impl Layers {
@@ -213,8 +227,10 @@ pub fn bound_per_s(task: &Task, requests: &[Request]) -> f64 {
 mod tests {
     use serve::arrivals::{self, Arrivals};
 
+    use super::super::super::helix::Range;
     use super::super::super::inventory::{Link, Network};
     use super::super::super::throughput::Lengths;
+    use super::super::super::thunderserve::Beside;
     use super::*;
 
     /// Llama-3-8B on two L4 and one A100 behind 40 Gb/s, with targets of which single L4s miss that per token.
@@ -230,6 +246,8 @@ mod tests {
             ttft_s: 0.5,
             tpot_s,
             wire_bits: 16,
+            beside: Beside::default(),
+            kept_tokens: 0,
         }
     }
 
@@ -262,7 +280,57 @@ mod tests {
         assert_eq!((machines.inventory.offers.len(), machines.types.len()), (3, 2));
         let links = machines.cluster(super::super::super::helix::Fill::Planned).links;
         assert!(links[0][1] > links[0][2] && links[0][2] == links[2][1]);
-        let why = check_working(Working { prefix_cache: true, ..Working::default() }).expect_err("no prefixes");
+        let why =
+            check_working(&task(0.1), Working { prefix_cache: true, ..Working::default() }).expect_err("no prefixes");
         assert!(why.to_string().contains("keep no prefixes"), "{why}");
+    }
+
+    /// Every range of layers on every node of single GPUs, played; the best rate and how many placements have a way.
+    fn best_of_every_placement(task: &Task, trial: &Trial<'_>) -> (f64, usize) {
+        let machines = machines(task, 1, &trial.requests.list).expect("nodes");
+        let (n_layers, n_nodes) = (machines.n_layers, machines.inventory.offers.len());
+        let mut all: Vec<Vec<Range>> = vec![Vec::new()];
+        for node in 0..n_nodes {
+            let room = machines.types[machines.type_of(node)].rooms.last().map_or(0, |room| room.layers);
+            let ranges = (0..n_layers).flat_map(|first| (first + 1..=n_layers).map(move |end| Range { first, end }));
+            let held: Vec<Range> = ranges.filter(|range| range.end - range.first <= room).collect();
+            let held = [&[Range::default()][..], &held].concat();
+            all =
+                all.iter().flat_map(|begun| held.iter().map(|range| [begun.as_slice(), &[*range]].concat())).collect();
+        }
+        let (mut best, mut n) = (0.0_f64, 0);
+        for ranges in all {
+            let Ok(placed) = machines.place(&Placement::Given(ranges)) else { continue };
+            let layers = Layers { tensor: 1, limit: String::new(), placed: placed.plan };
+            let Ok(playable) = playable(task, &layers, &trial.requests.list) else { continue };
+            n += 1;
+            let seen = |per_s| play(task, &playable, &faster(trial.requests, per_s));
+            best = best.max(highest(trial.attainment_ratio, &seen).0);
+        }
+        (best, n)
+    }
+
+    #[test]
+    fn what_helix_takes_is_near_the_best_of_every_placement() {
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 500, 30); 60]);
+        arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, 3);
+        let trial = Trial { requests: &requests, attainment_ratio: 0.9, working: Working::default() };
+        // Four layers of 1.7 GB each, on cards that hold two to four of them.
+        let model = engine::model::Model::dense("four layers".to_owned(), 4, 8192, [64, 8, 128], 28_672);
+        for (n, tpot_s) in [([2, 1], 0.1), ([2, 1], 0.03)] {
+            let mut task = Task { model: model.clone(), ..task(tpot_s) };
+            for (machine, n) in task.machines.offers.iter_mut().zip(n) {
+                machine.n_available = n;
+                machine.gpu.as_mut().expect("given").memory = hw::Bytes::from_gib(7.0);
+            }
+            task.machines.offers[1].gpu.as_mut().expect("given").memory = hw::Bytes::from_gib(12.0);
+            let (best, n_placements) = best_of_every_placement(&task, &trial);
+            let found = plan(&task, &trial);
+            let rate = found.as_ref().map_or(0.0, |found| found.objective().expect("a rate"));
+            println!(
+                "{n:?} {tpot_s}: {rate:.3} of {best:.3} ({n_placements}) {:?}",
+                found.map(|found| found.plan.words())
+            );
+        }
     }
 }

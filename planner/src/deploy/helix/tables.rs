@@ -11,6 +11,7 @@ use serve::pool::curve::NoCurve;
 use serve::pool::{Curve, NodeType, Room};
 
 use crate::deploy::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
+use crate::deploy::thunderserve::Beside;
 
 /// Schema of a file of tables.
 const SCHEMA: &str = "skrull-sim/published-helix/1";
@@ -128,19 +129,20 @@ const TOKENS_LOG2: u32 = 13;
 /// A type of node with one GPU from datasheet figures, in 16 bits, with the times of `deploy/roofline.rs`.
 /// `context` is the cached tokens of a decoding request; `None` where not one layer fits.
 pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
-    datasheet_of(gpu, 1, model, context)
+    datasheet_of((gpu, 1), (model, &Beside::default()), context)
 }
 
-/// The same with so many tensor-parallel GPUs.
-pub fn datasheet_of(gpu: &Gpu, n_gpus: u32, model: &Model, context: f64) -> Option<NodeType> {
-    let n_gpus = f64::from(n_gpus);
+/// The same with so many tensor-parallel GPUs, and with adapters beside the model: their slots lie with the layers.
+pub fn datasheet_of((gpu, tp): (&Gpu, u32), (model, beside): (&Model, &Beside), context: f64) -> Option<NodeType> {
+    let n_gpus = f64::from(tp);
     let layer = Layer::of(model);
-    let (weights, cached) = (layer.weight_bytes, layer.kv_bytes);
+    let (weights, cached) = (layer.weight_bytes + beside.slot_bytes(model, tp), layer.kv_bytes);
+    let adapted = |tokens: f64, requests: f64| beside.adapting_s(model, (gpu, tp), tokens, requests);
     let seconds = |tokens: f64, attended: f64, read: f64| layer.seconds(gpu, n_gpus, Pass { tokens, attended, read });
     let sizes = || (0..=TOKENS_LOG2).map(|power| f64::from(1_u32 << power));
     // Causal attention: half of the prompt on average.
-    let prompt = Curve::new(sizes().map(|s| (s, seconds(s, s / 2.0, s))).collect()).ok()?;
-    let decode = Curve::new(sizes().map(|b| (b, seconds(b, context, b * context))).collect()).ok()?;
+    let prompt = Curve::new(sizes().map(|s| (s, seconds(s, s / 2.0, s) + adapted(s, 1.0))).collect()).ok()?;
+    let decode = Curve::new(sizes().map(|b| (b, seconds(b, context, b * context) + adapted(b, b))).collect()).ok()?;
     let usable = MEMORY_USED * n_gpus * gpu.memory.as_f64();
     let room = |k: u32| {
         let free = usable - f64::from(k) * weights;

@@ -19,6 +19,10 @@
 //! 7. GPUs are whole: of every type some read and the rest generate, and all splits are looked at. On pools with too many, GPUs are shared out
 //!    in fractions by the linear program itself; what reads is then linear, at the price that suits all GPUs, since step 4 is convex in A.
 //!
+//! Drafted tokens are verified with the others, and a step counts for each token that it gives on average. Drafting takes its least time, a layer's part in
+//! every layer: groups of several stages wait for it once for each. Adapters take their slots and no time. Beginnings that replicas keep are
+//! always found: nobody reads them, and they lie and travel once.
+//!
 //! Degrees are powers of two, as the planner's. Replicas of both phases: a request holds a stage for l·(t_prompt + output·t_step(x)/x), and the
 //! token target holds for step + b·prompt/output, which is the plan's stalled step. Units: requests per second, seconds, layers.
 
@@ -52,8 +56,11 @@ struct Type {
 struct Relaxed<'a> {
     task: &'a Task,
     types: Vec<Type>,
+    /// Tokens of a prompt that are read, and of an answer.
     input: f64,
     output: f64,
+    /// Keys that a generated token attends to.
+    context: f64,
 }
 
 impl<'a> Relaxed<'a> {
@@ -73,7 +80,7 @@ impl<'a> Relaxed<'a> {
             }
         }
         let (input, output) = task.mean();
-        Self { task, types, input, output }
+        Self { task, types, input: task.mean_least_read(), output, context: input + output / 2.0 }
     }
 
     fn all(&self) -> Vec<u32> {
@@ -117,8 +124,16 @@ impl<'a> Relaxed<'a> {
     /// Tokens whose keys and values fit beside the weights when all memory is one; below 0 where the weights do not fit.
     fn room_tokens(&self, counts: &[u32]) -> f64 {
         let usable = counts.iter().enumerate().map(|(of, &n)| group::usable(self.task, &self.layer(of, n)));
-        let weights = self.n_layers() * group::layer_bytes(self.task);
-        (usable.sum::<f64>() - weights) / (self.n_layers() * group::kv_layer_bytes(self.task))
+        let (weights, token) = self.held_bytes();
+        (usable.sum::<f64>() - weights) / token
+    }
+
+    /// Bytes of weights of a replica, and of a token's keys and values, with who drafts. Slots for adapters take least on single GPUs.
+    fn held_bytes(&self) -> (f64, f64) {
+        let (drafter, drafter_kv) = self.task.beside.drafter_bytes();
+        let of_layers = |bytes: f64| self.n_layers() * bytes;
+        let (weights, kv) = (group::layer_bytes(self.task, 1), group::kv_layer_bytes(self.task));
+        (of_layers(weights) + drafter, of_layers(kv) + drafter_kv)
     }
 
     /// One layer of a prompt.
@@ -126,10 +141,25 @@ impl<'a> Relaxed<'a> {
         group::stage_s(self.task, stage, input, input / 2.0, input)
     }
 
-    /// One layer of a decode step for part of a batch at the mean context.
+    /// One layer of a decode step for part of a batch at the mean context, for each token that it gives, with its part of what is drafted.
     fn step_s(&self, stage: &Stage, part: f64) -> f64 {
-        let context = self.input + self.output / 2.0;
-        group::stage_s(self.task, stage, part, context, part * context)
+        let beside = &self.task.beside;
+        let of_layer = group::stage_s(self.task, stage, part * beside.verified(), self.context, part * self.context);
+        (of_layer + self.least_drafting_s(part) / self.n_layers()) / beside.given()
+    }
+
+    /// Drafting for part of a batch where it is fastest.
+    fn least_drafting_s(&self, part: f64) -> f64 {
+        if !self.task.beside.drafts() {
+            return 0.0;
+        }
+        let stages = (0..self.types.len())
+            .flat_map(|of| self.degrees(of, self.types[of].n_gpus).map(move |tp| self.layer(of, tp)));
+        let drafting_s = |stage: Stage| {
+            let (gpu, tp) = self.task.on(&stage);
+            self.task.beside.drafting_s(gpu, tp, part, self.context)
+        };
+        stages.map(drafting_s).fold(f64::INFINITY, f64::min)
     }
 
     /// Largest part of a batch that memory holds and whose layers end within the target (step 5).
@@ -225,7 +255,7 @@ impl<'a> Relaxed<'a> {
     fn met(&self, reading: &[u32], generating: &[u32], bandwidth: f64) -> f64 {
         let step_s = self.least_s(generating, &|stage| self.step_s(stage, 0.0));
         let meets = |(lengths, _): &&(Lengths, f64)| {
-            let input = lengths.input.as_f64();
+            let input = self.task.least_read(lengths.input);
             let Network { within, between, .. } = self.task.machines.network;
             let wire_s = within.latency_s.min(between.latency_s) + self.task.wire_bytes(input) / bandwidth;
             self.least_s(reading, &|stage| self.prompt_s(stage, input)) <= self.task.ttft_s

@@ -26,13 +26,13 @@ pub struct Stage {
 pub(super) struct Speed {
     /// Requests per second within the targets.
     pub(super) rate: f64,
-    /// Seconds of a decode step at the batch of that rate; 0 for prefill groups.
-    pub(super) step_s: f64,
+    /// Seconds per generated token at the batch of that rate; 0 for prefill groups.
+    pub(super) token_s: f64,
 }
 
-/// Weights of one layer in 16 bits.
-pub(super) fn layer_bytes(task: &Task) -> f64 {
-    Layer::of(&task.model).weight_bytes
+/// Weights of one layer in 16 bits, with slots for adapters, on all of so many tensor-parallel GPUs.
+pub(super) fn layer_bytes(task: &Task, tp: u32) -> f64 {
+    Layer::of(&task.model).weight_bytes + task.beside.slot_bytes(&task.model, tp)
 }
 
 /// Keys and values of one token in one layer, in 16 bits.
@@ -62,29 +62,52 @@ fn hand_over_s(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
         .sum()
 }
 
+/// Seconds of a prompt in every stage, with its adapter; the last one has the drafter, which reads it too.
+fn reading_s(task: &Task, stages: &[Stage], input: f64) -> impl Iterator<Item = f64> {
+    stages.iter().enumerate().map(move |(at, stage)| {
+        let (gpu, tp) = task.on(stage);
+        let drafted = if at + 1 == stages.len() { task.beside.draft_reading_s(gpu, tp, input) } else { 0.0 };
+        let adapted = real(stage.layers) * task.beside.adapting_s(&task.model, (gpu, tp), input, 1.0);
+        // Causal attention: half the prompt on average.
+        stage_s(task, stage, input, input / 2.0, input) + adapted + drafted
+    })
+}
+
 /// Seconds until the first token of a prompt that waits for no other.
 pub(super) fn prefill_s(task: &Task, stages: &[Stage], input: Tokens) -> f64 {
-    let s = input.as_f64();
-    // Causal attention: half the prompt on average.
-    stages.iter().map(|stage| stage_s(task, stage, s, s / 2.0, s)).sum::<f64>() + hand_over_s(task, stages, s)
+    read_s(task, stages, input.as_f64()).1
 }
 
 fn prefill_slowest_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
-    stages.iter().map(|stage| stage_s(task, stage, input, input / 2.0, input)).fold(0.0, f64::max)
+    reading_s(task, stages, input).fold(0.0, f64::max)
 }
 
 /// Seconds that a prompt takes in the slowest stage, and in all of them.
 pub(super) fn read_s(task: &Task, stages: &[Stage], input: f64) -> (f64, f64) {
-    let all: f64 = stages.iter().map(|stage| stage_s(task, stage, input, input / 2.0, input)).sum();
+    let all: f64 = reading_s(task, stages, input).sum();
     (prefill_slowest_s(task, stages, input), all + hand_over_s(task, stages, input))
 }
 
-/// Seconds of a decode step of `batch` requests.
-pub(super) fn step_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
+/// Seconds of a decode step of `batch` requests for each token that it gives a request on average.
+pub(super) fn token_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
     let n = real(stages.len() as u64);
     let part = batch / n;
-    let slowest = stages.iter().map(|stage| stage_s(task, stage, part, context, part * context)).fold(0.0, f64::max);
-    n * slowest + hand_over_s(task, stages, part)
+    let tokens = part * task.beside.verified();
+    let of_stage = |stage: &Stage| {
+        let adapted = real(stage.layers) * task.beside.adapting_s(&task.model, task.on(stage), tokens, part);
+        stage_s(task, stage, tokens, context, part * context) + adapted
+    };
+    let slowest = stages.iter().map(of_stage).fold(0.0, f64::max);
+    let drafted = stages.last().map_or(0.0, |last| {
+        let (gpu, tp) = task.on(last);
+        task.beside.drafting_s(gpu, tp, part, context)
+    });
+    (n * (slowest + drafted) + hand_over_s(task, stages, tokens)) / task.beside.given()
+}
+
+/// Bytes of who drafts on a stage, and of a token's keys and values there: all on the last of so many stages.
+fn drafter_bytes(task: &Task, at: usize, n_stages: usize) -> (f64, f64) {
+    if at + 1 == n_stages { task.beside.drafter_bytes() } else { (0.0, 0.0) }
 }
 
 /// Requests that a group generates for at a time, at most.
@@ -92,11 +115,14 @@ pub(super) const RUNNING_MAX: usize = 256;
 
 /// Tokens whose keys and values fit beside the weights.
 pub(super) fn cache_tokens(task: &Task, stages: &[Stage]) -> f64 {
-    let room = |stage: &Stage| {
+    let room = |(at, stage): (usize, &Stage)| {
         let layers = real(stage.layers);
-        (usable(task, stage) - layers * layer_bytes(task)) / (layers * kv_layer_bytes(task))
+        let (drafter, drafter_kv) = drafter_bytes(task, at, stages.len());
+        let free = usable(task, stage) - layers * layer_bytes(task, stage.tp) - drafter;
+        free / (layers * kv_layer_bytes(task) + drafter_kv)
     };
-    let fits = stages.iter().filter(|stage| stage.layers > 0).map(room).fold(f64::INFINITY, f64::min);
+    let held = stages.iter().enumerate().filter(|(_, stage)| stage.layers > 0);
+    let fits = held.map(room).fold(f64::INFINITY, f64::min);
     if fits.is_finite() { fits.max(0.0) } else { 0.0 }
 }
 
@@ -130,15 +156,15 @@ pub(super) fn speed(task: &Task, stages: &[Stage], phase: Phase) -> Speed {
         Phase::Prefill => {
             let slowest = prefill_slowest_s(task, stages, input);
             let latency = prefill_s(task, stages, whole_tokens(input));
-            Speed { rate: load_within(slowest, latency, task.ttft_s) / slowest, step_s: 0.0 }
+            Speed { rate: load_within(slowest, latency, task.ttft_s) / slowest, token_s: 0.0 }
         }
         Phase::Decode => {
             let context = input + output / 2.0;
             let most = batch_max(task, stages, input + output);
             let target = task.tpot_s * super::DECODE_SHARE;
-            let batch = largest(most, |batch| step_s(task, stages, batch, context) <= target);
-            let step_s = step_s(task, stages, batch.max(1.0), context);
-            Speed { rate: batch / (output * step_s), step_s }
+            let batch = largest(most, |batch| token_s(task, stages, batch, context) <= target);
+            let token_s = token_s(task, stages, batch.max(1.0), context);
+            Speed { rate: batch / (output * token_s), token_s }
         }
     }
 }
@@ -176,7 +202,7 @@ pub(super) fn colocated_rate(task: &Task, stages: &[Stage]) -> f64 {
     let latency = prefill_s(task, stages, whole_tokens(input));
     let most = batch_max(task, stages, input + output);
     let rate_of = |batch: f64| {
-        let step = step_s(task, stages, batch, context);
+        let step = token_s(task, stages, batch, context);
         // A batch of b ends in output·step + b·prefill seconds.
         (batch / (output * step + batch * prefill), step)
     };
@@ -243,10 +269,15 @@ fn chained(task: &Task, machines: &[usize]) -> Vec<usize> {
 /// Layers in proportion to a weight, as far as memory holds them with the longest request; `None` where not all fit.
 fn spread(task: &Task, cut: &[Stage], weight: &dyn Fn(&Stage) -> f64) -> Option<Vec<Stage>> {
     let mut stages = cut.to_vec();
-    let layer = layer_bytes(task) + kv_layer_bytes(task) * task.longest();
+    let longest = task.longest();
+    let held = |at: usize, stage: &Stage, layers: u64| {
+        let (drafter, drafter_kv) = drafter_bytes(task, at, cut.len());
+        let of_layer = layer_bytes(task, stage.tp) + kv_layer_bytes(task) * longest;
+        real(layers) * of_layer + drafter + drafter_kv * longest
+    };
     for _ in 0..task.model.n_layers {
         stop::pause();
-        let open = (0..stages.len()).filter(|&s| real(stages[s].layers + 1) * layer <= usable(task, &stages[s]));
+        let open = (0..stages.len()).filter(|&s| held(s, &stages[s], stages[s].layers + 1) <= usable(task, &stages[s]));
         let after = |s: usize| real(stages[s].layers + 1) / weight(&stages[s]);
         let next = open.min_by(|&a, &b| after(a).total_cmp(&after(b)))?;
         stages[next].layers += 1;

@@ -10,6 +10,7 @@ use serve::check::{Site, check};
 use serve::deployment::{self, Deployment as Placed, EngineOptions, Link, Range, Route};
 use serve::fleet::Fleet;
 use serve::fleet::dynamics::Failures;
+use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::pool::Answer;
 use serve::records::Record;
 use serve::replica::{PromptRank, Role};
@@ -39,7 +40,7 @@ pub struct Groups {
 }
 
 /// How the replicas work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Working {
     /// Batching policy by name.
     pub batcher: &'static str,
@@ -47,12 +48,14 @@ pub struct Working {
     pub tokens_max: Option<u32>,
     /// Whether prefixes that requests share are kept where prompts are read.
     pub prefix_cache: bool,
+    /// Memory of a replica's host and disks where they go that leave its GPUs.
+    pub tiers: [Store; N_TIERS],
 }
 
 impl Default for Working {
     /// As the plan counts: whole prompts one after another.
     fn default() -> Self {
-        Self { batcher: "one-prompt", tokens_max: None, prefix_cache: false }
+        Self { batcher: "one-prompt", tokens_max: None, prefix_cache: false, tiers: [NO_STORE; N_TIERS] }
     }
 }
 
@@ -95,6 +98,22 @@ impl Groups {
     pub fn colocated(replicas: &[Replica]) -> Self {
         let pairs = replicas.iter().enumerate().map(|(i, replica)| (i, i, replica.requests_per_s));
         Self { groups: replicas.iter().map(|replica| replica.stages.clone()).collect(), pairs: pairs.collect() }
+    }
+
+    /// Whether the same is played: the same groups, and the same part of the requests on every pair.
+    pub fn is_played_as(&self, other: &Self) -> bool {
+        let total = |groups: &Self| groups.pairs.iter().map(|pair| pair.2).sum::<f64>();
+        let totals = [total(self), total(other)];
+        let mut pairs = self.pairs.iter().zip(&other.pairs);
+        let is_same = |(a, b): (&(usize, usize, f64), &(usize, usize, f64))| {
+            (a.0, a.1) == (b.0, b.1) && (a.2 / totals[0] - b.2 / totals[1]).abs() <= ROUNDING
+        };
+        self.groups == other.groups && self.pairs.len() == other.pairs.len() && pairs.all(is_same)
+    }
+
+    /// Stages of the groups that have requests.
+    fn used(&self) -> impl Iterator<Item = &[Stage]> {
+        (0..self.groups.len()).filter(|&at| self.role(at).is_some()).map(|at| self.groups[at].as_slice())
     }
 
     fn role(&self, group: usize) -> Option<Role> {
@@ -172,7 +191,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
     EngineOptions {
         batcher: working.batcher.to_owned(),
         sequences_max,
-        tokens_max: working.tokens_max.unwrap_or(longest).max(sequences_max),
+        tokens_max: working.tokens_max.unwrap_or(longest).max(sequences_max * task.beside.n_verified()),
         context_max: None,
         prompts_max: None,
         batch_context_max: None,
@@ -203,9 +222,8 @@ fn link(task: &Task, (from, to): (u32, u32), ends: (usize, usize)) -> Link {
 
 /// Times of every replica, in the order of `placed`.
 pub fn tables(task: &Task, groups: &Groups, placed: &Placed) -> Vec<StepTable> {
-    let used = (0..groups.groups.len()).filter(|&at| groups.role(at).is_some());
-    let replicas = used.zip(&placed.replicas);
-    replicas.map(|(at, replica)| table(task, &groups.groups[at], replica.role, replica.engine.tokens_max)).collect()
+    let replicas = groups.used().zip(&placed.replicas);
+    replicas.map(|(stages, replica)| table(task, stages, replica.role, replica.engine.tokens_max)).collect()
 }
 
 /// Seconds of a stage: its weights and products, attention per pair and per key, and the way to the next stage.
@@ -254,7 +272,7 @@ fn table(task: &Task, stages: &[Stage], role: Role, tokens_max: u32) -> StepTabl
         })
         .collect();
     let passage = if role == Role::Prefill { Passage::Flow } else { Passage::Rounds };
-    StepTable::of_stages(&laws, passage, tokens_max, Source::Datasheet)
+    task.beside_in(StepTable::of_stages(&laws, passage, tokens_max, Source::Datasheet), stages)
 }
 
 /// A plan as the loop plays it, and as it is written.
@@ -284,11 +302,12 @@ pub fn playable(task: &Task, groups: &Groups, working: Working, requests: &[Requ
     let machines = machines(task);
     let site = Site::of(&task.model, &machines);
     check(&placed, &site).map_err(RentalError::refused)?;
-    let kv_bytes = 4.0 * hw::real(task.model.n_layers * task.model.kv_width());
-    let mut fleet = deployment::fleet(&placed, tables(task, groups, &placed), kv_bytes)
+    let mut fleet = deployment::fleet(&placed, tables(task, groups, &placed), task.token_bytes())
         .map_err(|why| RentalError::Refused(why.to_string()))?;
-    for (group, replica) in fleet.groups.iter_mut().zip(&placed.replicas) {
+    for ((group, replica), stages) in fleet.groups.iter_mut().zip(&placed.replicas).zip(groups.used()) {
         group.failures = failures(task, replica);
+        let limits = &mut group.engine.limits;
+        (limits.tiers, limits.adapters) = (task.tiers(&working.tiers, stages), task.adapter_limits(stages));
     }
     Ok(Playable { placed, fleet })
 }

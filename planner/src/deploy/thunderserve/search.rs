@@ -65,13 +65,13 @@ impl<'a> Known<'a> {
 }
 
 /// Share of requests that meet both targets on a pair without waiting.
-fn met(task: &Task, prefill: &Group, decode: &Group, step_s: f64) -> f64 {
+fn met(task: &Task, prefill: &Group, decode: &Group, token_s: f64) -> f64 {
     let (from, to) = (group::home(&prefill.stages), group::home(&decode.stages));
     let bandwidth = task.bandwidth(from, to);
     let meets = |(lengths, _): &&(super::Lengths, f64)| {
         let wire = task.start_s(from, to) + task.wire_bytes(lengths.input.as_f64()) / bandwidth;
         let first = group::prefill_s(task, &prefill.stages, lengths.input);
-        first <= task.ttft_s && wire / lengths.output.as_f64() + step_s <= task.tpot_s
+        first <= task.ttft_s && wire / lengths.output.as_f64() + token_s <= task.tpot_s
     };
     task.classes.iter().filter(meets).map(|(_, share)| share).sum()
 }
@@ -83,7 +83,7 @@ fn program(task: &Task, groups: &[Group]) -> (Vec<usize>, Vec<usize>, Transport)
     let speed = |&g: &usize| group::speed(task, &groups[g].stages, groups[g].phase);
     let speeds: Vec<Speed> = decode.iter().map(speed).collect();
     let revenue = |&i: &usize| {
-        decode.iter().zip(&speeds).map(|(&j, speed)| met(task, &groups[i], &groups[j], speed.step_s)).collect()
+        decode.iter().zip(&speeds).map(|(&j, speed)| met(task, &groups[i], &groups[j], speed.token_s)).collect()
     };
     let (input, _) = task.mean();
     let mut wires: BTreeMap<(usize, usize), Wire> = BTreeMap::new();
@@ -367,23 +367,33 @@ pub(super) fn flips(task: &Task, deployment: &Deployment) -> Result<Decision<Dep
 #[cfg(test)]
 pub(super) fn exhaustive(task: &Task) -> f64 {
     let mut known = Known::new(task);
-    every_partition(task, &mut |key| vec![known.group(key)])
+    let mut best = 0.0_f64;
+    every_partition(task, &mut |key| vec![known.group(key)], &mut |found| best = best.max(found.attainment));
+    best
 }
 
 /// The same with all stages that a group may have.
 #[cfg(test)]
 pub(super) fn exhaustive_stages(task: &Task) -> f64 {
+    let mut best = 0.0_f64;
+    every_deployment(task, &mut |found| best = best.max(found.attainment));
+    best
+}
+
+/// Every partition into groups with every phase and all stages that a group may have, each with its best routes.
+#[cfg(test)]
+pub(super) fn every_deployment(task: &Task, found: &mut dyn FnMut(Deployment)) {
     let group = |key: &Key, stages| Group { n_gpus: key.0.clone(), phase: key.1, stages };
-    every_partition(task, &mut |key| group::layouts(task, &key.0).into_iter().map(|s| group(key, s)).collect())
+    let groups = &mut |key: &Key| group::layouts(task, &key.0).into_iter().map(|s| group(key, s)).collect();
+    every_partition(task, groups, found);
 }
 
 #[cfg(test)]
-fn every_partition(task: &Task, groups: &mut dyn FnMut(&Key) -> Vec<Group>) -> f64 {
+fn every_partition(task: &Task, groups: &mut dyn FnMut(&Key) -> Vec<Group>, found: &mut dyn FnMut(Deployment)) {
     let all: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
-    let mut best = 0.0_f64;
     let mut open: Vec<(Vec<Group>, Vec<u32>)> = vec![(Vec::new(), all)];
     while let Some((state, left)) = open.pop() {
-        best = best.max(value(task, state.clone()).attainment);
+        found(value(task, state.clone()));
         let sizes: Vec<usize> = left.iter().map(|&n| n as usize + 1).collect();
         for code in 1..sizes.iter().product::<usize>() {
             let mut code = code;
@@ -403,5 +413,4 @@ fn every_partition(task: &Task, groups: &mut dyn FnMut(&Key) -> Vec<Group>) -> f
             }
         }
     }
-    best
 }

@@ -1,5 +1,8 @@
 //! Small pools against every deployment, the bound, re-planning, compression, and the pool of four A40 and four 3090 Ti.
 
+mod beside;
+mod every;
+
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Tokens};
 use proptest::prelude::*;
 
@@ -47,6 +50,8 @@ fn four_and_four(gbit_per_s: f64, input: u64, output: u64, requests_per_s: f64) 
         ttft_s: 2.0,
         tpot_s: 0.15,
         wire_bits: 4,
+        beside: Beside::default(),
+        kept_tokens: 0,
     }
 }
 
@@ -155,6 +160,8 @@ fn small(input: u64, output: u64, requests_per_s: f64) -> Task {
         ttft_s: 2.0,
         tpot_s: 0.1,
         wire_bits: 4,
+        beside: Beside::default(),
+        kept_tokens: 0,
     }
 }
 
@@ -279,7 +286,7 @@ fn a_request_alone_takes_the_planned_times() {
     let read = group::prefill_s(&task, &groups.groups[0], Tokens(1024));
     assert!((played.ttft_s / read - 1.0).abs() < 1e-4, "{} for {read}", played.ttft_s);
     // 63 steps over 1,025 to 1,087 keys, 1,056 on average, and the wire before them.
-    let step = group::step_s(&task, &groups.groups[1], 1.0, 1056.0);
+    let step = group::token_s(&task, &groups.groups[1], 1.0, 1056.0);
     let wire =
         task.machines.network.within.latency_s + task.wire_bytes(1024.0) / task.machines.network.within.bytes_per_s;
     assert!((played.tpot_s - step - wire / 63.0).abs() < 1e-7, "{} for {step} and {wire}", played.tpot_s);
@@ -378,7 +385,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn no_deployment_exceeds_the_bound_and_gpus_never_lower_it(task in any_pool()) {
+    fn no_deployment_exceeds_the_bound_and_gpus_never_lower_it(task in beside::any_task()) {
         let bound = bound::split(&task);
         let best = search::exhaustive_stages(&task) * task.requests_per_s;
         prop_assert!(best <= bound * (1.0 + 1e-9) + 1e-9, "{best} above {bound}");

@@ -27,7 +27,7 @@ impl Replica<'_> {
         }
         let slot = |id: u32| &self.slots[id as usize];
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
-        let steps: Vec<(Tick, Tick)> = table.stage_steps(chunks).collect();
+        let steps = table.stage_steps(&chunks.collect::<Vec<Chunk>>(), self.adapter_load(composed));
         let flow = &mut self.flow;
         flow.free.resize(steps.len(), Tick::ZERO);
         let mut at = now;

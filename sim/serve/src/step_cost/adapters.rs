@@ -12,9 +12,11 @@
 //! `ops/triton_ops/fused_moe_lora_op.py`, 0.17). Rows are tokens times their experts, and read are the matrices of visited experts of every adapter. Left out: the
 //! kernel that sorts rows by adapter and expert, and that experts themselves run through Triton there, also where tables have a faster kernel.
 
+use engine::model::Model;
 use engine::task::Op;
 use hw::{Dtype, Seconds, Tick};
 
+use super::StepTable;
 use super::adapter_room::{AdapterRoom, Module};
 use super::sizes::{at, filled};
 use super::writer::Writer;
@@ -54,6 +56,29 @@ impl Module {
             // It reads the module's result and writes the sum.
             Kernel { bytes: between + weights(rank, self.outputs) + 2 * written, flops: flops(rank, self.outputs) },
         ]
+    }
+}
+
+impl AdapterRoom {
+    /// Bytes and operations of the kernels of a layer on one GPU of a tensor group of so many, for so many tokens of so many different adapters.
+    pub fn kernels_of_layer(
+        &self,
+        model: &Model,
+        n_ranks: u32,
+        [tokens, n]: [u64; 2],
+        dtype: Dtype,
+    ) -> Vec<(f64, f64)> {
+        let load = [tokens, n.min(tokens), self.rank_max.into()];
+        let modules = self.modules_of(model, n_ranks.into());
+        let kernels = modules.iter().flat_map(|module| module.kernels(load, dtype));
+        kernels.map(|kernel| (hw::real(kernel.bytes), kernel.flops)).collect()
+    }
+}
+
+impl StepTable {
+    /// The same with room for so many adapters, which take what a law says for tokens and for different adapters among them.
+    pub fn adapted_by(self, slots: u32, law: &dyn Fn(u64, u64) -> Seconds) -> Self {
+        Self { adapters: Some(AdapterTicks::of_law(slots, self.tokens_max, law)), ..self }
     }
 }
 
@@ -111,10 +136,15 @@ pub(super) struct AdapterTicks {
 
 impl AdapterTicks {
     pub(super) fn new(writer: &Writer<'_>, room: &AdapterRoom, tokens_max: u32) -> Self {
-        let mut knots: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|knot| *knot < room.slots).collect();
-        knots.push(room.slots);
         let asked = AdapterWriter::new(writer, *room);
-        let row = |n: &u32| filled(tokens_max as usize, |tokens| asked.time(tokens, (*n).into()));
+        Self::of_law(room.slots, tokens_max, &|tokens, n| asked.time(tokens, n))
+    }
+
+    /// By a law of tokens and of different adapters among them, of so many at most.
+    pub(super) fn of_law(slots: u32, tokens_max: u32, law: &dyn Fn(u64, u64) -> Seconds) -> Self {
+        let mut knots: Vec<u32> = (0..32).map(|power| 1 << power).take_while(|knot| *knot < slots).collect();
+        knots.push(slots);
+        let row = |n: &u32| filled(tokens_max as usize, |tokens| law(tokens, (*n).into()));
         let rows = knots.iter().map(row).collect();
         Self { knots, rows }
     }

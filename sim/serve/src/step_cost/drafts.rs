@@ -3,6 +3,7 @@
 //! A draft that reads the model's states has those of a token once it is verified. So its first pass takes all tokens of a verification, and each later
 //! one takes what a step adds: one token of a sequence, or as many as a tree has branches. Units: ticks, tokens, sequences.
 
+use super::decode_attention::DecodeTicks;
 use super::host::RoundLaunches;
 use super::lanes::Lanes;
 use super::least::least_of;
@@ -11,13 +12,23 @@ use super::{Batch, ReplicaConfig, StepLoad, StepTable, at, filled};
 use crate::speculation::{Acceptance, DraftKind, Speculation};
 use engine::cost::CostModel;
 use engine::play::Case;
-use hw::Tick;
+use hw::{Seconds, Tick};
 
 /// How tokens are drafted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Drafting {
     speculation: Speculation,
     acceptance: Acceptance,
+}
+
+/// How long a model that drafts takes, where no cost model says it.
+pub struct DraftLaw<'l> {
+    /// Seconds of a pass over so many tokens but for cached keys.
+    pub tokens: &'l dyn Fn(u64) -> Seconds,
+    /// Seconds per cached key of a pass.
+    pub per_key: Seconds,
+    /// Whether it reads the states of the model that it drafts for.
+    pub reads_states: bool,
 }
 
 /// A model that drafts.
@@ -51,6 +62,17 @@ impl Draft {
             fused_states: filled(tokens_max, |m| writer.fused_states(m)),
             launches: deployment.round_launches,
         })
+    }
+
+    /// By a law, for batches of at most so many tokens.
+    fn of_law(law: &DraftLaw<'_>, tokens_max: u32) -> Self {
+        let table = StepTable {
+            tokens: filled(tokens_max as usize, law.tokens),
+            decode: DecodeTicks::linear(Tick::from_seconds(law.per_key)),
+            ..StepTable::constant(Seconds::ZERO)
+        };
+        let (fused_states, launches) = (vec![Tick::ZERO; 2], RoundLaunches::NONE);
+        Self { table, reads_states: law.reads_states, fused_states, launches }
     }
 
     /// Ticks of its layers for tokens whose states the model has just computed.
@@ -92,6 +114,11 @@ impl StepTable {
         Self { drafting: Some(drafting), ..self }
     }
 
+    /// The same with a model that drafts.
+    pub fn drafted_by(self, law: &DraftLaw<'_>) -> Self {
+        Self { draft: Some(Box::new(Draft::of_law(law, self.tokens_max))), ..self }
+    }
+
     /// How tokens are drafted, where they are.
     pub fn speculation(&self) -> Option<Speculation> {
         self.drafting.as_ref().map(|drafting| drafting.speculation)
@@ -111,9 +138,14 @@ impl StepTable {
     /// tokens are there. Ranks draft in step, so the fullest one of each counts.
     pub(super) fn drafts_of(&self, load: &StepLoad, batches: &[Batch]) -> Tick {
         let n_batches = u64::from(self.lanes.in_flight(load.n_decode));
+        let of_chunks = self.drafts_of_chunks(batches.iter().map(|batch| batch.chunk_tokens));
+        of_chunks + self.drafts(self.padded(load)) * n_batches
+    }
+
+    /// Ticks of the draft model's passes over chunks of so many tokens each.
+    pub(super) fn drafts_of_chunks(&self, tokens: impl Iterator<Item = u64>) -> Tick {
         let draft = self.draft.as_deref().filter(|_| self.drafting.is_some());
-        let on_chunks = |draft: &Draft| batches.iter().map(|batch| draft.first_tokens(batch.chunk_tokens)).sum();
-        draft.map_or(Tick::ZERO, on_chunks) + self.drafts(self.padded(load)) * n_batches
+        draft.map_or(Tick::ZERO, |draft| tokens.map(|tokens| draft.first_tokens(tokens)).sum())
     }
 
     /// Ticks of drafting for the decoding sequences of a batch.

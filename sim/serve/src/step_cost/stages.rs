@@ -4,15 +4,18 @@
 //! as all micro-batches in flight need for the slowest one, whichever is longer; both are taken term by term, which is never too short. A round whose tokens
 //! nobody waits for takes as long as the slowest stage needs for all of its batches.
 //! In a *flow* nothing comes back, as on a replica that only reads prompts: a batch enters when the first stage is free and leaves in
-//! order (`replica/flow.rs`). Units: ticks, tokens, pairs of a query and a key. Not modelled here: a head, drafts, host times.
+//! order (`replica/flow.rs`). Drafts and adapters come on top (`drafts.rs`, `adapters.rs`). Units: ticks, tokens, pairs of a query and a key. Not modelled
+//! here: a head, host times.
 
+use engine::cost::Source;
 use engine::task::Document;
 use hw::{Seconds, Tick};
 
+use super::adapters::AdapterLoad;
 use super::lanes::Lanes;
 use super::sizes::{at, filled};
 use super::transit::Transit;
-use super::{Chunk, Placed, Round, StepLoad};
+use super::{Chunk, Placed, Round, StepLoad, StepTable};
 
 /// How long a stage takes.
 pub struct StageLaw<'l> {
@@ -55,8 +58,8 @@ struct Weight {
 }
 
 impl Weight {
-    fn of(n_decode: u32, chunks: impl Iterator<Item = Chunk>) -> Self {
-        let mut weight = Self { tokens: u64::from(n_decode), pairs: 0 };
+    fn of(decoding: u32, chunks: impl Iterator<Item = Chunk>) -> Self {
+        let mut weight = Self { tokens: u64::from(decoding), pairs: 0 };
         for chunk in chunks {
             weight.tokens += u64::from(chunk.new);
             weight.pairs += Document::chunk(u64::from(chunk.past), u64::from(chunk.new)).pairs;
@@ -108,13 +111,18 @@ impl Stages {
         Lanes { stages: u32::try_from(stages).expect("few stages"), ranks: 1 }
     }
 
-    /// A round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
-    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>, tokens_max: u32) -> Round {
+    /// A round but for cached keys: so many tokens of each decoding sequence, and of chunks as many as there is room for beside them in a micro-batch.
+    pub(super) fn round(
+        &self,
+        load: &StepLoad,
+        chunks: impl Iterator<Item = Placed>,
+        [tokens_max, per_sequence]: [u32; 2],
+    ) -> Round {
         let lanes = self.lanes();
-        let n_decode = lanes.largest(load.n_decode);
-        let room = tokens_max.saturating_sub(n_decode);
+        let decoding = lanes.largest(load.n_decode).saturating_mul(per_sequence);
+        let room = tokens_max.saturating_sub(decoding);
         let parts = lanes.spread(chunks, room, |_| u32::MAX);
-        let weights = parts[0].iter().map(|part| Weight::of(n_decode, part.chunks.iter().copied()));
+        let weights = parts[0].iter().map(|part| Weight::of(decoding, part.chunks.iter().copied()));
         let round = Round::of(
             weights.map(|weight| self.transit(weight)).collect(),
             lanes.in_flight(load.n_decode + load.n_chunks),
@@ -141,5 +149,41 @@ impl Stages {
     pub(super) fn steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (Tick, Tick)> + 's {
         let weight = Weight::of(0, chunks);
         self.tables.iter().map(move |table| (table.busy(weight), table.hand_over(weight)))
+    }
+}
+
+impl StepTable {
+    /// From a law of each stage, for batches of at most so many tokens.
+    pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
+        let stages = Stages::new(laws, passage, tokens_max);
+        let lanes = stages.lanes();
+        Self {
+            tokens: vec![Tick::ZERO; 2],
+            lanes,
+            tokens_max,
+            stages: Some(stages),
+            source,
+            ..Self::constant(Seconds::ZERO)
+        }
+    }
+
+    /// Whether batches go through several stages and do not come back.
+    pub fn flows(&self) -> bool {
+        self.stages.as_ref().is_some_and(Stages::flows)
+    }
+
+    /// Ticks of a batch of chunks at every stage, and from there to the next. Each stage has its part of the adapters, the last one the draft model.
+    ///
+    /// # Panics
+    /// Where stages are alike.
+    pub fn stage_steps(&self, chunks: &[Chunk], adapters: AdapterLoad) -> Vec<(Tick, Tick)> {
+        let stages = self.stages.as_ref().expect("stages with times of their own");
+        let mut steps: Vec<(Tick, Tick)> = stages.steps(chunks.iter().copied()).collect();
+        let of_adapters = self.adapters_of(adapters) / steps.len() as u64;
+        steps.iter_mut().for_each(|(busy, _)| *busy += of_adapters);
+        if let Some((busy, _)) = steps.last_mut() {
+            *busy += self.drafts_of_chunks(chunks.iter().map(|chunk| chunk.new.into()));
+        }
+        steps
     }
 }

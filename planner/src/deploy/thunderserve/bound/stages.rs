@@ -51,8 +51,8 @@ fn parts() -> Vec<(f64, f64)> {
 /// read prompts for them; 0 where the GPUs do not hold the model, infinite where the solver gives up.
 pub(super) fn served_per_s(relaxed: &Relaxed<'_>, counts: &[u32], law: &Law<'_>, reading: Option<&[f64]>) -> f64 {
     let n_layers = relaxed.n_layers();
-    let weights = n_layers * group::layer_bytes(relaxed.task);
-    let request = n_layers * group::kv_layer_bytes(relaxed.task) * (relaxed.input + relaxed.output);
+    let (weights, token) = relaxed.held_bytes();
+    let request = token * (relaxed.input + relaxed.output);
     let all: Vec<Stage> = (0..counts.len())
         .flat_map(|of| relaxed.degrees(of, counts[of]).map(move |tp| (of, tp)))
         .map(|(of, tp)| relaxed.layer(of, tp))
