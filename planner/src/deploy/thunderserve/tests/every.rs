@@ -103,12 +103,12 @@ fn replicas_of_both_phases_are_near_the_best_of_every_set() {
         let best = |is_single| every_set(&task, is_single).iter().map(|set| rate(set)).fold(0.0, f64::max);
         let [single, any] = [true, false].map(best);
         let of = |way: colocated::Way| way(&task).map_or(0.0, |replicas| rate(&replicas));
-        println!(
-            "{tpot_s} {ttft_s}: single {single:.3}: colocated {:.3} cost-efficiency {:.3} melange {:.3}; any {any:.3}: hexgen {:.3}",
-            of(colocated::per_machine),
-            of(cost_efficiency),
-            of(melange),
-            of(colocated::mixed)
-        );
+        // Means hide tails: where the token target is loose, the best set when played is another one.
+        for (way, best) in
+            [(colocated::per_machine as colocated::Way, single), (cost_efficiency, single), (colocated::mixed, any)]
+        {
+            assert!(of(way) >= 0.8 * best, "{tpot_s} s per token, {ttft_s} s before: {} of {best}", of(way));
+        }
+        assert!(of(melange) <= single * 1.001, "it has one replica per type, which is one of the sets");
     }
 }
