@@ -567,15 +567,15 @@ fn plans_of_goodput_gain_by_accepted_drafts_and_pay_for_adapters() {
         // A bound that a short run passes is left out.
         let is_below = metrics.get("bound_requests_per_s").is_none_or(|bound| planned <= *bound);
         assert!(rate > 0.0 && is_below, "{set:?}: {metrics:?}");
-        [rate, planned]
+        planned
     };
     let drafts = |acceptance: f64| {
         let drafts = format!("engine.speculation={{draft_tokens=3,acceptance={acceptance},draft_us_per_token=200}}");
         served(&[&drafts])
     };
     // Of replicas of both phases the plan chooses by means, so the rates that are played may be those of other sets.
-    let (plain, [none, all]) = (served(&[])[1], [drafts(0.0)[1], drafts(1.0)[1]]);
+    let (plain, [none, all]) = (served(&[]), [drafts(0.0), drafts(1.0)]);
     assert!(none < plain && plain < all, "{none}, {plain}, {all}");
-    let adapted = served(&["requests.adapters={count=8,rank=64}", "engine.adapters={slots=8,rank_max=64}"])[1];
+    let adapted = served(&["requests.adapters={count=8,rank=64}", "engine.adapters={slots=8,rank_max=64}"]);
     assert!(adapted < plain, "{adapted} of {plain}");
 }
