@@ -22,7 +22,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use train::multi_task::Work;
-use train::multi_task::schedule::Schedule;
+use train::multi_task::schedule::{Schedule, Turns};
 
 use crate::proof::{Aim, Decision};
 use place::Placement;
@@ -76,6 +76,8 @@ pub fn makespan_s(work: &Work, slots: &[Slot]) -> f64 {
 pub struct Decided {
     /// Slots by start.
     pub slots: Vec<Slot>,
+    /// What follows one another, whoever has devices left.
+    pub turns: Turns,
     /// In words.
     pub notes: Vec<String>,
 }
@@ -117,30 +119,56 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
     ),
 ];
 
+/// GPUs of all plans together that are made for fewer than there are: every number below 16, eight below 32, and one below 256 and beyond, where a plan takes
+/// long.
+const TRIED_GPUS: u32 = 256;
+
 /// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
 ///
 /// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner. Waves end a level
 /// before the next one begins, so short levels can lose to plans without levels. Then the plan that ends soonest when it is played is taken.
+/// A plan may leave devices idle, so those of fewer devices are played as well (`TRIED_GPUS`), as long as their bound is below the best.
 pub fn plan(
     work: &Work,
     policy: Policy,
     placement: Placement,
     played_s: &dyn Fn(&Schedule) -> f64,
 ) -> Decision<Schedule> {
-    let mut best = placed(work, policy, placement, played_s);
-    // Other placements are there to show what placing gains, so they keep the waves.
+    let mut best = soonest(work, policy, placement, played_s);
+    // Other placements are there to show what placing gains, so they keep the waves and all devices.
     if policy == Policy::Spindle && placement == Placement::Local {
-        for (other, name) in WITHOUT_LEVELS {
-            let found = placed(work, other, placement, played_s);
-            if found.played_s < best.played_s {
-                let lost = best.played_s / found.played_s - 1.0;
-                let note = format!("{name}: waves would end {:.1} % later when they are played", lost * 100.0);
-                best = Placed { notes: std::iter::once(note).chain(found.notes).collect(), ..found };
+        let n_tried = (TRIED_GPUS / work.n_devices().max(1)).max(1) as usize;
+        for fewer in (1..work.n_devices()).rev().map_while(|n| work.on_fewer(n)).take(n_tried) {
+            if bound::bound(&fewer).is_ok_and(|bound| bound.value >= best.played_s) {
+                break;
             }
+            let found = soonest(&fewer, policy, placement, played_s);
+            best = sooner(best, found, &format!("{} of {} GPUs: plans of more", fewer.n_devices(), work.n_devices()));
         }
     }
     let seconds = best.schedule.seconds(work);
     Decision::new(best.schedule, Aim::Seconds, seconds).said(best.notes, BTreeMap::new())
+}
+
+/// The plan of a policy; of waves and plans without levels the one that ends soonest.
+fn soonest(work: &Work, policy: Policy, placement: Placement, played_s: &dyn Fn(&Schedule) -> f64) -> Placed {
+    let mut best = placed(work, policy, placement, played_s);
+    if policy == Policy::Spindle && placement == Placement::Local {
+        for (other, name) in WITHOUT_LEVELS {
+            best = sooner(best, placed(work, other, placement, played_s), &format!("{name}: waves"));
+        }
+    }
+    best
+}
+
+/// The plan that ends sooner when it is played; where it is the other one, its notes begin with how much later the first would end.
+fn sooner(first: Placed, other: Placed, words: &str) -> Placed {
+    if other.played_s >= first.played_s {
+        return first;
+    }
+    let lost = first.played_s / other.played_s - 1.0;
+    let note = format!("{words} would end {:.1} % later when they are played", lost * 100.0);
+    Placed { notes: std::iter::once(note).chain(other.notes).collect(), ..other }
 }
 
 /// Plans that know no levels, in words.
@@ -166,7 +194,7 @@ fn placed(work: &Work, policy: Policy, placement: Placement, played_s: &dyn Fn(&
         Policy::Optimus => optimus::decide(work),
     };
     let with = |placement| {
-        let (schedule, note) = place::place(work, &decided.slots, placement);
+        let (schedule, note) = place::place(work, &decided, placement);
         (played_s(&schedule), schedule, note)
     };
     let (mut seconds, mut schedule, mut note) = with(placement);

@@ -194,6 +194,8 @@ pub struct Work {
     pub sizes: Vec<Vec<Size>>,
     /// The times of the sizes as curves.
     pub curves: Vec<Curve>,
+    /// Devices of the machine that a plan may use, the first ones.
+    n_devices: u32,
 }
 
 impl Work {
@@ -220,9 +222,21 @@ impl Work {
             }
             sizes.push(found);
         }
-        let points = |sizes: &Vec<Size>| sizes.iter().map(|size| (size.n_devices, size.seconds())).collect();
-        let curves = sizes.iter().map(|sizes| Curve::new(points(sizes))).collect();
-        Ok(Self { training, meta_ops, sizes, curves })
+        let curves = sizes.iter().map(|sizes| curve(sizes)).collect();
+        let n_devices = training.cluster.n_gpus();
+        Ok(Self { training, meta_ops, sizes, curves, n_devices })
+    }
+
+    /// The same on fewer devices of the machine; `None` where a `MetaOp` runs on none of these numbers.
+    pub fn on_fewer(&self, n_devices: u32) -> Option<Self> {
+        let fitting = |of: &Vec<Size>| of.iter().take_while(|size| size.n_devices <= n_devices).copied().collect();
+        let sizes: Vec<Vec<Size>> = self.sizes.iter().map(fitting).collect();
+        if sizes.iter().any(Vec::is_empty) {
+            return None;
+        }
+        let curves = sizes.iter().map(|sizes| curve(sizes)).collect();
+        let (training, meta_ops) = (self.training.clone(), self.meta_ops.clone());
+        Some(Self { training, meta_ops, sizes, curves, n_devices })
     }
 
     /// Layers of a `MetaOp`.
@@ -230,8 +244,13 @@ impl Work {
         u32::try_from(self.meta_ops[meta_op].layers.len()).expect("layers fit u32")
     }
 
-    /// Devices of the machine.
+    /// Devices that a plan may use.
     pub const fn n_devices(&self) -> u32 {
-        self.training.cluster.n_gpus()
+        self.n_devices
     }
+}
+
+/// The times of sizes as a curve.
+fn curve(sizes: &[Size]) -> Curve {
+    Curve::new(sizes.iter().map(|size| (size.n_devices, size.seconds())).collect())
 }

@@ -4,10 +4,9 @@ use engine::verdict::Refused;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::Status;
-use planner::train::multi_task::judged::{Asked, Judged, Known, Row, pieces};
+use planner::train::multi_task::judged::{Asked, Row, pieces};
 use reports::views;
-use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::kinds::{self, Kind, Planned, Run};
@@ -83,9 +82,9 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
     };
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
-    let Judged { known, played } = asked.judged(work, &planned);
+    let played = asked.judged(work, &planned);
     let measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
-    let planner = Some(facts(known));
+    let planner = Some(kinds::facts(&planned));
     let row = PolicyResult { policy: name.to_owned(), planner, measured, ..PolicyResult::default() };
     match played {
         Ok(Row { why, metrics, interval_s, step }) => {
@@ -93,18 +92,6 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
             (PolicyResult { status: reports::Ended::Ok, why, metrics, interval, ..row }, Some(step))
         }
         Err(Refused { ended, why }) => (PolicyResult { status: ended, why, ..row }, None),
-    }
-}
-
-fn facts(known: Known) -> PlannerFacts {
-    PlannerFacts {
-        objective: Some(known.objective_s),
-        aim: Aim::Seconds,
-        bound: known.bound_s,
-        gap_ratio: known.gap_ratio,
-        status: Status::Heuristic,
-        notes: known.notes,
-        figures: known.figures,
     }
 }
 

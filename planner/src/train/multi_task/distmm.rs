@@ -6,6 +6,7 @@
 //! one after another on all of them, as who tunes by hand would have it; so this is never slower than `sequential`.
 
 use train::multi_task::Work;
+use train::multi_task::schedule::Turns;
 
 use super::{Decided, Slot, makespan_s};
 
@@ -86,5 +87,6 @@ pub fn decide(work: &Work) -> Decided {
             }
         }
     }
-    Decided { slots, notes: vec![format!("{} tasks one after another", work.training.tasks.len())] }
+    let notes = vec![format!("{} tasks one after another", work.training.tasks.len())];
+    Decided { slots, turns: Turns::Tasks, notes }
 }

@@ -14,7 +14,7 @@ use super::bound::bound;
 use super::contract::contract;
 use super::place::Placement;
 use super::{Policy, plan, spindle};
-use crate::proof::{Bound, Decision};
+use crate::proof::{Bound, Decision, Status};
 
 /// What all policies are asked, and what none of them passes.
 pub struct Asked {
@@ -22,14 +22,6 @@ pub struct Asked {
     /// Operators cut into pieces with their times; why where there are none.
     pub work: Result<Work, Refused>,
     bound: Result<Bound, Refused>,
-}
-
-/// A plan that was played, or why it was not.
-pub struct Judged {
-    /// What the planner knows of it.
-    pub known: Known,
-    /// What came of it: why, figures and their intervals; why where memory is too small.
-    pub played: Result<Row, Refused>,
 }
 
 /// What came of a plan.
@@ -44,20 +36,6 @@ pub struct Row {
     pub step: train::metrics::Played,
 }
 
-/// What a planner knows of a schedule. The objective is the planned time of forward and backward; no schedule's is below the bound.
-pub struct Known {
-    /// Planned seconds.
-    pub objective_s: f64,
-    /// What no schedule is below.
-    pub bound_s: Option<f64>,
-    /// Distance to it over the objective.
-    pub gap_ratio: Option<f64>,
-    /// What was chosen, in words.
-    pub notes: Vec<String>,
-    /// The same as figures.
-    pub figures: BTreeMap<String, f64>,
-}
-
 impl Asked {
     /// Contracts the tasks and finds the bound.
     pub fn new(training: &MultiTask, cost: Box<dyn CostModel>) -> Self {
@@ -66,7 +44,7 @@ impl Asked {
         Self { cost, work, bound }
     }
 
-    /// A policy's schedule.
+    /// A policy's schedule. The objective is the planned time of forward and backward; no schedule's is below the bound.
     ///
     /// # Errors
     /// When the checker refuses it.
@@ -77,19 +55,21 @@ impl Asked {
         let planned = plan(work, policy, placement, &played_s);
         check(work, &planned.plan)
             .map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
-        Ok(planned)
+        Ok(known(self, work, planned))
     }
 
-    /// Plays a schedule.
-    pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
-        let row = |played: Played| Row {
+    /// Plays a schedule: why, figures and their intervals.
+    ///
+    /// # Errors
+    /// When memory is too small.
+    pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Result<Row, Refused> {
+        let played = play(work, &planned.plan, self.cost.as_ref())?;
+        Ok(Row {
             why: why(&played),
             metrics: metrics(self, work, planned, &played),
             interval_s: played.interval_s,
             step: played.step,
-        };
-        let played = play(work, &planned.plan, self.cost.as_ref());
-        Judged { known: known(self, work, planned), played: played.map(row) }
+        })
     }
 }
 
@@ -135,13 +115,10 @@ fn seconds(planned: &Decision<Schedule>) -> f64 {
     planned.objective().expect("every schedule has a time")
 }
 
-fn known(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> Known {
+/// What is known of a schedule besides.
+fn known(asked: &Asked, work: &Work, planned: Decision<Schedule>) -> Decision<Schedule> {
     let mut notes = planned.notes.clone();
-    let bound_s = asked.bound.as_ref().ok().map(|bound| bound.value);
-    match &asked.bound {
-        Ok(bound) => notes.push(bound.limit.clone()),
-        Err(why) => notes.push(format!("no bound: {why}")),
-    }
+    notes.push(asked.bound.as_ref().map_or_else(|why| format!("no bound: {why}"), |bound| bound.limit.clone()));
     let parameters: u64 = work.training.operators.iter().map(|of| of.parameters * u64::from(of.n_layers)).sum();
     let mut figures = BTreeMap::from([
         ("theory_s".to_owned(), spindle::theory_s(work)),
@@ -150,9 +127,7 @@ fn known(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> Known {
     for (number, level) in spindle::levels(work).iter().enumerate() {
         figures.insert(format!("optimum_of_level_{number}_s"), spindle::of_level(work, level).seconds);
     }
-    let objective_s = seconds(planned);
-    let gap_ratio = bound_s.map(|bound| ((objective_s - bound) / objective_s).max(0.0));
-    Known { objective_s, bound_s, gap_ratio, notes, figures }
+    planned.bounded(asked.bound.clone().ok(), Status::Heuristic).said(notes, figures)
 }
 
 /// Tuples of a plan, each with its devices.

@@ -6,6 +6,7 @@
 //! task that ends, longest first.
 
 use train::multi_task::Work;
+use train::multi_task::schedule::Turns;
 
 use super::{Decided, Own, Slot};
 
@@ -79,7 +80,7 @@ pub fn decide(work: &Work) -> Decided {
     if !waiting.is_empty() {
         notes.push(format!("{} tasks wait for GPUs of others", waiting.len()));
     }
-    Decided { slots: lay(work, &jobs, &running, &waiting, free), notes }
+    Decided { slots: lay(work, &jobs, &running, &waiting, free), turns: Turns::Off, notes }
 }
 
 /// Starts of all tasks: those that run at once, then the waiting ones as devices come free.

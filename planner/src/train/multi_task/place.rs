@@ -17,7 +17,7 @@ use train::multi_task::flow::{messages, sources};
 use train::multi_task::lower::memory_bytes;
 use train::multi_task::schedule::{Piece, Schedule};
 
-use super::{Own, Slot, traffic};
+use super::{Decided, Own, Slot, traffic};
 
 /// How devices are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,23 +80,23 @@ struct Wanted {
 }
 
 /// Gives every slot its devices; a note where memory decided.
-pub fn place(work: &Work, slots: &[Slot], placement: Placement) -> (Schedule, Option<String>) {
+pub fn place(work: &Work, decided: &Decided, placement: Placement) -> (Schedule, Option<String>) {
     let fits = |schedule: &Schedule| memory_bytes(work, schedule).iter().all(|&bytes| bytes <= work.training.room().0);
     match placement {
         Placement::Local => {}
-        Placement::Consecutive => return (place_all(work, slots, placement, (First::Heard, 0)), None),
-        Placement::Random { seed } => return (place_all(work, slots, placement, (First::Heard, seed)), None),
+        Placement::Consecutive => return (place_all(work, decided, placement, (First::Heard, 0)), None),
+        Placement::Random { seed } => return (place_all(work, decided, placement, (First::Heard, seed)), None),
     }
     let ways = (0..WAYS).flat_map(|seed| [(First::Heard, seed), (First::Wide, seed)]);
     let mut placed: Vec<(f64, Schedule)> = ways
-        .map(|way| place_all(work, slots, placement, way))
+        .map(|way| place_all(work, decided, placement, way))
         .map(|schedule| (traffic::seconds(work, &schedule), schedule))
         .collect();
     placed.sort_by(|a, b| a.0.total_cmp(&b.0));
     if let Some(at) = placed.iter().position(|(_, schedule)| fits(schedule)) {
         return (placed.swap_remove(at).1, None);
     }
-    let balanced = place_all(work, slots, placement, (First::ByMemory, 0));
+    let balanced = place_all(work, decided, placement, (First::ByMemory, 0));
     if fits(&balanced) {
         return (balanced, Some("placed by free memory: the nearest devices have no room".to_owned()));
     }
@@ -104,7 +104,8 @@ pub fn place(work: &Work, slots: &[Slot], placement: Placement) -> (Schedule, Op
 }
 
 /// Places in one way: who chooses first, and the seed of what is drawn; a local placement of seed 0 draws nothing.
-fn place_all(work: &Work, slots: &[Slot], placement: Placement, (first, seed): (First, u64)) -> Schedule {
+fn place_all(work: &Work, decided: &Decided, placement: Placement, (first, seed): (First, u64)) -> Schedule {
+    let Decided { slots, turns, .. } = decided;
     let n = work.n_devices() as usize;
     let mut placer = Placer {
         work,
@@ -126,7 +127,7 @@ fn place_all(work: &Work, slots: &[Slot], placement: Placement, (first, seed): (
         group.iter().for_each(|slot| placer.slot(slot));
         at += together;
     }
-    Schedule { pieces: placer.pieces }
+    Schedule { pieces: placer.pieces, turns: *turns }
 }
 
 impl Placer<'_> {

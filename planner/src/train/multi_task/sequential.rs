@@ -2,6 +2,7 @@
 //! (Spindle, section 5.1). Each has its best split into data and tensor parallelism, which stands for tuning by hand.
 
 use train::multi_task::Work;
+use train::multi_task::schedule::Turns;
 
 use super::{Decided, Slot};
 
@@ -18,5 +19,5 @@ pub fn decide(work: &Work) -> Decided {
         slots.push(slot);
     }
     let notes = vec![format!("{narrow} of {} MetaOps gain nothing from all devices and leave some idle", slots.len())];
-    Decided { slots, notes }
+    Decided { slots, turns: Turns::Pieces, notes }
 }

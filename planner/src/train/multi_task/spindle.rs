@@ -5,6 +5,7 @@
 
 use engine::random::{self, Stream};
 use train::multi_task::Work;
+use train::multi_task::schedule::Turns;
 
 use super::optimum::{Job, Optimum, Part, optimum, whole_layers};
 use super::waves::{Begin, Order, Preference, pack};
@@ -152,5 +153,5 @@ pub fn decide(work: &Work) -> Decided {
         ));
         slots.extend(best.slots);
     }
-    Decided { slots, notes }
+    Decided { slots, turns: Turns::Off, notes }
 }

@@ -5,7 +5,7 @@ use engine::play::Case;
 use hw::{Bytes, Cluster};
 use proptest::prelude::*;
 use train::multi_task::curve::Curve;
-use train::multi_task::play::play;
+use train::multi_task::play::{iteration_s, play};
 use train::multi_task::schedule::{Schedule, check};
 use train::multi_task::{Body, Call, Execution, MultiTask, Operator, Task, Work};
 
@@ -335,7 +335,7 @@ proptest! {
         parts in prop::collection::vec((1_u32..12, 1.0_f64..9.0, 0.1_f64..3.0, 0.5_f64..9.0), 2..5), n_gpus in 2_u32..9,
     ) {
         let work = chains(&parts, n_gpus);
-        let played_s = |schedule: &Schedule| play(&work, schedule, &Fixed::default()).map_or(f64::INFINITY, |played| played.iteration_s);
+        let played_s = |schedule: &Schedule| iteration_s(&work, schedule, &Fixed::default()).unwrap_or(f64::INFINITY);
         let [spindle, others @ ..] = POLICIES.map(|(_, policy, _)| played_s(&plan(&work, policy, Placement::Local, &played_s).plan));
         prop_assert!(others.iter().all(|&other| spindle <= other), "{spindle} {others:?}");
     }
@@ -359,6 +359,84 @@ proptest! {
         let bound = bound(&work).expect("solved").value;
         prop_assert!(bound >= found.seconds * (1.0 - 1e-6), "bound {bound}, optimum {}", found.seconds);
         prop_assert!(bound <= found.seconds * 1.3, "bound {bound}, optimum {}", found.seconds);
+    }
+}
+
+/// Tasks of a batch each, with two branches and a part that joins them: layers, work and loss of a branch in milliseconds.
+fn joined(tasks: &[(u64, u32, f64, f64)], n_gpus: u32) -> Work {
+    let (mut operators, mut calls) = (Vec::new(), Vec::new());
+    for (task, &(_, n_layers, of_branch, loss)) in tasks.iter().enumerate() {
+        let first = calls.len();
+        operators.extend(["a", "b", "joins"].map(|name| operator(&format!("{name}{task}"), n_layers)));
+        for (part, after) in [vec![], vec![], vec![first, first + 1]].into_iter().enumerate() {
+            let of_part = of_branch * hw::real(part as u64 + 1);
+            calls.push(call(task, first + part, after, n_gpus, |n| loss + of_part / n));
+        }
+    }
+    let of_batch = |(task, of): (usize, &(u64, u32, f64, f64))| Task { name: format!("t{task}"), batch: of.0 };
+    work(training(operators, tasks.iter().enumerate().map(of_batch).collect(), calls, n_gpus))
+}
+
+/// Seconds of such a task where every part has all devices that divide the batch, one after another.
+fn over_all_devices_s(&(batch, n_layers, of_branch, loss): &(u64, u32, f64, f64), n_gpus: u32) -> f64 {
+    let widest = (1..=u64::from(n_gpus)).rev().find(|n| batch.is_multiple_of(*n)).expect("1 divides");
+    let of_part = |part: f64| f64::from(n_layers) * (loss + of_branch * part / hw::real(widest)) / 1e3;
+    [1.0, 2.0, 3.0].map(of_part).iter().sum()
+}
+
+fn computed_s(work: &Work, policy: Policy, placement: Placement) -> f64 {
+    let planned = plan(work, policy, placement, &|_| 0.0);
+    check(work, &planned.plan).expect("every plan is a schedule");
+    play(work, &planned.plan, &Fixed::default()).expect("memory is enough").computation_s
+}
+
+/// What Spindle's planner takes in the engine.
+fn waves_s(work: &Work) -> f64 {
+    let played_s = |schedule: &Schedule| iteration_s(work, schedule, &Fixed::default()).unwrap_or(f64::INFINITY);
+    let planned = plan(work, Policy::Spindle, Placement::Local, &played_s);
+    check(work, &planned.plan).expect("every plan is a schedule");
+    played_s(&planned.plan)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn tasks_in_turn_take_the_sum_of_their_times_over_all_devices(
+        tasks in prop::collection::vec((1_u64..9, 1_u32..5, 0.5_f64..9.0, 0.1_f64..2.0), 1..5), n_gpus in 1_u32..9,
+    ) {
+        let work = joined(&tasks, n_gpus);
+        let expected: f64 = tasks.iter().map(|task| over_all_devices_s(task, n_gpus)).sum();
+        for placement in [Placement::Local, Placement::Consecutive, Placement::Random { seed: 3 }] {
+            let found = computed_s(&work, Policy::Sequential, placement);
+            prop_assert!((found / expected - 1.0).abs() < 1e-5, "{placement:?}: {found} s, by hand {expected} s");
+        }
+        // Branches that share the devices end no later, and tasks follow one another all the same.
+        let alone: f64 = tasks.iter().map(|task| computed_s(&joined(&[*task], n_gpus), Policy::DistMm, Placement::Local)).sum();
+        let shared = computed_s(&work, Policy::DistMm, Placement::Local);
+        prop_assert!((shared / alone - 1.0).abs() < 1e-5, "{shared} s, {alone} s one by one");
+        prop_assert!(shared <= expected * (1.0 + 1e-5), "{shared} s, {expected} s in turn");
+    }
+
+    #[test]
+    fn one_more_gpu_never_ends_later(
+        parts in prop::collection::vec((1_u32..6, 1.0_f64..9.0, 0.1_f64..3.0, 0.5_f64..9.0), 2..4), n_gpus in 1_u32..6,
+    ) {
+        let [fewer, more] = [n_gpus, n_gpus + 1].map(|n| waves_s(&chains(&parts, n)));
+        prop_assert!(more <= fewer * (1.0 + 1e-9), "{n_gpus} GPUs {fewer} s, one more {more} s");
+    }
+
+    #[test]
+    fn the_plan_is_the_best_over_all_numbers_of_devices_that_it_may_use(
+        parts in prop::collection::vec((1_u32..6, 1.0_f64..9.0, 0.1_f64..3.0, 0.5_f64..9.0), 2..4), n_gpus in 2_u32..6,
+    ) {
+        let work = chains(&parts, n_gpus);
+        let played_s =
+            |schedule: &Schedule| iteration_s(&work, schedule, &Fixed::default()).unwrap_or(f64::INFINITY);
+        let every = (1..n_gpus).filter_map(|n| work.on_fewer(n)).chain([work.clone()]);
+        let best = every.map(|of| super::soonest(&of, Policy::Spindle, Placement::Local, &played_s).played_s);
+        let (best, found) = (best.fold(f64::INFINITY, f64::min), waves_s(&work));
+        prop_assert!((found / best - 1.0).abs() < 1e-9, "{found} s, tried one by one {best} s");
     }
 }
 

@@ -1,4 +1,5 @@
 //! From a schedule to tasks of the engine: a lane per device, forward through the pieces, backward in reverse, then gradients and optimizer.
+//! Where tasks take turns, each goes forward and backward before the next one, so the activations of one are held at a time.
 //!
 //! Exchanges of a tensor group are part of its computation. What travels between pieces is a message on the sender's lane that the
 //! receiver waits for. Devices that hold the same layers reduce their gradients together, everything that one group shares at once (the
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 
 use hw::Rank;
 
-use super::schedule::{Piece, Schedule};
+use super::schedule::{Piece, Schedule, Turns};
 use super::{ELEMENT, Work, cost, flow};
 use engine::layer::{self, repeated};
 use engine::task::{
@@ -121,6 +122,10 @@ struct Builder<'a> {
     /// Forward task of each piece on each of its devices, and then backward.
     forward: Vec<Vec<TaskId>>,
     backward: Vec<Vec<TaskId>>,
+    /// What all that comes waits for, where something takes turns.
+    turn: Option<TaskId>,
+    /// Passes since then.
+    of_turn: Vec<TaskId>,
 }
 
 /// Tasks of one iteration.
@@ -129,7 +134,8 @@ pub fn lower(work: &Work, schedule: &Schedule, extent: Extent) -> TaskGraph {
     let activations = graph.label("activations");
     let n = schedule.pieces.len();
     let (forward, backward) = (vec![Vec::new(); n], vec![Vec::new(); n]);
-    let mut builder = Builder { work, schedule, graph, ops: BTreeMap::new(), activations, forward, backward };
+    let (ops, turn, of_turn) = (BTreeMap::new(), None, Vec::new());
+    let mut builder = Builder { work, schedule, graph, ops, activations, forward, backward, turn, of_turn };
     builder.pieces(extent);
     let parameters = parameters(work, schedule);
     builder.states(&parameters);
@@ -156,15 +162,39 @@ impl Builder<'_> {
             into[flow.to].push((flow.from, flow.bytes));
             out_of[flow.from].push((flow.to, flow.bytes));
         }
-        let with_messages = extent > Extent::Computation;
-        for (at, sources) in into.iter().enumerate() {
-            let arrivals = self.arrivals(at, sources, Pass::Forward, with_messages);
-            self.forward[at] = self.compute(at, Pass::Forward, &arrivals);
+        for turn in self.schedule.in_turn(self.work) {
+            self.next_turn();
+            for at in turn.clone() {
+                self.forward[at] = self.pass(at, Pass::Forward, &into[at], extent);
+            }
+            for at in turn.rev() {
+                self.backward[at] = self.pass(at, Pass::Backward, &out_of[at], extent);
+            }
         }
-        for (at, sources) in out_of.iter().enumerate().rev() {
-            let arrivals = self.arrivals(at, sources, Pass::Backward, with_messages);
-            self.backward[at] = self.compute(at, Pass::Backward, &arrivals);
+    }
+
+    /// A pass of a piece that hears from others: in its turn, where pieces take turns.
+    fn pass(&mut self, at: usize, pass: Pass, sources: &[(usize, u64)], extent: Extent) -> Vec<TaskId> {
+        let mut arrivals = self.arrivals(at, sources, pass, extent > Extent::Computation);
+        if self.schedule.turns == Turns::Pieces {
+            self.next_turn();
         }
+        arrivals.iter_mut().for_each(|of| of.extend(self.turn));
+        let tasks = self.compute(at, pass, &arrivals);
+        self.of_turn.extend(&tasks);
+        tasks
+    }
+
+    /// What comes waits for all passes until now.
+    fn next_turn(&mut self) {
+        let before = std::mem::take(&mut self.of_turn);
+        if before.is_empty() {
+            return;
+        }
+        let op = self.op(Op::Sequence(Vec::new()));
+        let (lane, stream, role) = (LaneId(0), Stream::Compute, Role::Forward);
+        let task = Task { op, lane, stream, role, micro_batch: u32::MAX, meeting: None };
+        self.turn = Some(self.graph.add_task(task, &before));
     }
 
     /// What each device of a piece waits for: messages of other devices, and computation of its own.
@@ -259,8 +289,9 @@ impl Builder<'_> {
     /// Gradients and optimizer: every group in one order on all devices, each device after its last backward.
     fn finish(&mut self, parameters: &Parameters) {
         let mut last: Vec<Vec<TaskId>> = vec![Vec::new(); self.work.n_devices() as usize];
-        for (piece, tasks) in self.schedule.pieces.iter().zip(&self.backward).rev() {
-            piece.devices.iter().zip(tasks).for_each(|(rank, task)| last[rank.index()] = vec![*task]);
+        for at in self.schedule.in_turn(self.work).into_iter().flat_map(Iterator::rev) {
+            let devices = &self.schedule.pieces[at].devices;
+            devices.iter().zip(&self.backward[at]).for_each(|(rank, task)| last[rank.index()] = vec![*task]);
         }
         let mut reduced = last.clone();
         for (members, bytes) in parameters.reductions() {
@@ -297,7 +328,7 @@ enum Pass {
     Backward,
 }
 
-/// Model states and activations of each device if a schedule's pieces were all held at once, bytes: what placement counts.
+/// Model states and activations of each device if all pieces of a turn were held at once, bytes: what placement counts.
 pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let parameters = parameters(work, schedule);
     let shards = work.training.execution.shards_optimizer;
@@ -306,12 +337,16 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
         let stepped = if shards { share } else { whole };
         hw::whole(whole * element + stepped * ADAM_STATES)
     });
-    let mut bytes: Vec<u64> = states.collect();
-    for piece in &schedule.pieces {
-        let kept = piece_bytes(work, piece);
-        piece.devices.iter().for_each(|rank| bytes[rank.index()] += kept);
+    let mut fullest = vec![0; work.n_devices() as usize];
+    for turn in schedule.in_turn(work) {
+        let mut kept = vec![0; fullest.len()];
+        for piece in &schedule.pieces[turn] {
+            let bytes = piece_bytes(work, piece);
+            piece.devices.iter().for_each(|rank| kept[rank.index()] += bytes);
+        }
+        fullest.iter_mut().zip(kept).for_each(|(most, of_turn)| *most = of_turn.max(*most));
     }
-    bytes
+    states.zip(fullest).map(|(states, kept)| states + kept).collect()
 }
 
 /// Activations that a piece keeps on each of its devices.

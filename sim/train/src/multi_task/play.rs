@@ -39,20 +39,36 @@ pub struct Played {
     pub least_memory: Bytes,
 }
 
+/// Tasks of so much of an iteration, and when they ran in each case.
+fn timelines(
+    work: &Work,
+    schedule: &Schedule,
+    cost: &dyn CostModel,
+    (extent, cases): (Extent, &[Case]),
+) -> Result<(TaskGraph, Vec<Timeline>), Refused> {
+    let (topology, memory_bytes) = (Topology::of(&work.training.cluster), work.training.room().0);
+    let machine = Machine { cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
+    let graph = lower(work, schedule, extent);
+    let played = simulate_cases(&graph, &machine, cases).into_iter();
+    let timelines = played.map(|outcome| finished(work, outcome)).collect::<Result<_, _>>()?;
+    Ok((graph, timelines))
+}
+
+/// Seconds of an iteration as expected, for who compares many schedules.
+///
+/// # Errors
+/// A sentence when a device runs out of memory.
+pub fn iteration_s(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<f64, Refused> {
+    let (_, played) = timelines(work, schedule, cost, (Extent::Iteration, &[Case::Expected]))?;
+    Ok(played[0].span().to_seconds().get())
+}
+
 /// Plays an iteration.
 ///
 /// # Errors
 /// A sentence when a device runs out of memory.
 pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Played, Refused> {
-    let topology = Topology::of(&work.training.cluster);
-    let memory_bytes = work.training.room().0;
-    let machine = |case| Machine { cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
-    let at = |extent, cases: &[Case]| -> Result<(TaskGraph, Vec<Timeline>), Refused> {
-        let graph = lower(work, schedule, extent);
-        let played = simulate_cases(&graph, &machine(Case::Expected), cases).into_iter();
-        let timelines = played.map(|outcome| finished(work, outcome)).collect::<Result<_, _>>()?;
-        Ok((graph, timelines))
-    };
+    let at = |extent, cases: &[Case]| timelines(work, schedule, cost, (extent, cases));
     let seconds = |timeline: &Timeline| timeline.span().to_seconds().get();
     let (graph, mut timelines) = at(Extent::Iteration, &[Case::Expected, Case::Low, Case::High])?;
     let iteration_s = seconds(&timelines[0]);

@@ -1,5 +1,7 @@
 //! What is decided: which layers run on which devices, in which order, with a checker that shares nothing with any planner.
 
+use std::ops::Range;
+
 use hw::Rank;
 
 use super::Work;
@@ -23,11 +25,25 @@ pub struct Piece {
     pub devices: Vec<Rank>,
 }
 
-/// Pieces in the order in which devices take them; backward goes through them in reverse.
+/// What follows one another, whoever has devices left: a task in its turn goes forward and backward before the next one begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turns {
+    /// Nothing: pieces are an order, and a device goes on when what it needs is there.
+    #[default]
+    Off,
+    /// Tasks; pieces of one may run side by side.
+    Tasks,
+    /// Tasks, and the pieces of each.
+    Pieces,
+}
+
+/// Pieces in the order in which devices take them; backward goes through those of a turn in reverse.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule {
     /// Pieces by planned start.
     pub pieces: Vec<Piece>,
+    /// What follows one another.
+    pub turns: Turns,
 }
 
 /// Planned times are sums of floats; two that differ by less are equal.
@@ -49,6 +65,20 @@ impl Schedule {
     /// Planned seconds from the first start to the last end.
     pub fn seconds(&self, work: &Work) -> f64 {
         self.pieces.iter().map(|piece| piece.end_s(work)).fold(0.0, f64::max)
+    }
+
+    /// Positions of the pieces of each turn: all of them where nothing takes turns, else those of a task.
+    pub fn in_turn(&self, work: &Work) -> Vec<Range<usize>> {
+        if self.turns == Turns::Off {
+            return vec![0..self.pieces.len()];
+        }
+        let is_of_one = |a: &Piece, b: &Piece| work.meta_ops[a.meta_op].task == work.meta_ops[b.meta_op].task;
+        let mut from = 0;
+        let each = self.pieces.chunk_by(is_of_one).map(|turn| {
+            from += turn.len();
+            from - turn.len()..from
+        });
+        each.collect()
     }
 
     /// Waves.
@@ -79,6 +109,9 @@ pub enum Broken {
     /// A device runs two pieces at once.
     #[error("`{name}` from layer {first}: device {device} is busy until {until_s}")]
     Busy { name: String, first: u32, device: u32, until_s: f64 },
+    /// A piece begins before the turn ahead of it has ended, or its task had its turn before.
+    #[error("`{name}` from layer {first}: begins out of turn")]
+    OutOfTurn { name: String, first: u32 },
     /// Layers are missing at the end.
     #[error("`{name}` has layers that nobody runs")]
     Unfinished { name: String },
@@ -126,6 +159,31 @@ pub fn check(work: &Work, schedule: &Schedule) -> Result<(), Broken> {
     }
     match (0..done.len()).find(|&meta_op| done[meta_op] != work.n_layers(meta_op)) {
         Some(left) => Err(Broken::Unfinished { name: work.meta_ops[left].name.clone() }),
-        None => Ok(()),
+        None => keeps_turns(work, schedule, slack),
     }
+}
+
+/// Every task has one turn, and no turn begins before the one ahead of it has ended; with `Turns::Pieces` no piece does either.
+fn keeps_turns(work: &Work, schedule: &Schedule, slack: f64) -> Result<(), Broken> {
+    if schedule.turns == Turns::Off {
+        return Ok(());
+    }
+    let (mut known, mut ended_s) = (Vec::new(), 0.0_f64);
+    for turn in schedule.in_turn(work) {
+        let pieces = &schedule.pieces[turn];
+        let task = work.meta_ops[pieces[0].meta_op].task;
+        let mut begins_s = ended_s;
+        for piece in pieces {
+            if known.contains(&task) || piece.start_s + slack < begins_s {
+                let name = work.meta_ops[piece.meta_op].name.clone();
+                return Err(Broken::OutOfTurn { name, first: piece.first });
+            }
+            ended_s = ended_s.max(piece.end_s(work));
+            if schedule.turns == Turns::Pieces {
+                begins_s = ended_s;
+            }
+        }
+        known.push(task);
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use hw::{Bytes, Rank, Seconds};
 
 use super::lower::{Extent, lower, memory_bytes};
 use super::play::play;
-use super::schedule::{Piece, Schedule, check};
+use super::schedule::{Piece, Schedule, Turns, check};
 use super::*;
 use engine::cost::fixed::Fixed;
 use engine::play::Case;
@@ -50,9 +50,14 @@ fn piece(meta_op: usize, (first, n_layers): (u32, u32), start_ms: f64, devices: 
     Piece { meta_op, first, n_layers, size: devices.len() - 1, wave: 0, start_s: start_ms / 1e3, devices }
 }
 
+/// Pieces that take no turns.
+fn schedule(pieces: Vec<Piece>) -> Schedule {
+    Schedule { pieces, turns: Turns::Off }
+}
+
 /// The first two layers on both devices, the rest on the first, the second operator on the second.
 fn plan() -> Schedule {
-    Schedule { pieces: vec![piece(0, (0, 2), 0.0, &[0, 1]), piece(0, (2, 2), 4.0, &[0]), piece(1, (0, 2), 10.0, &[1])] }
+    schedule(vec![piece(0, (0, 2), 0.0, &[0, 1]), piece(0, (2, 2), 4.0, &[0]), piece(1, (0, 2), 10.0, &[1])])
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn a_schedule_that_keeps_every_rule_is_accepted_and_each_broken_rule_is_named() 
     broken(&|schedule| schedule.pieces[1].devices[0] = Rank(2), "not 1 devices");
     broken(&|schedule| schedule.pieces[2].n_layers = 1, "layers that nobody runs");
     let two = work_of_two_tasks();
-    let at_once = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 1.0, &[0])] };
+    let at_once = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 1.0, &[0])]);
     assert!(check(&two, &at_once).expect_err("one device").to_string().contains("device 0 is busy"));
 }
 
@@ -81,6 +86,50 @@ fn a_schedule_that_keeps_every_rule_is_accepted_and_each_broken_rule_is_named() 
 fn work_of_two_tasks() -> Work {
     let calls = vec![call(0, 0, vec![]), call(1, 0, vec![])];
     work(vec![operator("a", 1)], calls, vec![meta_op(0, 0, 1, vec![], 0), meta_op(1, 1, 1, vec![], 0)])
+}
+
+#[test]
+fn a_task_out_of_its_turn_is_named() {
+    let two = work_of_two_tasks();
+    let side_by_side = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 0.0, &[1])]);
+    assert_eq!(check(&two, &side_by_side), Ok(()));
+    for turns in [Turns::Tasks, Turns::Pieces] {
+        let why = check(&two, &Schedule { turns, ..side_by_side.clone() }).expect_err("both at once").to_string();
+        assert!(why.contains("out of turn"), "{why}");
+    }
+    // Pieces of one task may run side by side in its turn, unless pieces take turns.
+    let mut one = work_of_two_tasks();
+    one.meta_ops[1].task = 0;
+    assert_eq!(check(&one, &Schedule { turns: Turns::Tasks, ..side_by_side.clone() }), Ok(()));
+    assert!(check(&one, &Schedule { turns: Turns::Pieces, ..side_by_side }).is_err());
+    // A task has one turn.
+    let calls = vec![call(0, 0, vec![]), call(1, 0, vec![])];
+    let layers = work(vec![operator("a", 2)], calls, vec![meta_op(0, 0, 2, vec![], 0), meta_op(1, 1, 2, vec![], 0)]);
+    let pieces =
+        vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 2), 3.0, &[0]), piece(0, (1, 1), 9.0, &[0])];
+    assert!(check(&layers, &Schedule { pieces, turns: Turns::Tasks }).is_err());
+}
+
+#[test]
+fn turns_follow_one_another_on_whichever_devices_and_hold_the_activations_of_one() {
+    let work = work_of_two_tasks();
+    let apart = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[1])]);
+    // A layer takes 3 ms forward and backward, on devices that nobody else uses.
+    let computation_s = |turns| {
+        let schedule = Schedule { turns, ..apart.clone() };
+        play(&work, &schedule, &COST).expect("fits").computation_s
+    };
+    for (turns, expected_s) in [(Turns::Off, 3e-3), (Turns::Tasks, 6e-3), (Turns::Pieces, 6e-3)] {
+        assert!((computation_s(turns) - expected_s).abs() < 1e-9, "{turns:?}: {}", computation_s(turns));
+    }
+    // 16 bytes of each parameter, and the input of one layer or of both (640 bytes each).
+    let together = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])]);
+    for (turns, n_held) in [(Turns::Off, 2), (Turns::Tasks, 1)] {
+        let schedule = Schedule { turns, ..together.clone() };
+        assert_eq!(memory_bytes(&work, &schedule), [16 * PARAMETERS + n_held * 640, 0]);
+        let played = play(&work, &schedule, &COST).expect("fits");
+        assert_eq!(played.peak_memory, Bytes(16 * PARAMETERS + n_held * 640));
+    }
 }
 
 #[test]
@@ -103,7 +152,7 @@ fn an_iteration_goes_through_the_pieces_and_back() {
 #[test]
 fn tasks_on_different_devices_reduce_the_gradients_of_what_they_share() {
     let work = work_of_two_tasks();
-    let apart = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 0.0, &[1])] };
+    let apart = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 0.0, &[1])]);
     let graph = lower(&work, &apart, Extent::Iteration);
     let reductions: Vec<&Op> = graph
         .tasks
@@ -113,7 +162,7 @@ fn tasks_on_different_devices_reduce_the_gradients_of_what_they_share() {
         .collect();
     assert_eq!(reductions.len(), 2, "one reduction with two members");
     assert!(matches!(reductions[0], Op::Collective { bytes, .. } if *bytes == PARAMETERS * ELEMENT));
-    let together = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])] };
+    let together = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])]);
     let graph = lower(&work, &together, Extent::Iteration);
     assert!(graph.tasks.iter().all(|task| task.role != Role::GradientSync), "one device holds the layer once");
     // 16 bytes per parameter, once; the input of the layer (4 samples × 10 tokens × 8 × 2 bytes) for each task.
@@ -126,7 +175,7 @@ fn tasks_on_different_devices_reduce_the_gradients_of_what_they_share() {
 fn sharded_optimizer_states_are_cut_over_those_who_share() {
     let mut work = work_of_two_tasks();
     work.training.execution.shards_optimizer = true;
-    let apart = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 0.0, &[1])] };
+    let apart = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 0.0, &[1])]);
     assert_eq!(memory_bytes(&work, &apart), [(4 + 6) * PARAMETERS + 640; 2]);
 }
 
@@ -134,7 +183,7 @@ fn sharded_optimizer_states_are_cut_over_those_who_share() {
 fn too_little_memory_is_a_reason_and_not_a_plan() {
     let mut work = work_of_two_tasks();
     work.training.reserved = Bytes(work.training.cluster.gpu.memory.0 - 16 * PARAMETERS);
-    let together = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])] };
+    let together = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])]);
     let why = play(&work, &together, &COST).expect_err("no room for activations").why;
     assert!(why.contains("device 0 has no room for activations"), "{why}");
 }
