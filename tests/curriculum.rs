@@ -38,10 +38,10 @@ fn classification_dominates_exactly_where_its_answers_cost_more_than_the_epochs(
         let set = [
             "policies.run=['gradual']".to_owned(),
             "policies.baseline=gradual".to_owned(),
-            "training.held_out_ratio=0.0".to_owned(),
+            "stages.held_out_ratio=0.0".to_owned(),
             format!("classification.prompts={prompts}"),
             format!("classification.samples={samples}"),
-            "training.example_tokens=64".to_owned(),
+            "train.workload.tokens=64".to_owned(),
         ];
         let run = run(&set.each_ref().map(String::as_str));
         let of = |key| metric(&run, "gradual", key);
@@ -136,10 +136,59 @@ fn the_report_calls_best_what_keeps_the_budget() {
     assert!(said.is_some_and(|best| !beyond.contains(&best)), "{said:?}");
 }
 
+/// What training cannot hold is said before anything runs, as of any training scenario; what the engine cannot hold is an outcome.
 #[test]
-fn a_model_that_does_not_fit_is_an_outcome_with_a_reason() {
-    let run = run(&["cluster.memory_gib=15.5", "policies.run=['gradual']", "policies.baseline=gradual"]);
+fn a_model_that_does_not_fit_is_named() {
+    let words = |set: &[&str]| {
+        let checked = checked(set);
+        diagnostic::render(&checked.source, &checked.findings)
+    };
+    assert!(words(&["cluster.memory_gib=15.5"]).contains("GiB"), "{}", words(&["cluster.memory_gib=15.5"]));
+    let run = run(&["engine.memory_ratio=0.15", "policies.run=['gradual']", "policies.baseline=gradual"]);
     let row = row(&run, "gradual");
     assert_eq!(row.status, reports::Ended::OutOfMemory);
     assert!(row.why.contains("GiB"), "{}", row.why);
+}
+
+/// A training scenario with the same keys.
+fn step_s(set: &[&str]) -> f64 {
+    let text = "kind = \"training\"\n[model]\nname = \"qwen2.5-7b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 4\n\
+                [parallel]\nzero = 0\n[optimizer]\ntrains = \"adapters\"\nadapter_rank = 16\n\
+                [training]\nbatch_size = 128\nrecompute = \"none\"\n[workload]\ntokens = 32\n[policies]\nrun = [\"best_fit\"]\n";
+    let source = diagnostic::Source { path: "step.toml".to_owned(), text: text.to_owned() };
+    let set = set.iter().map(|key| (*key).to_owned()).collect();
+    let checked = kinds::check(source, Path::new(""), &Overrides { set, ..Overrides::default() });
+    checked.scenario.expect("a training scenario").run(&|_| {}).results[0].metrics["iteration_time_s"]
+}
+
+/// An example takes the step that `kind = "training"` plays, over its batch: the same keys stand below `[train]`.
+#[test]
+fn an_example_takes_its_share_of_the_step_that_training_plays() {
+    for set in [
+        &[][..],
+        &["training.batch_size=64", "workload.tokens=48"],
+        &["training.framework='pytorch'", "parallel.zero=3", "optimizer.trains='all'", "parallel.tp=2"],
+        &["stragglers=[{ ranks = [1], rate = 2.5 }]"],
+    ] {
+        let of_stage: Vec<String> = set.iter().map(|key| format!("train.{key}")).collect();
+        let mut all = vec!["policies.run=['one-stage']", "policies.baseline=one-stage"];
+        all.extend(of_stage.iter().map(String::as_str));
+        let batch = if set.contains(&"training.batch_size=64") { 64.0 } else { 128.0 };
+        let (found, expected) = (metric(&run(&all), "one-stage", "example_epoch_s"), step_s(set) / batch);
+        assert!((found / expected - 1.0).abs() < 1e-9, "{set:?}: {found} s, a step's share {expected} s");
+    }
+}
+
+/// Rank 16 on all seven matrices of Qwen2-7B, as PEFT reports it: 40 million parameters of 16 bytes, beside frozen weights of two.
+#[test]
+fn frozen_weights_take_two_bytes_and_their_step_is_shorter() {
+    let of = |set: &[&str]| {
+        let run = run(&[&["policies.run=['one-stage']", "policies.baseline=one-stage"], set].concat());
+        ["example_epoch_s", "peak_memory_bytes"].map(|key| metric(&run, "one-stage", key))
+    };
+    let (adapters, whole) =
+        (of(&[]), of(&["train.optimizer={ trains = 'all' }", "train.parallel.zero=1", "cluster.memory_gib=200"]));
+    assert!(adapters[0] < whole[0] && adapters[1] < whole[1], "{adapters:?} {whole:?}");
+    let parameters = engine::model::embedded("qwen2.5-7b").expect("listed").n_parameters();
+    assert!(adapters[1] > 2.0 * hw::real(parameters), "{adapters:?}");
 }

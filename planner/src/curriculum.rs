@@ -8,6 +8,7 @@
 pub mod asked;
 pub mod calibration;
 pub mod policies;
+pub mod trained;
 
 use curriculum::{Class, Counts, Course, Effect, TrainingSet, Transition, course, retested};
 

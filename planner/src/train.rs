@@ -15,3 +15,4 @@ pub mod policy;
 pub mod rematerialisation;
 pub mod search;
 pub mod slow_nodes;
+pub mod updates;

@@ -1,4 +1,5 @@
-//! Scenarios of `kind = "curriculum"`: facts by how well a model knows them, stages of fine-tuning, and what both cost.
+//! Scenarios of `kind = "curriculum"`: facts by how well a model knows them, stages of fine-tuning, and what both cost. `[train]` has the sections of a
+//! training scenario: how examples are trained, whatever the stage.
 
 mod transitions;
 
@@ -6,27 +7,32 @@ use std::path::Path;
 
 use curriculum::generation::{Prompts, Sharing};
 use curriculum::{Class, Counts, TrainingSet};
+use engine::Model;
 use engine::cost::profile::Profile;
-use planner::curriculum::asked::{Answering, Asked, Training};
+use engine::formats::Formats;
+use hw::Dtype;
+use planner::curriculum::asked::{Answering, Asked};
 use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::policies::{POLICIES, Policy, Way};
 use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
 use crate::network::{Exchanges, Written, of_model};
-use crate::{Head, Overrides, cluster, cost, expect, model};
+use crate::training::{self, PolicyChoice, Scenario};
+use crate::{Head, Overrides, cluster, cost, expect, formats, inside, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, place_of, small};
 use input::run_list::{RunList, run_list};
 use transitions::Transitions;
 
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "model",
     "cluster",
     "facts",
     "classification",
     "engine",
-    "training",
+    "stages",
+    "train",
     "transitions",
     "calibrate",
     "search",
@@ -36,6 +42,17 @@ const SECTIONS: [&str; 13] = [
     "expect",
 ];
 
+/// Sections that training has as well where it says nothing else.
+const SHARED: [&str; 3] = ["model", "cluster", "cost"];
+
+/// Sections of a training scenario that have no place in a stage.
+const NOT_OF_STAGES: [(&str, &str); 4] = [
+    ("failures", "`kind = \"training\"` plays runs of days"),
+    ("checkpoint", "`kind = \"training\"` plays runs of days"),
+    ("slow_nodes", "`kind = \"training\"` plays runs of days; GPUs that are slow in every step are `[[train.stragglers]]`"),
+    inside::EXPECT,
+];
+
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Curriculum {
@@ -43,6 +60,8 @@ pub struct Curriculum {
     pub head: Head,
     /// What every way is asked.
     pub asked: Asked,
+    /// How examples are trained, by one policy.
+    pub training: Scenario,
     /// Ways, in order.
     pub choices: Vec<(String, Way)>,
     /// Measured profile; `None` for the datasheet roofline.
@@ -53,39 +72,56 @@ pub struct Curriculum {
     pub free_parameters: Vec<String>,
 }
 
+impl Curriculum {
+    /// The policy that trains examples.
+    ///
+    /// # Panics
+    /// Never: the reader refuses a scenario without one.
+    pub fn trains_by(&self) -> &PolicyChoice {
+        self.training.policies.first().expect("a policy trains")
+    }
+}
+
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Curriculum> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let network = Written::of(reader);
-    let model = model::model(reader.section("model"), folder);
-    let cluster = cluster::cluster(reader.section("cluster"));
+    let training = reader.inside("train", &SHARED, |inside| {
+        inside::refuse(inside, ("train", "a stage"), &NOT_OF_STAGES);
+        let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
+        training::read(inside, source, folder, &seeded)
+    });
+    let (model, cluster, cost) = reader.once(|reader| {
+        let cluster = cluster::of_steps(reader.section("cluster"), true);
+        let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
+        let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
+        (model::of_answers(reader.section("model"), folder), cluster, cost)
+    });
     let facts = facts(reader.section("facts"));
     let prompts = classification(reader.section("classification"));
-    let engine = engine(reader.section("engine"));
-    let (training, base) = training(reader.section("training"), prompts);
+    let checkpoint = model.as_ref().map_or(Formats::of(Dtype::Bf16), |model| model.formats);
+    let (engine, formats) = engine(reader.section("engine"), checkpoint);
+    let (patience_epochs, base) = stages(reader.section("stages"), prompts);
     let transitions = transitions::transitions(reader.section("transitions"));
     let target = calibrate(reader.section("calibrate"));
     let search = search(reader.section("search"), transitions.stages.len());
     let gpus = cluster.as_ref().map_or(1, |(cluster, _)| cluster.n_gpus());
     let (usd_per_gpu_hour, budget_s) = budget(reader.section("budget"), gpus);
     let run = policies(reader.section("policies"), &base);
-    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
-    let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
-    let (model, (cluster, reserved)) = model.zip(cluster)?;
+    let ((model, (cluster, reserved)), training) = model.zip(cluster).zip(training)?;
     let exchanges = Exchanges::among(&cluster, cluster.n_gpus(), of_model(&model));
     network.warn(reader, &[(&cluster, cost.profile.as_ref(), exchanges)]);
     let Transitions { retest, stages, everything } = transitions;
     let search = Choice { budget_s, ..search };
-    let retest = retest?;
+    let (retest, free_parameters) = (retest?, free_parameters(&engine, &training, cost.sustained_flops_ratio));
     let asked = Asked {
-        model,
+        model: Model { formats, ..model },
         cluster,
         reserved,
         facts,
         engine,
-        training,
+        patience_epochs,
         retest,
         stages,
         everything,
@@ -95,6 +131,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut scenario = Curriculum {
         head: Head { baseline: run.baseline, expectations, ..head },
         asked,
+        training,
         choices: run.choices,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
@@ -137,7 +174,8 @@ fn classification(mut section: Section<'_>) -> Prompts {
     Prompts { n_samples, ..prompts }
 }
 
-fn engine(mut section: Section<'_>) -> Answering {
+/// The engine that answers, and the formats of its weights over those of the checkpoint.
+fn engine(mut section: Section<'_>, checkpoint: Formats) -> (Answering, Formats) {
     let mut us = |key| section.number(key, 0.0, 0.0..=1e6) / 1e6;
     let host_s = [us("host_us_per_step"), us("host_us_per_sequence")];
     let found = Answering {
@@ -147,19 +185,14 @@ fn engine(mut section: Section<'_>) -> Answering {
         memory_ratio: section.number("memory_ratio", 0.9, 0.01..=1.0),
         host_s,
     };
+    let formats = formats::weights(&mut section, checkpoint);
     section.finish();
-    found
+    (found, formats)
 }
 
-/// How adapters are trained, and the choice that every policy starts from.
-fn training(mut section: Section<'_>, prompts: Prompts) -> (Training, Way) {
-    let found = Training {
-        lora_rank: section.count("lora_rank", None, 1..=4096).0,
-        example_tokens: section.count("example_tokens", None, 1..=100_000).0,
-        batch_examples: section.count("batch_examples", None, 1..=1_000_000).0,
-        host_s: section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6) / 1e6,
-        patience_epochs: section.small("patience_epochs", Some(1), 0..=1000),
-    };
+/// Epochs of patience, and the choice that every policy starts from.
+fn stages(mut section: Section<'_>, prompts: Prompts) -> (u32, Way) {
+    let patience_epochs = section.small("patience_epochs", Some(1), 0..=1000);
     let base = Way {
         policy: Policy::Gradual,
         replay_ratio: section.number("replay_ratio", 1.0, 0.0..=1.0),
@@ -168,7 +201,7 @@ fn training(mut section: Section<'_>, prompts: Prompts) -> (Training, Way) {
         is_noise: false,
     };
     section.finish();
-    (found, base)
+    (patience_epochs, base)
 }
 
 /// Growth of mastered facts under `gradual` that learning is fitted to.
@@ -259,28 +292,40 @@ fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
     name.map(|name| (name, choice))
 }
 
-fn free_parameters(engine: &Answering, training: &Training, sustained_flops_ratio: f64) -> Vec<String> {
+fn free_parameters(engine: &Answering, training: &Scenario, sustained_flops_ratio: f64) -> Vec<String> {
     let given = [
         ("engine.host_us_per_step", engine.host_s[0] * 1e6),
         ("engine.host_us_per_sequence", engine.host_s[1] * 1e6),
-        ("training.host_overhead_per_layer_us", training.host_s * 1e6),
     ];
     let words = |(key, value): (&str, f64)| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut found: Vec<String> = given.into_iter().filter(|(_, value)| *value > 0.0).map(words).collect();
-    if sustained_flops_ratio < 1.0 {
-        found.push(words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
-    }
+    let of_answers = (sustained_flops_ratio < 1.0).then(|| words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
+    found.extend(of_answers.filter(|sentence| !training.free_parameters.contains(sentence)));
+    found.extend(training.free_parameters.iter().cloned());
     found.push("`transitions`: what a stage does to facts is the scenario's data, nothing here predicts it".to_owned());
     found
 }
 
-/// Degrees fit, the model is one that training and answering know, and every policy finds the stages that it needs.
+/// Degrees fit, one policy trains, and every way finds the stages that it needs.
 fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     let (model, tensor, n_gpus) =
         (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
-    if model.experts.is_some() || model.latent.is_some() {
-        let what = format!("`{}` has experts or latent attention", model.name);
-        reader.refuse(Code::UnsupportedModel, None, what, "curricula know dense transformers only");
+    if scenario.training.policies.len() > 1 {
+        let what = format!("`train.policies.run` has {} policies", scenario.training.policies.len());
+        let help = "examples are trained by one; which is the fastest is the same for every curriculum, and `kind = \"training\"` says it";
+        reader.refuse(Code::AskedElsewhere, None, what, help);
+    }
+    let trained = &scenario.training.problem;
+    if trained.model.name != model.name {
+        let what = format!("`{}` is trained, and `{}` answers", trained.model.name, model.name);
+        reader.refuse(Code::OtherModel, None, what, "write one `[model]` for both");
+    }
+    if trained.cluster != scenario.asked.cluster {
+        let what = "`[train.cluster]` is another machine than `[cluster]`";
+        reader.refuse(Code::ExclusiveKeys, None, what, "answers and training take turns on one machine: write one `[cluster]`");
+    }
+    if let Some(what) = formats::misfit(&model.formats, &scenario.asked.cluster.gpu) {
+        reader.refuse(Code::WrongOperation, None, format!("{what}, which `engine.weights` asks for"), formats::NARROW_WEIGHTS);
     }
     if tensor > n_gpus || !n_gpus.is_multiple_of(tensor) {
         let what = format!("`engine.tp` {tensor} does not divide the {n_gpus} GPUs of the cluster");

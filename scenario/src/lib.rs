@@ -12,6 +12,7 @@ pub mod elsewhere;
 pub mod expect;
 pub mod formats;
 pub mod graph;
+mod inside;
 pub mod memory;
 pub mod mixed_training;
 pub mod model;

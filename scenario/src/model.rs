@@ -80,6 +80,13 @@ fn beyond_text(section: &mut Section<'_>, model: &Model) {
     }
 }
 
+/// Reads the section of a model that answers, in formats that another section may change.
+pub fn of_answers(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = named(&mut section, folder);
+    section.finish();
+    found
+}
+
 /// Reads the section of a model that is served, which also says in which formats.
 pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     let found = named(&mut section, folder);

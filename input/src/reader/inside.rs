@@ -15,10 +15,16 @@ impl Reader<'_> {
                 root.insert(key.clone(), merged(value, own));
             }
         }
+        self.once(|reader| {
+            let mut sections = Reader { root, findings: reader.findings };
+            seen::inside(name, || read(&mut sections))
+        })
+    }
+
+    /// Reads what others may have read: what is wrong with a shared section is said by the first one that reads it.
+    pub fn once<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.findings.len();
-        let mut sections = Reader { root, findings: self.findings };
-        let found = seen::inside(name, || read(&mut sections));
-        // What is wrong with a shared section is said by the first one that reads it.
+        let found = read(self);
         for finding in self.findings.split_off(before) {
             if !self.findings.contains(&finding) {
                 self.findings.push(finding);

@@ -1,11 +1,10 @@
-//! What every way of a scenario is asked, what it costs, and how it is judged: answering and training priced by the simulators, then recipes
-//! compared.
+//! What every way of a scenario is asked, what it costs, and how it is judged: answering priced by the simulator of serving, training played before
+//! (`trained`), then recipes compared.
 //!
 //! Units: seconds, facts, dollars. Times carry the cost model's interval, classes binomial noise.
 
 use std::collections::BTreeMap;
 
-use curriculum::fine_tuning::{self, FineTuning};
 use curriculum::generation::{self, Engine, Prompts, batch};
 use curriculum::{Class, Counts, Effect, TrainingSet, Transition, retested};
 use engine::cost::Source;
@@ -15,9 +14,9 @@ use engine::{CostModel, Model};
 use hw::{Bytes, Cluster, Seconds};
 use serve::capacity;
 use serve::step_cost::ReplicaConfig;
-use train::Problem;
 
 use super::policies::Way;
+use super::trained::{PEAK, Trained};
 use super::{Best, Choice, Costs, Plan, Question, Stage, best};
 use crate::proof::{Aim, Bound, Decision, Status};
 
@@ -28,7 +27,7 @@ const HOUR_S: f64 = 3600.0;
 /// The engine that answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Answering {
-    /// GPUs that share a replica, in answering and in training.
+    /// GPUs that share a replica.
     pub tensor: u32,
     /// Sequences of a batch.
     pub sequences_max: u32,
@@ -38,21 +37,6 @@ pub struct Answering {
     pub memory_ratio: f64,
     /// Host time per iteration and per sequence of it, seconds: free parameters.
     pub host_s: [f64; 2],
-}
-
-/// How adapters are trained.
-#[derive(Clone, Copy, Debug)]
-pub struct Training {
-    /// Rank of the adapters.
-    pub lora_rank: u64,
-    /// Tokens of an example.
-    pub example_tokens: u64,
-    /// Examples of an optimizer step.
-    pub batch_examples: u64,
-    /// Host time per layer and pass, seconds: a free parameter.
-    pub host_s: f64,
-    /// Epochs after the best one before training stops.
-    pub patience_epochs: u32,
 }
 
 /// What every way is asked.
@@ -68,8 +52,8 @@ pub struct Asked {
     pub facts: Counts,
     /// The engine that answers.
     pub engine: Answering,
-    /// How adapters are trained.
-    pub training: Training,
+    /// Epochs after the best one before training stops.
+    pub patience_epochs: u32,
     /// What a retest without training does.
     pub retest: Transition,
     /// Stages, calibrated where the scenario asks for it.
@@ -86,10 +70,8 @@ pub struct Asked {
 struct Priced {
     costs: Costs,
     source: Source,
-    /// Share of training outside the measured hull.
-    outside_ratio: f64,
-    /// The engine's batch and what limits it, and training's micro-batches.
-    words: [String; 2],
+    /// The engine's batch and what limits it.
+    words: String,
 }
 
 /// A way that was judged: its plan and figures by their keys.
@@ -116,7 +98,7 @@ impl Asked {
             stages,
             everything,
             held_out_ratio: way.held_out_ratio,
-            patience_epochs: self.training.patience_epochs,
+            patience_epochs: self.patience_epochs,
             costs,
         }
     }
@@ -127,29 +109,32 @@ impl Asked {
         if way.is_noise { self.stages.iter().map(noise).collect() } else { self.stages.clone() }
     }
 
-    /// Prices a way and judges it.
+    /// Prices a way of such training and judges it.
     ///
     /// # Errors
-    /// A sentence where answering or training does not fit the machine.
-    pub fn judged(&self, way: &Way, cost: &dyn CostModel) -> Result<Judged, Refused> {
-        let expected = self.priced(way, cost, Case::Expected)?;
-        let ends = [self.priced(way, cost, Case::Low)?, self.priced(way, cost, Case::High)?];
+    /// A sentence where answering does not fit the machine.
+    pub fn judged(&self, way: &Way, trained: &Trained, cost: &dyn CostModel) -> Result<Judged, Refused> {
+        let expected = self.priced(way, trained, cost, Case::Expected)?;
+        let ends = [self.priced(way, trained, cost, Case::Low)?, self.priced(way, trained, cost, Case::High)?];
         let stages = self.stages_of(way);
         let question = self.question(way, &stages, expected.costs);
         let decision = self.decide(way, &question);
         let plan = &decision.plan;
         let mut metrics = self.metrics(&way.prompts, plan, &question);
-        let outside = expected.outside_ratio * ratio(plan.training_s, plan.total_s());
+        let outside = trained.outside_hull().0 * ratio(plan.training_s, plan.total_s());
         metrics.insert("outside_hull_ratio".to_owned(), outside);
+        if plan.training_s > 0.0 {
+            metrics.insert(PEAK.to_owned(), trained.peak_bytes());
+        }
         let ends = ends.map(|end| Question { costs: end.costs, ..question }.plan(plan.recipe));
         let interval = interval(plan, &ends);
         let why = format!("{}; {}; {}", plan.recipe.words(), dominant(plan), decision.limit);
-        let decision = said(decision, &question, expected.words);
+        let decision = said(decision, &question, [expected.words, trained.words()]);
         Ok(Judged { decision, why, metrics, interval, source: expected.source })
     }
 
-    fn priced(&self, way: &Way, cost: &dyn CostModel, case: Case) -> Result<Priced, Refused> {
-        let (engine, training) = (&self.engine, &self.training);
+    fn priced(&self, way: &Way, trained: &Trained, cost: &dyn CostModel, case: Case) -> Result<Priced, Refused> {
+        let engine = &self.engine;
         let n_replicas = self.cluster.n_gpus() / engine.tensor;
         let deployment = ReplicaConfig {
             host_per_step: Seconds::new(engine.host_s[0]),
@@ -163,25 +148,15 @@ impl Asked {
         let classified = answering.pass(&way.prompts, n_facts, &table)?;
         let n_held_out = n_facts * way.held_out_ratio;
         let evaluated = answering.pass(&way.prompts.greedy(), n_held_out, &table)?;
-        let tuning = self.tuning(n_replicas);
-        let step = tuning.step(cost, case)?;
         let costs = Costs {
             classification_s: classified.seconds,
             evaluation_s: if n_held_out > 0.0 { evaluated.seconds / n_held_out } else { 0.0 },
-            training_s: step.seconds / hw::real(training.batch_examples),
+            training_s: trained.example_s(case),
         };
         let full = batch(&way.prompts, &limits).expect("the pass found a batch");
-        let words = [
-            format!("{} answers at once on each of {n_replicas} replicas, limited by {}", full.n_answers, full.binding),
-            format!(
-                "adapters of rank {} (forward and gradients of inputs, weights frozen): {} micro-batches per step, {:.1} GiB per GPU",
-                training.lora_rank,
-                step.n_micro_batches,
-                step.memory.as_f64() / hw::GIB
-            ),
-        ];
-        let outside_ratio = step.outside_s / step.seconds;
-        Ok(Priced { costs, source: classified.source.max(tuning.source(cost)), outside_ratio, words })
+        let words =
+            format!("{} answers at once on each of {n_replicas} replicas, limited by {}", full.n_answers, full.binding);
+        Ok(Priced { costs, source: classified.source.max(trained.source()), words })
     }
 
     fn limits(&self, deployment: &ReplicaConfig<'_>) -> Result<generation::Limits, Refused> {
@@ -191,14 +166,6 @@ impl Asked {
             tokens_max: self.engine.tokens_max,
             kv_tokens: u64::from(room.blocks(BLOCK_TOKENS)) * u64::from(BLOCK_TOKENS),
         })
-    }
-
-    fn tuning(&self, n_replicas: u32) -> FineTuning {
-        let Training { lora_rank, example_tokens, batch_examples, host_s, .. } = self.training;
-        let replicas =
-            fine_tuning::replicas(&self.model, &self.cluster, self.engine.tensor, n_replicas, Seconds::new(host_s));
-        let problem = Problem { reserved_memory: self.reserved, ..replicas };
-        FineTuning { problem, lora_rank, example_tokens, batch_examples }
     }
 
     /// A plan with what holds it back and what else is possible. The bound is within the budget for the planned one, without one for others.

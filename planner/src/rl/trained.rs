@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use engine::CostModel;
 use engine::verdict::Refused;
 use hw::Bytes;
-use hw::topology::Topology;
 use rl::rollouts::Rollouts;
 use rl::step::{Rules, Step, Trainer};
 use rl::{days, forward};
 use train::long_run::LongRun;
-use train::metrics::{self, Metrics, Played};
+use train::metrics::{Metrics, Played};
 use train::problem::Problem;
 
-use crate::train::chosen::{Decided, simulate};
+use crate::train::chosen::Decided;
+use crate::train::updates::{Updates, with_ends};
 
 /// Key of the memory of the fullest GPU.
 const PEAK: &str = "peak_memory_bytes";
@@ -50,16 +50,14 @@ impl Trained {
     /// # Errors
     /// When an update does not fit memory with the references beside it, or the plan has no forward alone.
     pub fn of(decided: Decided, rules: &Rules, cost: &dyn CostModel) -> Result<Self, Refused> {
+        let Updates { first, n: n_updates, mut metrics, ends_s: update_s } = Updates::of(&decided, cost)?;
         let Decided { problem, decision, .. } = &decided;
-        let (mut updates, [low, high]) = simulate(problem, decision, cost, &Topology::of(&problem.cluster))?;
-        let mut metrics = metrics::of_steps(problem, &updates, cost);
         beside(&mut metrics, rules.references(problem), problem)?;
         let forward_s =
             if rules.n_forwards > 0 { forward::forward_s(problem, &decision.plan, cost)? } else { Default::default() };
         // Kernels of a forward are those of an update, so both are left as open.
-        let (n_updates, update_s) = (updates.len(), with_ends(&metrics, problem, [low, metrics.step_s(), high]));
         let forward_s = if forward_s[1] > 0.0 { with_ends(&metrics, problem, forward_s) } else { forward_s };
-        Ok(Self { first: updates.swap_remove(0), n_updates, metrics, update_s, forward_s, decided })
+        Ok(Self { first, n_updates, metrics, update_s, forward_s, decided })
     }
 
     /// Figures of a step of this trainer with such answers, with their intervals and where the time goes; of a run of days over it besides.
@@ -96,12 +94,6 @@ impl Trained {
         let (update_s, forward_s) = (self.update_s, self.forward_s);
         Trainer { problem, plan: &decision.plan, update_s, forward_s, cost }
     }
-}
-
-/// A time with the ends that costs leave open.
-fn with_ends(metrics: &Metrics, problem: &Problem, at: [f64; 3]) -> [f64; 3] {
-    let [low, high] = metrics.parts.interval_of(problem, at);
-    [low, at[1], high]
 }
 
 /// Counts references in the memory of an update.

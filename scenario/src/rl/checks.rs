@@ -5,7 +5,7 @@ use rl::cycle::{Batches, Placement, STREAMED_BATCHES};
 
 use super::rollouts::Nodes;
 use super::{Rl, Way};
-use crate::effort;
+use crate::{effort, inside};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
@@ -13,7 +13,7 @@ use input::reader::{Place, Reader};
 const NOT_OF_STEPS: [(&str, &str); 3] = [
     ("workload", "the answers of `[rollouts]` are trained on"),
     ("slow_nodes", "`kind = \"training\"` plays nodes that are slow for a time: here they may be the engines'"),
-    ("expect", "`[expect]` of the file has the golden figures"),
+    inside::EXPECT,
 ];
 
 /// Sections of a serving scenario that say what arrives, or ask something of it.
@@ -22,12 +22,12 @@ const NOT_OF_REQUESTS: [(&str, &str); 5] = [
     ("slo", "nobody waits for one answer: the last one counts"),
     ("capacity", "`kind = \"serving\"` asks about capacity"),
     ("tune", "`kind = \"serving\"` tunes engines"),
-    ("expect", "`[expect]` of the file has the golden figures"),
+    inside::EXPECT,
 ];
 
 /// Refuses sections that the trainer does not have.
 pub(super) fn of_steps(inside: &mut Reader<'_>) {
-    refuse(inside, "train", &NOT_OF_STEPS);
+    inside::refuse(inside, ("train", "a step"), &NOT_OF_STEPS);
     if let Some((_, at)) = inside.peek_in("training", "steps") {
         let help = "answers of a step over `training.batch_size` are the updates of a step";
         inside.refuse(Code::NoEffect, at, "`training.steps` follows from the rollouts", help);
@@ -38,7 +38,7 @@ pub(super) fn of_steps(inside: &mut Reader<'_>) {
 
 /// Refuses sections that the engines do not have.
 pub(super) fn of_requests(inside: &mut Reader<'_>) {
-    refuse(inside, "generate", &NOT_OF_REQUESTS);
+    inside::refuse(inside, ("generate", "a step"), &NOT_OF_REQUESTS);
     idle(inside, "generate", &["baseline"]);
 }
 
@@ -48,22 +48,6 @@ fn idle(inside: &mut Reader<'_>, side: &str, keys: &[&str]) {
         if let Some((_, at)) = inside.peek_in("policies", key) {
             let what = format!("`{side}.policies.{key}` changes nothing");
             inside.warn(Code::NoEffect, at, what, "steps are compared by their time, with the first one");
-        }
-    }
-}
-
-/// Keys of a file that a side has from the step.
-const OF_THE_STEP: [&str; 3] = ["kind", "name", "seed"];
-
-fn refuse(inside: &mut Reader<'_>, side: &str, sections: &[(&'static str, &str)]) {
-    for key in OF_THE_STEP.iter().filter(|key| inside.has(key)).collect::<Vec<_>>() {
-        let what = format!("`{key}` of `[{side}]` has no place in a step");
-        inside.refuse(Code::AskedElsewhere, None, what, "write it before the first section of the file");
-    }
-    for (name, why) in sections {
-        if inside.has(name) {
-            let at = inside.section(name).at();
-            inside.refuse(Code::AskedElsewhere, at, format!("`[{side}.{name}]` has no place in a step"), *why);
         }
     }
 }

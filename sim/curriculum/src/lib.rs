@@ -6,7 +6,6 @@
 //! The matrices are data of a scenario: nothing here knows how well a model learns. What they leave out: that the effect of a stage depends on
 //! what else is in its set. Units: facts, as expectations.
 
-pub mod fine_tuning;
 pub mod generation;
 
 use thiserror::Error;

@@ -4,11 +4,13 @@ use std::time::Instant;
 
 use engine::cost::Source;
 use engine::verdict::Refused;
+use hw::topology::Topology;
 use planner::curriculum::policies::Way;
+use planner::curriculum::trained::Trained;
 use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
-use crate::kinds::{self, Kind, Planned, Run};
+use crate::kinds::{self, Kind, Planned, Run, training};
 use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::curriculum::Curriculum;
@@ -23,23 +25,32 @@ impl Kind for Curriculum {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let rows = kinds::rows(
-            &self.choices,
-            |(name, _)| name,
-            done,
-            |(name, way)| row(self, name, way),
-            |row| (row, Source::Measured),
-        );
-        Run::from(result(self, rows))
+        let trained = trained(self);
+        let one = |(name, way): &(String, Way)| row(self, &trained, name, way);
+        let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, Source::Measured));
+        Run::from(result(self, &trained, rows))
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, way) = self.choices.iter().find(|(name, _)| name == choice)?;
-        Some(Planned::of_row(&row(self, name, way).0))
+        Some(Planned::of_row(&row(self, &trained(self), name, way).0))
+    }
+
+    fn strict_hull(&self) -> Option<bool> {
+        Some(self.training.strict_hull)
     }
 }
 
-fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult {
+/// The steps that every way trains with, or why there are none.
+type Trains = Result<Trained, Refused>;
+
+fn trained(scenario: &Curriculum) -> Trains {
+    let trains = &scenario.training;
+    let (cost, topology) = (trains.costs(), Topology::of(&trains.problem.cluster));
+    Trained::of(training::run::decide(trains, scenario.trains_by(), cost.as_ref(), &topology)?, cost.as_ref())
+}
+
+fn result(scenario: &Curriculum, trained: &Trains, rows: Vec<(PolicyResult, Source)>) -> RunResult {
     let (results, source) = kinds::weakest(rows);
     let source = if scenario.profile.is_none() { Source::Datasheet } else { source };
     let outside = results.iter().filter_map(|row| row.metrics.get("outside_hull_ratio").copied());
@@ -47,7 +58,7 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
     RunResult {
         cost_model: CostModelFacts {
             outside_hull_ratio,
-            outside_hull: if outside_hull_ratio > 0.0 { vec!["products of training".to_owned()] } else { Vec::new() },
+            outside_hull: trained.as_ref().map_or_else(|_| Vec::new(), |trained| trained.outside_hull().1),
             ..kinds::costs(kinds::profile_name(scenario.profile.as_ref()), source.name(), &scenario.free_parameters)
         },
         columns: views::of_curriculum(&results),
@@ -57,10 +68,11 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
     }
 }
 
-fn row(scenario: &Curriculum, name: &str, way: &Way) -> (PolicyResult, Source) {
+fn row(scenario: &Curriculum, trained: &Trains, name: &str, way: &Way) -> (PolicyResult, Source) {
     let begun = Instant::now();
     let cost = cost_model(&scenario.asked.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
-    let judged = match scenario.asked.judged(way, cost.as_ref()) {
+    let judge = |trained| scenario.asked.judged(way, trained, cost.as_ref());
+    let judged = match trained.as_ref().map_err(Clone::clone).and_then(judge) {
         Ok(judged) => judged,
         Err(why) => return (kinds::refused(name, why), Source::Measured),
     };
