@@ -39,6 +39,7 @@ mod laws;
 mod long_context;
 mod long_serving;
 mod measured;
+mod mechanisms;
 mod memory;
 mod metrics;
 mod mixed_training;

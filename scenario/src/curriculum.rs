@@ -49,7 +49,10 @@ const SHARED: [&str; 3] = ["model", "cluster", "cost"];
 const NOT_OF_STAGES: [(&str, &str); 4] = [
     ("failures", "`kind = \"training\"` plays runs of days"),
     ("checkpoint", "`kind = \"training\"` plays runs of days"),
-    ("slow_nodes", "`kind = \"training\"` plays runs of days; GPUs that are slow in every step are `[[train.stragglers]]`"),
+    (
+        "slow_nodes",
+        "`kind = \"training\"` plays runs of days; GPUs that are slow in every step are `[[train.stragglers]]`",
+    ),
     inside::EXPECT,
 ];
 
@@ -293,13 +296,12 @@ fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
 }
 
 fn free_parameters(engine: &Answering, training: &Scenario, sustained_flops_ratio: f64) -> Vec<String> {
-    let given = [
-        ("engine.host_us_per_step", engine.host_s[0] * 1e6),
-        ("engine.host_us_per_sequence", engine.host_s[1] * 1e6),
-    ];
+    let given =
+        [("engine.host_us_per_step", engine.host_s[0] * 1e6), ("engine.host_us_per_sequence", engine.host_s[1] * 1e6)];
     let words = |(key, value): (&str, f64)| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut found: Vec<String> = given.into_iter().filter(|(_, value)| *value > 0.0).map(words).collect();
-    let of_answers = (sustained_flops_ratio < 1.0).then(|| words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
+    let of_answers =
+        (sustained_flops_ratio < 1.0).then(|| words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
     found.extend(of_answers.filter(|sentence| !training.free_parameters.contains(sentence)));
     found.extend(training.free_parameters.iter().cloned());
     found.push("`transitions`: what a stage does to facts is the scenario's data, nothing here predicts it".to_owned());
@@ -322,10 +324,20 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     }
     if trained.cluster != scenario.asked.cluster {
         let what = "`[train.cluster]` is another machine than `[cluster]`";
-        reader.refuse(Code::ExclusiveKeys, None, what, "answers and training take turns on one machine: write one `[cluster]`");
+        reader.refuse(
+            Code::ExclusiveKeys,
+            None,
+            what,
+            "answers and training take turns on one machine: write one `[cluster]`",
+        );
     }
     if let Some(what) = formats::misfit(&model.formats, &scenario.asked.cluster.gpu) {
-        reader.refuse(Code::WrongOperation, None, format!("{what}, which `engine.weights` asks for"), formats::NARROW_WEIGHTS);
+        reader.refuse(
+            Code::WrongOperation,
+            None,
+            format!("{what}, which `engine.weights` asks for"),
+            formats::NARROW_WEIGHTS,
+        );
     }
     if tensor > n_gpus || !n_gpus.is_multiple_of(tensor) {
         let what = format!("`engine.tp` {tensor} does not divide the {n_gpus} GPUs of the cluster");

@@ -24,6 +24,7 @@ pub mod serving;
 mod shipped;
 pub mod starting;
 pub mod training;
+mod unread;
 
 use std::path::{Path, PathBuf};
 

@@ -20,12 +20,14 @@ use train::{Layout, Problem, Workload};
 use crate::effort::is_within_reason;
 use crate::training::usual::Usual;
 use crate::training::{framework, no_effect, optimizer, policies as of_steps, training as executed, workload};
+use crate::unread::{idle, read_since};
 use crate::{Head, Overrides, expect};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
 use planner::effort;
 use planner::train::mixed_gpus::{GROUPS_MAX, Objective};
+use unread::UNREAD;
 
 const SECTIONS: [&str; 9] =
     ["model", "training", "optimizer", "overlap", "workload", "failures", "checkpoint", "policies", "expect"];
@@ -109,7 +111,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let machines::Machines { mut groups, networks, hosts, mtbfs, reserved } = machines::groups(&mut top);
     let links = machines::links(&mut top, &groups);
     let stages = stages::stages(&mut top, &groups);
-    unread::sections(&mut top);
+    UNREAD.sections(&mut top);
     top.finish();
     let has_model = reader.has("model");
     let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
@@ -182,7 +184,7 @@ fn training(
     let tokens = tokens(&mut section, is_drawn, has_model);
     let shares = shares(&mut section);
     let messages = section.one_of("messages", Messages::Behind, &Messages::WORDS);
-    unread::of_training(&mut section);
+    UNREAD.keys("training", &mut section);
     let execution = section.left();
     let zero = [Zero::Off, Zero::OptimizerStates][section.size("zero", 1, 0..=1)];
     let has_host = section.has("host_overhead_per_layer_us");
@@ -194,9 +196,8 @@ fn training(
         section.refuse(Code::WrongOperation, framework_at.flatten(), what, help);
     }
     if !has_model {
-        let later = section.left();
-        let taken = execution.iter().filter(|(key, _)| !later.iter().any(|(other, _)| other == key));
-        taken.for_each(|(key, at)| idle(&mut section, key, at.clone()));
+        let read = read_since(&section, execution);
+        idle(&mut section, read, A_MODEL);
     }
     let is_whole = batch_size.is_multiple_of(u64::from(micro_batch));
     if !is_whole {
@@ -209,7 +210,7 @@ fn training(
     section.finish();
     let batch_size = if is_whole && is_begun && batch_size > 0 { batch_size } else { u64::from(micro_batch) };
     let mut section = reader.section("overlap");
-    unread::of_overlap(&mut section);
+    UNREAD.keys("overlap", &mut section);
     beside(&mut section, has_model);
     let overlap = executed::overlap(section);
     let mut section = reader.section("optimizer");
@@ -236,17 +237,10 @@ fn tokens(section: &mut Section<'_>, is_drawn: bool, has_model: bool) -> u64 {
     section.count("tokens", is_drawn.then_some(1), 1..=10_000_000).0
 }
 
-/// Warns of a key without effect beside measured times.
-fn idle(section: &mut Section<'_>, key: &str, at: input::reader::Place) {
-    let what = format!("`{}` changes nothing", section.full(key));
-    section.warn(Code::NoEffect, at, what, format!("it needs {A_MODEL}"));
-}
-
-/// The same of all keys of a section.
+/// Warns of all keys of a section where times were measured.
 fn beside(section: &mut Section<'_>, has_model: bool) {
-    for (key, at) in section.left().into_iter().filter(|_| !has_model) {
-        idle(section, &key, at);
-    }
+    let given = if has_model { Vec::new() } else { section.left() };
+    idle(section, given, A_MODEL);
 }
 
 /// What every card runs of it: its kernels, and the time of its host.

@@ -1,24 +1,42 @@
 //! Scenarios of `kind = "multi-task"`: tasks that share parts of a model and train together on one machine.
 //!
-//! `multi_task/work.rs` reads operators and tasks.
+//! `multi_task/work.rs` reads operators and tasks. How layers are computed and stepped is said by the sections of a training scenario;
+//! `multi_task/unread.rs` has what of those is not read, and why.
 
+mod unread;
 mod work;
 
 use std::path::Path;
 
+use calibrate::profiles;
+use engine::CostModel;
 use engine::cost::profile::Profile;
-use hw::{Cluster, Seconds};
+use hw::Cluster;
 use planner::train::multi_task::place::{PLACEMENTS, Placement};
 use planner::train::multi_task::{POLICIES, Policy};
+use score::training::constants::Constants;
+use train::Problem;
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
+use train::optimizer::{Rule, UpdateKernels};
+use train::problem::Framework;
 
 use crate::network::{Exchanges, SUMS, Written};
-use crate::{Head, Overrides, cluster, cost, expect, recompute};
+use crate::training::usual::Usual;
+use crate::training::{Asked, costs_of, framework, no_effect, optimizer, stragglers, training as executed};
+use crate::unread::{idle, read_since};
+use crate::{Head, Overrides, cluster, cost, expect};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
 use input::run_list::{RunList, run_list};
+use unread::UNREAD;
 
-const SECTIONS: [&str; 5] = ["cluster", "training", "policies", "cost", "expect"];
+const SECTIONS: [&str; 7] = ["cluster", "training", "optimizer", "stragglers", "policies", "cost", "expect"];
+/// Sections whose keys may have no effect beside others.
+const OF_EXECUTION: [&str; 2] = ["training", "optimizer"];
+/// Keys of `[training]` that act on what was measured too: what is kept, and what is stepped.
+const OF_MEASURED: [&str; 4] = ["framework", "gradient_dtype", "fragmentation", "offload_ratio"];
+/// Keys that act on layers with attention alone.
+const OF_ATTENTION: [&str; 3] = ["recompute", "dropout", "attention"];
 
 /// GPUs that a plan may have; beyond it plans take minutes.
 const GPUS_MAX: u32 = 1024;
@@ -48,8 +66,17 @@ pub struct MultiTaskScenario {
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
+    /// Constants of the card that costs are held to, where a framework is named.
+    pub of_card: Option<Constants>,
     /// Parameters that were fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
+}
+
+impl MultiTaskScenario {
+    /// Costs of its machine.
+    pub fn costs(&self) -> Box<dyn CostModel> {
+        costs_of(&self.training.cluster, self.profile.as_ref(), (self.of_card, self.sustained_flops_ratio))
+    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -60,23 +87,33 @@ pub fn read(
     overrides: &Overrides,
 ) -> Option<MultiTaskScenario> {
     let (network, sustained_at) = (Written::of(reader), reader.peek_in("cost", "sustained_flops_ratio"));
+    let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let work = work::read(&mut top);
+    UNREAD.sections(&mut top);
     top.finish();
     let cluster = cluster::cluster(reader.section("cluster"));
     let has = work.as_ref().map_or(Has::ALL, Has::of);
-    let training = training(reader.section("training"), &has);
+    let Training { mut executed, shards_optimizer, forward_ratio } = training(reader, &has, usual);
+    let machine = cluster.as_ref().map(|(cluster, _)| cluster);
+    let stragglers = stragglers::of_every_step(reader, machine.map(Cluster::n_gpus), "a run");
     let run = policies(reader.section("policies"), head.seed);
-    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
+    let cost = cost::of_engine(reader.section("cost"), folder, machine.map(|cluster| cluster.gpu.name.as_str()), None);
     let expectations = expect::read(reader.section("expect"));
     let ((cluster, reserved), work) = cluster.zip(work)?;
-    let mut free_parameters = training.1;
-    free_parameters.extend(cluster.joined());
+    framework::kernels_of_card(reader, &mut executed, &cluster.gpu);
+    let of_card = asked.of_card(executed.execution.framework, &cost, &cluster.gpu.name);
+    let (host_overhead_per_layer, launches) = asked.host(&executed, &cluster.gpu.name);
+    let of_step = train::problem::Execution { host_overhead_per_layer, launches, stragglers, ..executed.execution };
+    let mut free_parameters: Vec<String> = cluster.joined().into_iter().collect();
+    if executed.host_us > 0.0 {
+        let us = executed.host_us;
+        free_parameters.push(format!("`training.host_overhead_per_layer_us` = {us}: fitted or assumed, not measured"));
+    }
     if has.measured {
-        let ratio = training.0.forward_ratio;
-        free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));
+        free_parameters
+            .push(format!("forward is {forward_ratio:.3} of measured times (`training.forward_ratio`): assumed"));
     }
     if !has.computed && cost.sustained_flops_ratio < 1.0 {
         let what = "`cost.sustained_flops_ratio` changes nothing";
@@ -85,18 +122,45 @@ pub fn read(
     } else if cost.sustained_flops_ratio < 1.0 {
         free_parameters.push(format!("`cost.sustained_flops_ratio` = {}: fitted", cost.sustained_flops_ratio));
     }
+    free_parameters.extend(of_card.iter().map(Constants::to_string));
     let work::WorkSection { operators, tasks, calls } = work;
-    let training = MultiTask { operators, tasks, calls, cluster, reserved, execution: training.0 };
+    let execution = Execution { of_step, dtype: executed.dtype, shards_optimizer, forward_ratio };
+    let training = MultiTask { operators, tasks, calls, cluster, reserved, execution };
     cross_checks(reader, &training);
     heed_network(reader, &network, &training.cluster, (&has, cost.profile.as_ref()));
+    let problems = problems(&training);
+    if reader.n_errors() == 0 && !problems.is_empty() {
+        no_effect::of_problems(reader, &given, &OF_EXECUTION, (&problems, false));
+    }
+    let own = of_card.filter(|_| !asked.profile);
+    let kernels = own.map(|_| of_framework(&training));
     Some(MultiTaskScenario {
         head: Head { baseline: run.baseline, expectations, ..head },
         training,
         choices: run.choices,
-        profile: cost.profile,
+        profile: kernels.or(cost.profile),
         sustained_flops_ratio: cost.sustained_flops_ratio,
+        of_card,
         free_parameters,
     })
+}
+
+/// Layers with attention as problems of training, by what keys may lack there.
+fn problems(training: &MultiTask) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for call in (0..training.calls.len()).filter(|&call| training.calls[call].times.is_empty()) {
+        let operator = training.operator(call);
+        if matches!(operator.body, Body::Transformer { .. }) {
+            found.extend(operator.tensor_degrees.iter().map(|tensor| task_cost::problem(training, call, *tensor)));
+        }
+    }
+    found
+}
+
+/// Kernels of the card under the framework.
+fn of_framework(training: &MultiTask) -> Profile {
+    let of_step = &training.execution.of_step;
+    profiles::training(&training.cluster.gpu, of_step.framework, of_step.attention)
 }
 
 /// Warns of a way of collectives that nothing takes. Gradients and tensor groups are all that is summed, and placements are compared by the datasheet.
@@ -137,29 +201,70 @@ impl Has {
     }
 }
 
-/// `[training]`: how an iteration is executed, and what of it was assumed.
-fn training(mut section: Section<'_>, has: &Has) -> (Execution, Vec<String>) {
+/// `[training]` and `[optimizer]`: how an iteration is executed.
+struct Training {
+    executed: executed::Training,
+    shards_optimizer: bool,
+    forward_ratio: f64,
+}
+
+fn training(reader: &mut Reader<'_>, has: &Has, usual: Usual) -> Training {
+    let steps = ["rule", "kernels"].map(|key| reader.peek_in("optimizer", key).and_then(|(_, at)| at));
+    let mut section = reader.section("training");
     if !has.measured {
         section.idle(&["forward_ratio"], "measured times: `times_ms` of a flow");
     }
-    if !has.computed {
-        section.idle(&["host_overhead_per_layer_us"], "an item of a flow without `times_ms`: measured times have it");
-    }
     if !has.attention {
-        section.idle(&["recompute"], "an operator with `heads`: others keep what they need");
+        section.idle(&OF_ATTENTION, "an operator with `heads`: others keep what they need");
     }
     if !has.parameters {
-        section.idle(&["zero"], "an operator with parameters");
+        section.idle(&["zero", "gradient_dtype"], "an operator with parameters");
     }
-    let recompute = recompute::read(&mut section, engine::recompute::Recompute::Selective);
-    let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
-    let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
+    UNREAD.keys("training", &mut section);
     let forward_ratio = section.number("forward_ratio", 1.0 / 3.0, 0.01..=0.99);
+    let shards_optimizer = zero(&mut section);
+    let before = section.left();
+    let mut executed = executed::executed(&mut section, usual);
+    if !has.computed {
+        let read = read_since(&section, before);
+        let acts = |key: &str| OF_MEASURED.contains(&key) || OF_ATTENTION.contains(&key);
+        let of_layers = read.into_iter().filter(|(key, _)| !acts(key));
+        idle(&mut section, of_layers, "an item of a flow without `times_ms`: measured times have it");
+    }
     section.finish();
-    let free = (host_us > 0.0)
-        .then(|| format!("`training.host_overhead_per_layer_us` = {host_us}: fitted or assumed, not measured"));
-    let host_overhead_per_layer = Seconds::new(host_us / 1e6);
-    (Execution { recompute, shards_optimizer, host_overhead_per_layer, forward_ratio }, free.into_iter().collect())
+    let mut section = reader.section("optimizer");
+    UNREAD.keys("optimizer", &mut section);
+    let given = if has.parameters { Vec::new() } else { section.left() };
+    idle(&mut section, given, "an operator with parameters");
+    optimizer::optimizer(section, &mut executed);
+    let of_step = &executed.execution.optimizer;
+    let [rule_at, kernels_at] = steps;
+    if of_step.rule == Rule::Muon {
+        let help =
+            "Muon needs the shapes of matrices, and operators may have times and parameters alone: leave `rule` out";
+        reader.refuse(
+            Code::WrongOperation,
+            rule_at,
+            "`optimizer.rule = \"muon\"` is not read where tasks share a model",
+            help,
+        );
+    }
+    if of_step.kernels == UpdateKernels::InBackward && executed.execution.framework != Framework::Formulas {
+        let what = "`optimizer.kernels = \"in-backward\"` steps before other tasks have made their gradients";
+        reader.refuse(Code::WrongOperation, kernels_at, what, "`fused` and `foreach` step behind the last backward");
+    }
+    Training { executed, shards_optimizer, forward_ratio }
+}
+
+/// `zero`: whether optimizer states are shared out.
+fn zero(section: &mut Section<'_>) -> bool {
+    let (zero, at) = section.count("zero", Some(0), 0..=3);
+    if zero > 1 {
+        let what = format!("`training.zero` is {zero}, where tasks share a model");
+        let help = "gradients of what tasks share are added up over them, and reduced behind the last backward: until then devices hold them, and the parameters, whole; use 0 or 1";
+        section.refuse(Code::WrongOperation, at, what, help);
+    }
+    zero == 1
 }
 
 fn policies(mut section: Section<'_>, seed: u64) -> RunList<TaskChoice> {
@@ -185,7 +290,8 @@ fn variant(mut section: Section<'_>, seed: u64) -> Option<(String, TaskChoice)> 
 fn elements(training: &MultiTask, call: usize) -> f64 {
     let operator = training.operator(call);
     let wide = match operator.body {
-        Body::Transformer { intermediate, .. } | Body::FeedForward { intermediate } => intermediate,
+        Body::Transformer { intermediate, experts, .. } => intermediate * experts.map_or(1, |[_, of_token]| of_token),
+        Body::FeedForward { intermediate } => intermediate,
         Body::Given => 0,
     };
     let factors = [training.batch(call), training.calls[call].tokens, operator.hidden + wide, operator.n_layers.into()];

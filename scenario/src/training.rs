@@ -26,7 +26,7 @@ use std::path::Path;
 use calibrate::{costs, profiles};
 use engine::CostModel;
 use engine::cost::profile::Profile;
-use hw::{Gpu, Seconds};
+use hw::{Cluster, Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::{Objective, Space};
 use score::training::constants::Constants;
@@ -74,11 +74,19 @@ pub struct Scenario {
 impl Scenario {
     /// Costs of its machine.
     pub fn costs(&self) -> Box<dyn CostModel> {
-        let cluster = &self.problem.cluster;
-        match (&self.profile, self.of_card) {
-            (Some(profile), Some(constants)) => constants.costs(cluster, profile),
-            (profile, _) => costs::cost_model(cluster, profile.as_ref(), self.sustained_flops_ratio),
-        }
+        costs_of(&self.problem.cluster, self.profile.as_ref(), (self.of_card, self.sustained_flops_ratio))
+    }
+}
+
+/// Costs of a machine: held to the constants of its card where there are some, else to a share of its peak.
+pub fn costs_of(
+    cluster: &Cluster,
+    profile: Option<&Profile>,
+    (of_card, sustained_flops_ratio): (Option<Constants>, f64),
+) -> Box<dyn CostModel> {
+    match (profile, of_card) {
+        (Some(profile), Some(constants)) => constants.costs(cluster, profile),
+        _ => costs::cost_model(cluster, profile, sustained_flops_ratio),
     }
 }
 
@@ -102,15 +110,15 @@ const SECTIONS: [&str; 16] = [
 ];
 
 /// What the scenario says of its costs itself; the rest is the card's, where the step is a framework's.
-struct Asked {
-    profile: bool,
+pub(crate) struct Asked {
+    pub(crate) profile: bool,
     sustained: bool,
     host: bool,
     framework: bool,
 }
 
 impl Asked {
-    fn of(reader: &Reader<'_>) -> Self {
+    pub(crate) fn of(reader: &Reader<'_>) -> Self {
         let has = |section: &str, key: &str| reader.peek_in(section, key).is_some();
         let [profile, sustained] = ["profile", "sustained_flops_ratio"].map(|key| has("cost", key));
         let [host, framework] = ["host_overhead_per_layer_us", "framework"].map(|key| has("training", key));
@@ -118,7 +126,7 @@ impl Asked {
     }
 
     /// Constants of the card for its costs, with the one that the scenario states. The datasheet alone and fixed durations have none.
-    fn of_card(&self, framework: Framework, cost: &Cost, gpu: &str) -> Option<Constants> {
+    pub(crate) fn of_card(&self, framework: Framework, cost: &Cost, gpu: &str) -> Option<Constants> {
         if framework == Framework::Formulas || cost.is_roofline || cost.units.is_some() {
             return None;
         }
@@ -127,7 +135,7 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
+    pub(crate) fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
         let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);

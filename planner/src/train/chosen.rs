@@ -16,6 +16,7 @@ use train::metrics::Played;
 use train::plan::Searched;
 use train::problem::Recompute;
 use train::schedule::{Schedule, chunks_of};
+use train::straggler::Rates;
 use train::{Plan, Problem};
 
 use super::compression::{self, Question};
@@ -137,7 +138,8 @@ pub fn decide(
     let mut decision = policy.plan(&problem, &context).map_err(|error| error.of(policy.card().name))?;
     decision.plan.policy.clone_from(&choice.name);
     if !policy.weighs_stragglers() {
-        decision.notes.extend(unweighed(&problem));
+        let rates: Vec<Rates> = (0..problem.workload.n_steps()).map(|step| problem.rates(step)).collect();
+        decision.notes.extend(unweighed(&rates, problem.layout.n_ranks()));
     }
     if let Some(orders) = super::orders::complete(&problem, &mut decision.plan, cost) {
         decision = decision.proved_by(&orders);
@@ -157,12 +159,11 @@ pub fn decide(
     Ok(Decided { problem, decision, found })
 }
 
-/// What a policy that does not weigh stragglers says of them.
-fn unweighed(problem: &Problem) -> Option<String> {
-    let rates: Vec<_> = (0..problem.workload.n_steps()).map(|step| problem.rates(step)).collect();
+/// What a policy that does not weigh stragglers says of them, in words; their rates by step.
+pub fn unweighed(rates: &[Rates], n_ranks: u32) -> Option<String> {
     let most = rates.iter().max_by_key(|rates| rates.stragglers().len())?;
     let slowest = rates.iter().flat_map(|rates| rates.stragglers()).map(|(_, rate)| *rate).fold(1.0, f64::max);
-    let (n, n_ranks) = (most.stragglers().len(), problem.layout.n_ranks());
+    let n = most.stragglers().len();
     (n > 0).then(|| {
         format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy")
     })

@@ -1,7 +1,14 @@
 //! Keys and sections of kind `training` that nothing reads beside `[[group]]`: each is refused with what stands in its place there.
 
-use input::diagnostic::Code;
-use input::reader::Section;
+use crate::unread::Unread;
+
+/// All of them.
+pub const UNREAD: Unread = Unread {
+    sections: &SECTIONS,
+    keys: &KEYS,
+    place: "beside `[[group]]`",
+    acts: "with one `[cluster]` in the place of `[[group]]` it acts",
+};
 
 /// Sections, with why they are not read.
 const SECTIONS: [(&str, &str); 7] = [
@@ -30,38 +37,3 @@ const KEYS: [(&str, &[&str], &str); 6] = [
         "passes of a stage have one time there, beside which nothing but messages runs",
     ),
 ];
-
-/// Refuses sections that are there.
-pub fn sections(top: &mut Section<'_>) {
-    for (name, why) in SECTIONS {
-        if let Some(at) = top.away(name) {
-            refuse(top, at, &format!("section `[{name}]`"), why);
-        }
-    }
-}
-
-/// Refuses keys of `[training]` that are there.
-pub fn of_training(section: &mut Section<'_>) {
-    keys("training", section);
-}
-
-/// The same of `[overlap]`.
-pub fn of_overlap(section: &mut Section<'_>) {
-    keys("overlap", section);
-}
-
-fn keys(name: &str, section: &mut Section<'_>) {
-    for (_, keys, why) in KEYS.iter().filter(|(of, ..)| *of == name) {
-        for key in *keys {
-            if let Some(at) = section.away(key) {
-                let what = format!("key `{}`", section.full(key));
-                refuse(section, at, &what, why);
-            }
-        }
-    }
-}
-
-fn refuse(section: &mut Section<'_>, at: input::reader::Place, what: &str, why: &str) {
-    let help = format!("{why}; with one `[cluster]` in the place of `[[group]]` it acts");
-    section.refuse(Code::UnknownKey, at, format!("{what} is not read beside `[[group]]`"), help);
-}

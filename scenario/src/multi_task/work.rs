@@ -65,7 +65,7 @@ fn operator(mut section: Section<'_>, known: &[Operator]) -> Option<Operator> {
 fn body(section: &mut Section<'_>, hidden: u64) -> Body {
     let has_shape = section.has("heads");
     if !has_shape {
-        for key in ["kv_heads", "gated", "causal"] {
+        for key in ["kv_heads", "gated", "causal", "experts", "experts_per_token"] {
             if section.has(key) {
                 let what = format!("`{}` is about attention, and the operator has no `heads`", section.full(key));
                 let at = section.take(key).and_then(|(_, at)| at);
@@ -89,7 +89,23 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
         section.wrong(Code::UnevenDegree, kv_at, what);
     }
     let (gated, causal) = (section.flag("gated", false), section.flag("causal", false));
-    Body::Transformer { n_heads, n_kv_heads, intermediate, gated, causal }
+    let experts = experts(section);
+    Body::Transformer { n_heads, n_kv_heads, intermediate, gated, causal, experts }
+}
+
+/// `experts`, each as wide as `intermediate`, and how many a token visits.
+fn experts(section: &mut Section<'_>) -> Option<[u64; 2]> {
+    let has_experts = section.has("experts");
+    if !has_experts {
+        section.idle(&["experts_per_token"], "`experts` in the place of a feed-forward");
+    }
+    let n = section.count("experts", Some(1), 1..=10_000).0;
+    let (of_token, at) = section.count("experts_per_token", Some(1), 1..=10_000);
+    if has_experts && of_token > n {
+        let what = format!("a token visits {of_token} of {n} experts");
+        section.refuse(Code::WrongExperts, at, what, "`experts_per_token` is at most `experts`");
+    }
+    has_experts.then_some([n, of_token.min(n)])
 }
 
 /// `tensor`: degrees that may be used.

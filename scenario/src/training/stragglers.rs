@@ -26,12 +26,17 @@ pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, steps: (u64, &st
 
 /// Reads the list for a kind whose steps are all alike: rates of GPUs, the largest of each.
 pub fn of_epochs(reader: &mut Reader<'_>, n_gpus: Option<u32>) -> Rates {
-    let all = stragglers(reader, n_gpus, (1, "one step stands for all of an epoch here: leave it out"));
+    Rates::at(&of_every_step(reader, n_gpus, "an epoch"), 0)
+}
+
+/// The same with the list, where a step stands for all of a whole.
+pub fn of_every_step(reader: &mut Reader<'_>, n_gpus: Option<u32>, whole: &str) -> Vec<Straggler> {
+    let all = stragglers(reader, n_gpus, (1, &format!("one step stands for all of {whole} here: leave it out")));
     if all.iter().any(|straggler| straggler.until_step.is_some()) {
-        let what = "`stragglers.until_step` has no effect: a step stands for all steps of an epoch here";
+        let what = format!("`stragglers.until_step` has no effect: a step stands for all steps of {whole} here");
         reader.refuse(Code::NoEffect, None, what, "leave it out");
     }
-    Rates::at(&all, 0)
+    all
 }
 
 fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: (u64, &str)) -> Straggler {

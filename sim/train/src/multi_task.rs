@@ -17,13 +17,14 @@ pub mod schedule;
 pub mod tests;
 
 use engine::verdict::Refused;
-use hw::{Bytes, Cluster, Seconds};
+use hw::{Bytes, Cluster, Dtype};
 
-use crate::problem::Recompute;
+use crate::problem::{self, Recompute};
+use crate::straggler::Rates;
 use cost::Size;
 use curve::Curve;
 
-/// Bytes of an element of activations, parameters and gradients.
+/// Bytes of an element of activations: 16 bits.
 pub const ELEMENT: u64 = 2;
 
 /// What a layer computes.
@@ -41,6 +42,8 @@ pub enum Body {
         gated: bool,
         /// Whether a token sees only earlier ones.
         causal: bool,
+        /// Experts in the place of one feed-forward, each as wide: how many there are, and how many a token visits. Every device holds its share of all.
+        experts: Option<[u64; 2]>,
     },
     /// Two matrices with an activation between them: a projection or a head.
     FeedForward {
@@ -99,24 +102,20 @@ pub struct Call {
 /// How an iteration is executed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Execution {
-    /// Which activations are computed again.
-    pub recompute: Recompute,
+    /// How layers are computed, what is kept of them, and how they are stepped with: as in a step of one model.
+    pub of_step: problem::Execution,
+    /// Number format of parameters and activations.
+    pub dtype: Dtype,
     /// Whether optimizer states are sharded over the devices that hold the same parameters (ZeRO 1).
     pub shards_optimizer: bool,
-    /// Host time per layer and pass that kernels cannot hide: a free parameter.
-    pub host_overhead_per_layer: Seconds,
     /// Part of a measured time that is forward.
     pub forward_ratio: f64,
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Self {
-            recompute: Recompute::Off,
-            shards_optimizer: false,
-            host_overhead_per_layer: Seconds::ZERO,
-            forward_ratio: 1.0 / 3.0,
-        }
+        let of_step = problem::Execution { recompute: Recompute::Off, ..problem::Execution::default() };
+        Self { of_step, dtype: Dtype::Bf16, shards_optimizer: false, forward_ratio: 1.0 / 3.0 }
     }
 }
 
@@ -156,6 +155,11 @@ impl MultiTask {
     /// Bytes that a call hands to each call after it.
     pub fn output_bytes(&self, call: usize) -> u64 {
         self.batch(call) * self.calls[call].output_tokens * self.operator(call).hidden * ELEMENT
+    }
+
+    /// Devices that compute slower than the rest.
+    pub fn rates(&self) -> Rates {
+        Rates::at(&self.execution.of_step.stragglers, 0)
     }
 
     /// Memory of a device that the job may use.

@@ -10,7 +10,6 @@ use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::kinds::{self, Kind, Planned, Run};
-use calibrate::costs::cost_model;
 use scenario::Head;
 use scenario::multi_task::{MultiTaskScenario, TaskChoice};
 
@@ -46,8 +45,7 @@ impl Kind for MultiTaskScenario {
 
 /// What planners are asked.
 fn asked(scenario: &MultiTaskScenario) -> Asked {
-    let cost = cost_model(&scenario.training.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
-    Asked::new(&scenario.training, cost)
+    Asked::new(&scenario.training, scenario.costs())
 }
 
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {

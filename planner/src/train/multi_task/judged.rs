@@ -6,7 +6,7 @@ use engine::CostModel;
 use engine::play::Case;
 use engine::verdict::Refused;
 use serde_json::Value;
-use train::multi_task::play::{Played, play};
+use train::multi_task::play::{Played, iteration_s, play};
 use train::multi_task::schedule::{Schedule, check};
 use train::multi_task::{MultiTask, Work};
 
@@ -15,6 +15,7 @@ use super::contract::contract;
 use super::place::Placement;
 use super::{Policy, plan, spindle};
 use crate::proof::{Bound, Decision, Status};
+use crate::train::chosen::unweighed;
 
 /// What all policies are asked, and what none of them passes.
 pub struct Asked {
@@ -49,9 +50,7 @@ impl Asked {
     /// # Errors
     /// When the checker refuses it.
     pub fn planned(&self, work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, Refused> {
-        let played_s = |schedule: &Schedule| {
-            play(work, schedule, self.cost.as_ref()).map_or(f64::INFINITY, |played| played.iteration_s)
-        };
+        let played_s = |schedule: &Schedule| iteration_s(work, schedule, self.cost.as_ref()).unwrap_or(f64::INFINITY);
         let planned = plan(work, policy, placement, &played_s);
         check(work, &planned.plan)
             .map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
@@ -118,6 +117,8 @@ fn seconds(planned: &Decision<Schedule>) -> f64 {
 /// What is known of a schedule besides.
 fn known(asked: &Asked, work: &Work, planned: Decision<Schedule>) -> Decision<Schedule> {
     let mut notes = planned.notes.clone();
+    let rates = work.training.rates();
+    notes.extend(unweighed(std::slice::from_ref(&rates), work.n_devices()));
     notes.push(asked.bound.as_ref().map_or_else(|why| format!("no bound: {why}"), |bound| bound.limit.clone()));
     let parameters: u64 = work.training.operators.iter().map(|of| of.parameters * u64::from(of.n_layers)).sum();
     let mut figures = BTreeMap::from([

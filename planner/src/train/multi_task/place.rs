@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::random;
 use hw::Rank;
 use train::multi_task::Work;
-use train::multi_task::cost::activation_bytes;
+use train::multi_task::cost::{activations, bytes_per_parameter};
 use train::multi_task::flow::{messages, sources};
 use train::multi_task::lower::memory_bytes;
 use train::multi_task::schedule::{Piece, Schedule};
@@ -209,18 +209,18 @@ impl Placer<'_> {
     fn more_bytes(&self, slot: &Slot, device: usize) -> u64 {
         let size = self.work.sizes[slot.meta_op][slot.size];
         let call = self.work.meta_ops[slot.meta_op].call;
-        let kept = activation_bytes(&self.work.training, call, &size, slot.n_layers);
+        let kept = activations(&self.work.training, call, &size, slot.n_layers).kept;
         let new = self.layers(slot).filter(|layer| !self.held[device].contains(layer));
         kept + new.map(|(operator, _)| self.state_bytes(operator, size.tensor)).sum::<u64>()
     }
 
-    /// Model states of a layer on one device of a tensor group, as if nobody shared the optimizer's; 16 bytes per parameter.
+    /// Model states of a layer on one device of a tensor group, without those of the optimizer where devices share them.
     fn state_bytes(&self, operator: usize, tensor: u32) -> u64 {
-        const STATES: u64 = 16;
-        const WITHOUT_OPTIMIZER: u64 = 4;
         let of_training = &self.work.training;
-        let bytes = if of_training.execution.shards_optimizer { WITHOUT_OPTIMIZER } else { STATES };
-        (of_training.operators[operator].parameters * bytes).div_ceil(u64::from(tensor))
+        let [parameter, gradient, states] = bytes_per_parameter(of_training);
+        let own = if of_training.execution.shards_optimizer { 0.0 } else { states };
+        let bytes = hw::real(of_training.operators[operator].parameters) * (parameter + gradient + own);
+        hw::whole((bytes / f64::from(tensor)).ceil())
     }
 
     /// Input bytes of each position by the device that holds them: (position, device, bytes).

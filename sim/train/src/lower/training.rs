@@ -38,6 +38,7 @@ mod torch;
 mod torch_block;
 
 pub(crate) use attention::hop_bytes;
+pub(crate) use durations::layer_passes;
 pub use durations::{Parts, computed_parts, parts, pipelines};
 pub(crate) use exchange::tensor_group;
 pub use lanes::Fold;

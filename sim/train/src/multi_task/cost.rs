@@ -1,27 +1,29 @@
 //! How long a layer of a call takes on so many devices, and what it leaves in their memory.
 //!
 //! The batch is cut over data-parallel ranks, each layer over a tensor group of every rank. A number of devices can be had when the rest
-//! after the tensor group divides the batch; of the ways to have it the fastest is taken. Operations are those of a
-//! training step (`sim/engine/src/layer.rs`); calls with measured times are interpolated between their points and not extended beyond.
+//! after the tensor group divides the batch; of the ways to have it the fastest is taken. Operations and memory are those of a
+//! layer in a training step (`lower/training`); calls with measured times are interpolated between their points and not extended beyond.
 
-use hw::{Dtype, GroupShape};
+use hw::GroupShape;
 
 use super::curve::Curve;
 use super::{Body, Call, ELEMENT, MultiTask};
 use crate::layout::{ContextExchange, Layout, Zero};
-use crate::problem::{Problem, Recompute};
-use crate::schedule::{PassKind, SCHEDULES};
+use crate::lower::training::layer_passes;
+use crate::memory;
+use crate::problem::Problem;
+use crate::schedule::SCHEDULES;
 use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::layer;
-use engine::model::Model;
+use engine::model::{Experts, Layer, Model, Pattern};
 use engine::play::Case;
 use engine::task::Ops;
-use engine::task::{Document, Op, Pass};
+use engine::task::{Document, Op};
 
-/// One layer, in the middle of a model.
-const LAYER: Stage = Stage { n_dense: 1, again_dense: 1, ..Stage::NONE };
+/// Kernels of a feed-forward alone: two products and what lies between them; backward has two products for each.
+const FEED_FORWARD_LAUNCHES: [u64; 2] = [3, 5];
 
 /// Devices of a call, and how long one layer takes on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,120 +118,152 @@ pub fn passes(training: &MultiTask, call: usize, (n_devices, shape): (u32, Group
         return [forward, all - forward].map(|part| vec![(Op::Host { ns: ns(part) }, 1)]);
     }
     let problem = problem(training, call, shape.n_ranks);
-    let samples = training.batch(call) / u64::from(n_devices / shape.n_ranks);
     match &training.operator(call).body {
         Body::FeedForward { intermediate } => {
+            let samples = training.batch(call) / u64::from(n_devices / shape.n_ranks);
             feed_forward(&problem, samples * training.calls[call].tokens, *intermediate)
         }
-        Body::Transformer { causal, .. } => {
-            let tokens = training.calls[call].tokens;
-            let document = if *causal {
-                Document::causal(tokens)
-            } else {
-                Document { queries: tokens, keys: tokens, pairs: tokens * tokens }
-            };
-            let documents = vec![document; usize::try_from(samples).expect("batches fit memory")];
-            transformer(&problem, &documents, shape)
-        }
+        Body::Transformer { .. } => transformer(&problem, documents(training, call, n_devices / shape.n_ranks), shape),
         Body::Given => unreachable!("the reader asks for times where nothing else is known"),
     }
 }
 
-fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> [Ops; 2] {
-    let tokens = documents.iter().map(|document| document.queries).sum();
-    let pass = |kind: PassKind, pass: Pass| {
-        let mut ops = layer::before_attention(&problem.shard(), tokens, kind);
-        ops.extend(layer::attention(&problem.shard(), documents, 1, pass));
-        ops.extend(layer::after_attention(&problem.shard(), tokens, kind, None));
-        ops.extend(layer::tensor_exchange(&problem.shard(), &LAYER, tokens, kind, shape));
-        ops.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
-        ops
+/// Samples of a call on one of so many data-parallel ranks.
+fn documents(training: &MultiTask, call: usize, n_ranks: u32) -> Vec<Document> {
+    let (samples, tokens) = (training.batch(call) / u64::from(n_ranks), training.calls[call].tokens);
+    let document = match training.operator(call).body {
+        Body::Transformer { causal: false, .. } => Document { queries: tokens, keys: tokens, pairs: tokens * tokens },
+        _ => Document::causal(tokens),
     };
-    let forward = pass(PassKind::Forward, Pass::Forward);
-    let mut backward = pass(PassKind::Backward, Pass::Backward);
-    match problem.execution.recompute {
-        Recompute::Full => backward.extend(forward.clone()),
-        _ => backward.extend(layer::recomputed_part(&problem.shard(), tokens, documents, None)),
+    vec![document; usize::try_from(samples).expect("batches fit memory")]
+}
+
+fn transformer(problem: &Problem, documents: Vec<Document>, shape: GroupShape) -> [Ops; 2] {
+    let mut passes = layer_passes(problem, &stage(problem), documents);
+    // All that a layer sends here goes around its tensor group, which may lie elsewhere than on the first devices.
+    for (op, _) in passes.iter_mut().flatten() {
+        if let Op::Collective { shape: of_group, .. } = op {
+            *of_group = shape;
+        }
     }
-    [forward, backward]
+    passes
+}
+
+/// One layer, in the middle of a model.
+fn stage(problem: &Problem) -> Stage {
+    let has_experts = u32::from(problem.model.experts.is_some());
+    let layer = Stage { n_dense: 1 - has_experts, n_expert: has_experts, ..Stage::NONE };
+    layer.recomputing(problem.execution.recompute, u32::MAX)
 }
 
 /// Two products with an activation function between them; backward has two products for each.
 fn feed_forward(problem: &Problem, tokens: u64, intermediate: u64) -> [Ops; 2] {
-    let (hidden, dtype) = (problem.model.hidden, problem.dtype);
+    let (hidden, format) = (problem.model.hidden, problem.shard().formats.dense);
     let wide = intermediate.div_ceil(u64::from(problem.layout.tp));
-    let gemm = |m, n, k| (Op::Gemm { m, n, k, format: dtype.into() }, 1);
-    let bytes = tokens * 2 * wide * dtype.bytes();
-    let mut forward = vec![gemm(tokens, wide, hidden), (Op::Elementwise { bytes }, 1), gemm(tokens, hidden, wide)];
-    let mut backward = vec![
+    let gemm = |m, n, k| (Op::Gemm { m, n, k, format }, 1);
+    let bytes = tokens * 2 * wide * problem.dtype.bytes();
+    let forward = vec![gemm(tokens, wide, hidden), (Op::Elementwise { bytes }, 1), gemm(tokens, hidden, wide)];
+    let backward = vec![
         gemm(tokens, wide, hidden),
         gemm(wide, hidden, tokens),
         (Op::Elementwise { bytes: bytes + bytes / 2 }, 1),
         gemm(tokens, hidden, wide),
         gemm(hidden, wide, tokens),
     ];
-    forward.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
-    backward.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
-    [forward, backward]
+    let mut passes = [forward, backward];
+    for (ops, n_launches) in passes.iter_mut().zip(FEED_FORWARD_LAUNCHES) {
+        let host = problem.execution.launches.each * hw::real(n_launches);
+        if host > hw::Seconds::ZERO {
+            let ns = hw::Span::from_seconds(host).as_ns();
+            *ops = vec![(Op::Launched { parts: std::mem::take(ops), ns }, 1)];
+        }
+        ops.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
+    }
+    passes
 }
 
 /// A layer of a call as a training problem, so that its operations and memory are those of training.
-fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
+pub fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
     let operator = training.operator(call);
-    let (n_heads, n_kv_heads, intermediate, gated) = match operator.body {
-        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, .. } => {
-            (n_heads, n_kv_heads, intermediate, gated)
+    let (n_heads, n_kv_heads, intermediate, gated, experts) = match operator.body {
+        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, experts, .. } => {
+            (n_heads, n_kv_heads, intermediate, gated, experts)
         }
-        Body::FeedForward { intermediate } => (1, 1, intermediate, false),
-        Body::Given => (1, 1, 1, false),
+        Body::FeedForward { intermediate } => (1, 1, intermediate, false, None),
+        Body::Given => (1, 1, 1, false, None),
     };
     let heads = [n_heads, n_kv_heads, operator.hidden / n_heads];
     let plain = Model::dense(operator.name.clone(), operator.n_layers.into(), operator.hidden, heads, intermediate);
     let max_positions = training.calls[call].tokens;
-    let model = Model { gated, output_bias: !gated, learned_positions: !gated, max_positions, ..plain };
+    let layers = Pattern::uniform(if experts.is_some() { Layer::EXPERTS } else { Layer::DENSE });
+    let experts = experts.map(|[n, of_token]| Experts::plain(n, of_token, intermediate));
+    let model =
+        Model { layers, experts, gated, output_bias: !gated, learned_positions: !gated, max_positions, ..plain };
     let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring);
     Problem {
         model,
         cluster: training.cluster.clone(),
-        layout: Layout { tp: tensor, sequence_parallel: tensor > 1, ..base },
+        layout: Layout { tp: tensor, expert_tp: tensor, sequence_parallel: tensor > 1, ..base },
         schedule: &SCHEDULES[0],
         workload: Workload { lengths: Vec::new(), batch_size: 1, source: String::new() },
-        dtype: Dtype::Bf16,
-        execution: crate::problem::Execution {
-            recompute: training.execution.recompute,
-            host_overhead_per_layer: training.execution.host_overhead_per_layer,
-            ..crate::problem::Execution::default()
-        },
+        dtype: training.execution.dtype,
+        execution: training.execution.of_step.clone(),
         bucket_tokens: 0,
         reserved_memory: training.reserved,
         seed: 0,
     }
 }
 
-/// Activations that layers of a call keep on each of their devices from forward to backward, with what backward of one layer makes again,
-/// bytes. Of calls with measured times only the layers' inputs are known.
-pub fn activation_bytes(training: &MultiTask, call: usize, size: &Size, n_layers: u32) -> u64 {
-    let (operator, cut, n) = (training.operator(call), u64::from(size.tensor), u64::from(n_layers));
-    let per_token = match operator.body {
+/// Activations of layers of a call on each of their devices, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activations {
+    /// Kept from forward to backward, with what backward of one layer makes again.
+    pub kept: u64,
+    /// Held besides while a pass runs: layers on their way to the host or back.
+    pub in_passing: u64,
+    /// On the host between the passes.
+    pub on_host: u64,
+}
+
+/// What layers of a call keep. Of calls with measured times only the layers' inputs are known.
+pub fn activations(training: &MultiTask, call: usize, size: &Size, n_layers: u32) -> Activations {
+    let (operator, cut) = (training.operator(call), u64::from(size.tensor));
+    let problem = problem(training, call, size.tensor);
+    let stage = stage(&problem);
+    let of_sample = training.calls[call].tokens;
+    let tokens = training.batch(call) / u64::from(size.n_devices / size.tensor) * of_sample;
+    let (of_layer, again) = match operator.body {
         Body::Transformer { .. } => {
-            let problem = problem(training, call, size.tensor);
-            let kept = engine::memory::activation_bytes_per_token(&problem.shard(), &LAYER);
-            n * kept + engine::memory::working_bytes_per_token(&problem.shard(), &LAYER)
+            let working = engine::memory::working_bytes_per_token(&problem.shard(), &stage);
+            (memory::activation(&problem, &stage, tokens, tokens * of_sample).whole, tokens * working)
         }
-        Body::FeedForward { intermediate } => n * (ELEMENT * (operator.hidden + 2 * intermediate)).div_ceil(cut),
-        Body::Given => n * (ELEMENT * operator.hidden).div_ceil(cut),
+        Body::FeedForward { intermediate } => {
+            (tokens * (ELEMENT * (operator.hidden + 2 * intermediate)).div_ceil(cut), 0)
+        }
+        Body::Given => (tokens * (ELEMENT * operator.hidden).div_ceil(cut), 0),
     };
-    let samples = training.batch(call) / u64::from(size.n_devices / size.tensor);
-    samples * training.calls[call].tokens * per_token
+    let made = memory::taken(&problem, of_layer * u64::from(n_layers));
+    let on_host = memory::streamed(&problem, made);
+    let in_passing = on_host / u64::from(n_layers.max(1)) * u64::from(n_layers.min(memory::LAYERS_IN_PASSING));
+    Activations { kept: made - on_host + again, in_passing, on_host }
+}
+
+/// Bytes of a parameter, of its gradient, and of what the optimizer keeps of it on the device.
+pub fn bytes_per_parameter(training: &MultiTask) -> [f64; 3] {
+    // They are those of any layer.
+    let problem = problem(training, 0, 1);
+    let [parameter, states] = memory::bytes_per_parameter(&problem);
+    [parameter, hw::real(problem.held_gradient_dtype().bytes()), states * problem.execution.optimizer.on_device()]
 }
 
 /// Parameters of a transformer layer of this body, or of a feed-forward.
 pub fn parameters(hidden: u64, body: &Body) -> u64 {
     match *body {
-        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, .. } => {
+        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, experts, .. } => {
             let kv = hidden / n_heads * n_kv_heads;
             let matrices = if gated { 3 } else { 2 };
-            2 * hidden * hidden + 2 * hidden * kv + matrices * hidden * intermediate + 4 * hidden
+            let [n_experts, router] = experts.map_or([1, 0], |[n, _]| [n, n * hidden]);
+            2 * hidden * hidden + 2 * hidden * kv + n_experts * matrices * hidden * intermediate + router + 4 * hidden
         }
         Body::FeedForward { intermediate } => 2 * hidden * intermediate,
         Body::Given => 0,

@@ -6,16 +6,17 @@
 //! paper's parameter device groups, section 3.6), after a device's last backward. With sharded optimizer states (ZeRO 1) a reduce-scatter
 //! and an all-gather take the place of the all-reduce, which moves the same bytes, so the all-reduce stands for both.
 
-use engine::layer::ADAM_STATES;
 use std::collections::BTreeMap;
 
 use hw::Rank;
 
-use super::schedule::{Piece, Schedule, Turns};
-use super::{ELEMENT, Work, cost, flow};
-use engine::layer::{self, repeated};
+use super::cost::Activations;
+use super::schedule::{Schedule, Turns};
+use super::{Work, cost, flow};
+use crate::straggler::Rates;
+use engine::layer::repeated;
 use engine::task::{
-    Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId,
+    Collective, CopyKind, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Ops, Role, Stream, Task, TaskGraph, TaskId,
 };
 
 /// What of an iteration is played; the differences say where time goes.
@@ -101,8 +102,9 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
 
 impl Parameters {
     /// Groups that reduce gradients together, with the bytes.
-    fn reductions(&self) -> impl Iterator<Item = (&Vec<Rank>, u64)> {
-        let bytes = |shared: f64| hw::whole(shared * hw::real(ELEMENT));
+    fn reductions(&self, work: &Work) -> impl Iterator<Item = (&Vec<Rank>, u64)> {
+        let element = hw::real(work.training.execution.of_step.gradient_dtype.bytes());
+        let bytes = move |shared: f64| hw::whole(shared * element);
         let groups = self.groups.iter().filter(|(members, _)| members.len() > 1);
         groups.map(move |(members, shared)| (members, bytes(*shared)))
     }
@@ -110,7 +112,7 @@ impl Parameters {
 
 /// Groups of devices that reduce gradients together, with the bytes of each.
 pub fn gradient_groups(work: &Work, schedule: &Schedule) -> Vec<(Vec<Rank>, u64)> {
-    parameters(work, schedule).reductions().map(|(members, bytes)| (members.clone(), bytes)).collect()
+    parameters(work, schedule).reductions(work).map(|(members, bytes)| (members.clone(), bytes)).collect()
 }
 
 struct Builder<'a> {
@@ -119,6 +121,9 @@ struct Builder<'a> {
     graph: TaskGraph,
     ops: BTreeMap<Op, OpId>,
     activations: LabelId,
+    rates: Rates,
+    /// What the next pass of a device waits for besides: copies to the host and back.
+    gate: Vec<Vec<TaskId>>,
     /// Forward task of each piece on each of its devices, and then backward.
     forward: Vec<Vec<TaskId>>,
     backward: Vec<Vec<TaskId>>,
@@ -134,8 +139,19 @@ pub fn lower(work: &Work, schedule: &Schedule, extent: Extent) -> TaskGraph {
     let activations = graph.label("activations");
     let n = schedule.pieces.len();
     let (forward, backward) = (vec![Vec::new(); n], vec![Vec::new(); n]);
-    let (ops, turn, of_turn) = (BTreeMap::new(), None, Vec::new());
-    let mut builder = Builder { work, schedule, graph, ops, activations, forward, backward, turn, of_turn };
+    let mut builder = Builder {
+        work,
+        schedule,
+        graph,
+        ops: BTreeMap::new(),
+        activations,
+        rates: work.training.rates(),
+        gate: vec![Vec::new(); work.n_devices() as usize],
+        forward,
+        backward,
+        turn: None,
+        of_turn: Vec::new(),
+    };
     builder.pieces(extent);
     let parameters = parameters(work, schedule);
     builder.states(&parameters);
@@ -231,13 +247,13 @@ impl Builder<'_> {
         self.graph.add_task(task, &[pred])
     }
 
-    /// A pass of a piece on each of its devices.
+    /// A pass of a piece on each of its devices; a tensor group computes at the pace of its slowest.
     fn compute(&mut self, at: usize, pass: Pass, arrivals: &[Vec<TaskId>]) -> Vec<TaskId> {
         let piece = &self.schedule.pieces[at];
         let size = self.work.sizes[piece.meta_op][piece.size];
         let call = self.work.meta_ops[piece.meta_op].call;
         let (training, n) = (&self.work.training, piece.n_layers);
-        let kept = cost::activation_bytes(training, call, &size, n);
+        let activations = cost::activations(training, call, &size, n);
         let mut tasks = Vec::with_capacity(piece.devices.len());
         for group in piece.devices.chunks(size.tensor as usize) {
             let shape = training.cluster.shape_of(group);
@@ -246,42 +262,57 @@ impl Builder<'_> {
                 Pass::Forward => (forward, Role::Forward),
                 Pass::Backward => (backward, Role::Backward),
             };
-            let op = self.op(Op::Sequence(repeated(&ops, n)));
+            let rate = self.rates.slowest(group.iter().copied());
+            let op = self.op(Op::Sequence(slowed(repeated(&ops, n), rate)));
             for rank in group {
-                let task = Task {
-                    op,
-                    lane: LaneId(rank.0),
-                    stream: Stream::Compute,
-                    role,
-                    micro_batch: u32::MAX,
-                    meeting: None,
-                };
-                let task = self.graph.add_task(task, &arrivals[tasks.len()]);
-                self.keep(task, pass, kept);
+                let mut preds = arrivals[tasks.len()].clone();
+                preds.append(&mut self.gate[rank.index()]);
+                let lane = LaneId(rank.0);
+                let task = Task { op, lane, stream: Stream::Compute, role, micro_batch: u32::MAX, meeting: None };
+                let task = self.graph.add_task(task, &preds);
+                self.keep(task, pass, activations);
+                self.stream(lane, pass, activations.on_host, &preds);
                 tasks.push(task);
             }
         }
         tasks
     }
 
-    /// Activations are there from the start of forward to the end of backward.
-    fn keep(&mut self, task: TaskId, pass: Pass, bytes: u64) {
-        let bytes = i64::try_from(bytes).expect("activations fit memory");
-        let (moment, delta_bytes) = match pass {
-            Pass::Forward => (Moment::Start, bytes),
-            Pass::Backward => (Moment::End, -bytes),
+    /// Activations are there from the start of forward to the end of backward, and those that stream while a pass runs.
+    fn keep(&mut self, task: TaskId, pass: Pass, Activations { kept, in_passing, .. }: Activations) {
+        let [kept, in_passing] = [kept, in_passing].map(|bytes| i64::try_from(bytes).expect("activations fit memory"));
+        let changes = match pass {
+            Pass::Forward => [(Moment::Start, kept + in_passing), (Moment::End, -in_passing)],
+            Pass::Backward => [(Moment::Start, in_passing), (Moment::End, -kept - in_passing)],
         };
-        self.graph.add_effect(MemoryEffect { task, moment, label: self.activations, delta_bytes });
+        for (moment, delta_bytes) in changes.into_iter().filter(|(_, bytes)| *bytes != 0) {
+            self.graph.add_effect(MemoryEffect { task, moment, label: self.activations, delta_bytes });
+        }
+    }
+
+    /// Activations on their way to the host or back beside a pass, which begin with it; what follows on the device waits for them.
+    fn stream(&mut self, lane: LaneId, pass: Pass, bytes: u64, preds: &[TaskId]) {
+        if bytes == 0 {
+            return;
+        }
+        let (kind, stream) = match pass {
+            Pass::Forward => (CopyKind::DeviceToHost, Stream::DeviceToHost),
+            Pass::Backward => (CopyKind::HostToDevice, Stream::HostToDevice),
+        };
+        let op = self.op(Op::Copy { kind, bytes });
+        let task = Task { op, lane, stream, role: Role::Offload, micro_batch: u32::MAX, meeting: None };
+        let copy = self.graph.add_task(task, preds);
+        self.gate[lane.index()].push(copy);
     }
 
     /// Memory that is held from before the first task.
     fn states(&mut self, parameters: &Parameters) {
         let labels = ["parameters", "gradients", "optimizer"].map(|name| self.graph.label(name));
         let shards = self.work.training.execution.shards_optimizer;
+        let [parameter, gradient, states] = cost::bytes_per_parameter(&self.work.training);
         for (device, &whole) in parameters.of_device.iter().enumerate() {
             let stepped = if shards { parameters.share[device] } else { whole };
-            let element = hw::real(ELEMENT);
-            let bytes = [whole * element, whole * element, stepped * ADAM_STATES];
+            let bytes = [whole * parameter, whole * gradient, stepped * states];
             self.graph.resident[device] = labels.into_iter().zip(bytes.map(hw::whole)).collect();
         }
     }
@@ -293,8 +324,9 @@ impl Builder<'_> {
             let devices = &self.schedule.pieces[at].devices;
             devices.iter().zip(&self.backward[at]).for_each(|(rank, task)| last[rank.index()] = vec![*task]);
         }
+        last.iter_mut().zip(&mut self.gate).for_each(|(last, gate)| last.append(gate));
         let mut reduced = last.clone();
-        for (members, bytes) in parameters.reductions() {
+        for (members, bytes) in parameters.reductions(self.work) {
             let shape = self.work.training.cluster.shape_of(members);
             let op = self.op(Op::Collective { kind: Collective::AllReduce, bytes, shape });
             let group = self.graph.add_group(members);
@@ -310,15 +342,31 @@ impl Builder<'_> {
         for (device, preds) in (0_u32..).zip(&reduced) {
             let index = device as usize;
             let shards = self.work.training.execution.shards_optimizer;
-            let stepped = if shards { parameters.share[index] } else { parameters.of_device[index] };
+            let held = parameters.of_device[index];
+            let stepped = if shards { parameters.share[index] } else { held };
             if stepped > 0.0 {
-                let op = self.op(Op::Sequence(layer::optimizer(stepped)));
+                let (of_step, n_of_switch) =
+                    (&self.work.training.execution.of_step, self.work.training.cluster.gpus_per_switch);
+                let ops = of_step.optimizer.step(of_step.framework, [held, stepped, stepped], n_of_switch);
+                let op = self.op(Op::Sequence(slowed(ops, self.rates.of(Rank(device)))));
                 let (stream, role) = (Stream::Compute, Role::Optimizer);
                 let task = Task { op, lane: LaneId(device), stream, role, micro_batch: u32::MAX, meeting: None };
                 self.graph.add_task(task, preds);
             }
         }
     }
+}
+
+/// Operations of a device that computes so much slower; what it exchanges and copies goes as fast as ever.
+fn slowed(ops: Ops, rate: f64) -> Ops {
+    if rate == 1.0 {
+        return ops;
+    }
+    let permille = u32::try_from(hw::whole(rate * 1000.0)).expect("rates are below a million");
+    let (mut sent, parts): (Ops, Ops) =
+        ops.into_iter().partition(|(op, _)| matches!(op, Op::Collective { .. } | Op::Copy { .. }));
+    sent.push((Op::Slowed { parts, permille }, 1));
+    sent
 }
 
 /// Direction through the pieces.
@@ -332,26 +380,24 @@ enum Pass {
 pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let parameters = parameters(work, schedule);
     let shards = work.training.execution.shards_optimizer;
-    let element = 2.0 * hw::real(ELEMENT);
+    let [parameter, gradient, of_optimizer] = cost::bytes_per_parameter(&work.training);
     let states = parameters.of_device.iter().zip(&parameters.share).map(|(whole, share)| {
         let stepped = if shards { share } else { whole };
-        hw::whole(whole * element + stepped * ADAM_STATES)
+        hw::whole(whole * (parameter + gradient) + stepped * of_optimizer)
     });
     let mut fullest = vec![0; work.n_devices() as usize];
     for turn in schedule.in_turn(work) {
-        let mut kept = vec![0; fullest.len()];
+        let (mut kept, mut in_passing) = (vec![0; fullest.len()], vec![0; fullest.len()]);
         for piece in &schedule.pieces[turn] {
-            let bytes = piece_bytes(work, piece);
-            piece.devices.iter().for_each(|rank| kept[rank.index()] += bytes);
+            let (call, size) = (work.meta_ops[piece.meta_op].call, work.sizes[piece.meta_op][piece.size]);
+            let of_piece = cost::activations(&work.training, call, &size, piece.n_layers);
+            for rank in &piece.devices {
+                kept[rank.index()] += of_piece.kept;
+                in_passing[rank.index()] = of_piece.in_passing.max(in_passing[rank.index()]);
+            }
         }
-        fullest.iter_mut().zip(kept).for_each(|(most, of_turn)| *most = of_turn.max(*most));
+        let held = kept.iter().zip(in_passing).map(|(kept, in_passing)| kept + in_passing);
+        fullest.iter_mut().zip(held).for_each(|(most, of_turn)| *most = of_turn.max(*most));
     }
     states.zip(fullest).map(|(states, kept)| states + kept).collect()
-}
-
-/// Activations that a piece keeps on each of its devices.
-pub fn piece_bytes(work: &Work, piece: &Piece) -> u64 {
-    let size = work.sizes[piece.meta_op][piece.size];
-    let call = work.meta_ops[piece.meta_op].call;
-    cost::activation_bytes(&work.training, call, &size, piece.n_layers)
 }

@@ -105,8 +105,7 @@ fn a_task_out_of_its_turn_is_named() {
     // A task has one turn.
     let calls = vec![call(0, 0, vec![]), call(1, 0, vec![])];
     let layers = work(vec![operator("a", 2)], calls, vec![meta_op(0, 0, 2, vec![], 0), meta_op(1, 1, 2, vec![], 0)]);
-    let pieces =
-        vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 2), 3.0, &[0]), piece(0, (1, 1), 9.0, &[0])];
+    let pieces = vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 2), 3.0, &[0]), piece(0, (1, 1), 9.0, &[0])];
     assert!(check(&layers, &Schedule { pieces, turns: Turns::Tasks }).is_err());
 }
 
@@ -121,6 +120,13 @@ fn turns_follow_one_another_on_whichever_devices_and_hold_the_activations_of_one
     };
     for (turns, expected_s) in [(Turns::Off, 3e-3), (Turns::Tasks, 6e-3), (Turns::Pieces, 6e-3)] {
         assert!((computation_s(turns) - expected_s).abs() < 1e-9, "{turns:?}: {}", computation_s(turns));
+    }
+    // Gradients are reduced and stepped with for 2 ms behind the last backward of all.
+    let slow = Fixed { default: Seconds::new(1e-3), table: Vec::new() };
+    let on_both = schedule(vec![piece(0, (0, 1), 0.0, &[0, 1]), piece(1, (0, 1), 2.0, &[0, 1])]);
+    for turns in [Turns::Off, Turns::Tasks, Turns::Pieces] {
+        let played = play(&work, &Schedule { turns, ..on_both.clone() }, &slow).expect("fits");
+        assert!((played.sync_s - 2e-3).abs() < 1e-9, "{turns:?}: {}", played.sync_s);
     }
     // 16 bytes of each parameter, and the input of one layer or of both (640 bytes each).
     let together = schedule(vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])]);

@@ -20,7 +20,7 @@ use crate::schedule::{PassKind, Pipeline};
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
 use engine::layer;
-use engine::task::{Collective, Op, Ops, Pass};
+use engine::task::{Collective, Document, Op, Ops, Pass};
 
 /// Durations of forward, input gradients, weight gradients and a whole backward, nanoseconds.
 type Durations = [u64; 4];
@@ -244,6 +244,15 @@ pub(super) fn pass_ops(
     ops.extend(beside::launched(problem, launched, stage, kind));
     ops.extend(blocking(problem, load, stage, tokens, kind));
     ops
+}
+
+/// What forward and backward of a stage without neighbours compute and wait for, over whole documents on one context rank.
+pub fn layer_passes(problem: &Problem, stage: &Stage, documents: Vec<Document>) -> [Ops; 2] {
+    let mut content = super::content(problem, &MicroBatch::default());
+    content.shares[0].tokens = documents.iter().map(|document| document.queries).sum();
+    content.shares[0].local = documents;
+    let load = experts::mean(problem);
+    [PassKind::Forward, PassKind::Backward].map(|kind| pass_ops(problem, load, stage, &content, 0, kind))
 }
 
 /// Exchanges of tensor and expert group that a pass waits for.
