@@ -102,6 +102,26 @@ fn keys_of_what_is_not_there_are_idle() {
     check(&head, "training.narrow_gather=true", false);
 }
 
+/// NVLink joins the GPUs of a node, so without an offload nothing passes a host.
+#[test]
+fn links_to_the_host_are_idle_where_nothing_passes_one() {
+    for key in ["cluster.host_gb_per_s=20", "cluster.gpus_per_switch=4"] {
+        for beside in [&[][..], &["parallel.tp=8"], &["parallel.pp=2"], &["cluster.nodes=2"]] {
+            check(beside, key, true);
+        }
+        for beside in [&["training.offload_ratio=0.5"][..], &["optimizer.offload_ratio=1.0", "parallel.zero=1"]] {
+            check(beside, key, false);
+        }
+        // Cards without links of their own exchange over the bus.
+        check(&["cluster.gpu=l40s", "parallel.tp=4", "parallel.zero=3"], key, false);
+    }
+    check(&["cluster.nvlink_island=4", "parallel.tp=8"], "cluster.host_gb_per_s=20", false);
+    // Checkpoints of a run of days go to the host first.
+    let days = ["failures={ days = 3, gpu_mtbf_hours = 5000 }", "checkpoint={ storage_gb_per_s = 100 }"];
+    check(&days, "cluster.host_gb_per_s=20", false);
+    check(&days, "cluster.gpus_per_switch=4", true);
+}
+
 /// Exchanges of consecutive ranks in powers of two join GPUs of one place in their nodes, which one rail has. Leaves of a fat tree are nodes.
 #[test]
 fn narrow_links_above_rails_are_idle_where_no_exchange_leaves_its_rail() {

@@ -368,6 +368,24 @@ fn memory_of_a_group_s_host_that_keeps_nothing_is_said_to_change_nothing() {
     assert!(said(&[]) && !said(&["training.offload_ratio=0.5"]));
 }
 
+#[test]
+fn links_to_hosts_that_nothing_passes_are_named() {
+    let idle = |keys: &str, set: &[&str]| {
+        let text = MIXED_ALONE.replacen("nodes = ", &format!("{keys}\nnodes = "), 1);
+        let source = Source { path: "mixed.toml".to_owned(), text };
+        let set = set.iter().map(|item| (*item).to_owned()).collect();
+        let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+        let said = checked.findings.into_iter().map(|finding| finding.what);
+        said.filter(|what| what.starts_with("`group.")).collect::<Vec<String>>()
+    };
+    let both = "host_gb_per_s = 20.0\ngpus_per_switch = 4";
+    assert_eq!(idle(both, &[]), ["`group.host_gb_per_s` changes nothing", "`group.gpus_per_switch` changes nothing"]);
+    assert!(idle(both, &["training.offload_ratio=0.5"]).is_empty() && idle("gpus_per_switch = 1", &[]).is_empty());
+    // Checkpoints of a run of days go to the host first.
+    let days = ["failures={ days = 3, gpu_mtbf_hours = 5000 }", "checkpoint={ storage_gb_per_s = 100 }"];
+    assert_eq!(idle(both, &days), ["`group.gpus_per_switch` changes nothing"]);
+}
+
 /// A slow way to the host paces passes: as much as in kind `training`, where copies are tasks of their own.
 #[test]
 fn a_pass_is_no_shorter_than_its_copy() {
@@ -397,6 +415,21 @@ fn a_run_of_days_on_one_type_is_that_of_the_kind_that_knows_one() {
     let [share, other] = [&mixed, &alone].map(|row| row.metrics["run_goodput_ratio"]);
     assert!(share < 1.0 && (share - other).abs() < 0.01, "{share} against {other}");
     assert!(mixed.interval.contains_key("run_tokens_per_s") && mixed.why.contains("of the run"), "{}", mixed.why);
+}
+
+/// Nodes that are slow for a time slow a run on one type as much as the kind that knows one says.
+#[test]
+fn slow_nodes_on_one_type_are_those_of_the_kind_that_knows_one() {
+    for reaction in ["none", "restart"] {
+        let slow = "[slow_nodes]\nnode_hours = 300.0\nlasts_hours = 8.0\nrate = 2.5\n";
+        let keys = format!("\n{DAYS}{slow}reaction = \"{reaction}\"\n");
+        let [mixed, alone] = beside_kind_training(&[], &keys);
+        for key in ["run_slow_ratio", "run_reacting_ratio", "run_goodput_ratio", "slow_step_ratio"] {
+            let [mixed, alone] = [&mixed, &alone].map(|row| row.metrics[key]);
+            assert!((mixed - alone).abs() < 0.02 * alone.max(1.0), "{reaction} {key}: {mixed} against {alone}");
+        }
+        assert!(mixed.metrics["slow_step_ratio"] > 1.5, "{reaction}");
+    }
 }
 
 /// Eight GPUs that fail every 1,000 hours and eight every 4,000: as sixteen that fail every 1,600.
@@ -449,9 +482,16 @@ fn a_search_looks_at_what_is_kept_of_a_run_of_days() {
     // Without a run of days nothing is kept of one.
     let (steps, _) = text.split_once("[failures]").expect("a section");
     let text = steps.replace("gpu_mtbf_hours", "# gpu_mtbf_hours");
-    let source = Source { path: "mixed.toml".to_owned(), text: format!("{text}[policies]\nrun = [\"search\"]\n") };
-    let set = vec!["policies.maximize=run_tokens_per_s".to_owned()];
-    let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
-    let found: Vec<&str> = checked.findings.iter().map(|finding| finding.what.as_str()).collect();
-    assert_eq!(found, ["`run_tokens_per_s` is sought, and the scenario has no run of days"]);
+    let refused = |set: &str, text: &str| {
+        let source = Source { path: "mixed.toml".to_owned(), text: format!("{text}[policies]\nrun = [\"search\"]\n") };
+        let set = vec![format!("policies.maximize={set}")];
+        let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+        checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<String>>()
+    };
+    let without_run = |word: &str| [format!("`{word}` is sought, and the scenario has no run of days")];
+    assert_eq!(refused("run_tokens_per_s", &text), without_run("run_tokens_per_s"));
+    // Dollars need prices, which these groups do not have.
+    assert_eq!(refused("run_tokens_per_usd", &text), ["dollars are sought, and `a` has no price"]);
+    let priced = text.replace("nodes = 1\n", "nodes = 1\nusd_per_gpu_hour = 2.0\n");
+    assert_eq!(refused("run_tokens_per_usd", &priced), without_run("run_tokens_per_usd"));
 }

@@ -29,8 +29,18 @@ use planner::effort;
 use planner::train::mixed_gpus::{GROUPS_MAX, Objective};
 use unread::UNREAD;
 
-const SECTIONS: [&str; 9] =
-    ["model", "training", "optimizer", "overlap", "workload", "failures", "checkpoint", "policies", "expect"];
+const SECTIONS: [&str; 10] = [
+    "model",
+    "training",
+    "optimizer",
+    "overlap",
+    "workload",
+    "failures",
+    "checkpoint",
+    "slow_nodes",
+    "policies",
+    "expect",
+];
 /// Sections whose keys may have no effect beside others.
 const OF_EXECUTION: [&str; 3] = ["training", "optimizer", "overlap"];
 /// What passes follow from where no times were measured.
@@ -85,6 +95,7 @@ impl MixedTraining {
             Objective::Seconds => "tokens_per_s",
             Objective::Usd => "tokens_per_usd",
             Objective::RunTokens => "run_tokens_per_s",
+            Objective::RunTokensPerUsd => "run_tokens_per_usd",
         }
     }
 }
@@ -105,7 +116,7 @@ struct Training {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MixedTraining> {
-    let (written, usual) = (no_effect::Given::of(reader), Usual::or(reader, Usual::Megatron));
+    let (written, usual) = (no_effect::Given::of(reader, false), Usual::or(reader, Usual::Megatron));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let machines::Machines { mut groups, networks, hosts, mtbfs, reserved } = machines::groups(&mut top);
@@ -126,7 +137,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         of_cards(reader, &mut training, &mut groups);
     }
     let problem = model.map(|model| problem(model, &groups[0], (reserved, head.seed), &training));
-    let mut job = MixedJob { links, problem, batch: training.batch, messages: training.messages, groups, run: of_days };
+    let (batch, messages) = (training.batch, training.messages);
+    let mut job = MixedJob { links, problem, batch, messages, groups, run: of_days, slow_node: None };
     let (stages, places) = stages.unzip();
     let given = stages.map(|stages| Pipelines { stages, micro_batches: training.shares.clone() });
     let placed = given.as_ref().zip(places.as_deref());
@@ -279,10 +291,11 @@ fn shares(section: &mut Section<'_>) -> Vec<u32> {
 }
 
 /// Words of `maximize` and of `minimize`.
-const MOST: [(&str, Objective); 3] = [
+const MOST: [(&str, Objective); 4] = [
     ("tokens_per_s", Objective::Seconds),
     ("tokens_per_usd", Objective::Usd),
     ("run_tokens_per_s", Objective::RunTokens),
+    ("run_tokens_per_usd", Objective::RunTokensPerUsd),
 ];
 const LEAST: [(&str, Objective); 2] = [("iteration_time_s", Objective::Seconds), ("cost_usd_per_step", Objective::Usd)];
 
@@ -290,12 +303,14 @@ const LEAST: [(&str, Objective); 2] = [("iteration_time_s", Objective::Seconds),
 fn policies(mut section: Section<'_>, groups: &[Group], is_of_days: bool) -> (RunList<Way>, Objective) {
     let default = if is_of_days { Objective::RunTokens } else { Objective::Seconds };
     let (objective, at) = of_steps::sought(&mut section, &MOST, &LEAST, default);
-    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0 && objective == Objective::Usd);
+    let sought = MOST.iter().find(|(_, word)| *word == objective);
+    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0 && objective.is_of_dollars());
     if let Some(group) = unpriced {
         of_steps::without_price(&mut section, at, &group.name, "write `usd_per_gpu_hour` in every `[[group]]`");
-    } else if objective == Objective::RunTokens && !is_of_days {
-        let what = "`run_tokens_per_s` is sought, and the scenario has no run of days";
-        section.refuse(Code::MissingKey, at, what, "write `[failures]`, or maximize `tokens_per_s`");
+    } else if let (true, false, Some((word, _))) = (objective.is_of_run(), is_of_days, sought) {
+        let what = format!("`{word}` is sought, and the scenario has no run of days");
+        let help = format!("write `[failures]`, or maximize `{}`", word.trim_start_matches("run_"));
+        section.refuse(Code::MissingKey, at, what, help);
     }
     let plain = POLICIES.map(|(name, way, _)| (name, way));
     let run = run_list(&mut section, plain.to_vec(), Vec::new());

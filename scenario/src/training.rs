@@ -242,8 +242,8 @@ pub fn of_sequences(
     overrides: &Overrides,
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
-    let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
     let (network, keys, is_given) = (Written::of(reader), Keys::of(reader), sequences.is_some());
+    let (given, asked, usual) = (no_effect::Given::of(reader, is_given), Asked::of(reader), Usual::of(reader));
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     let cluster = cluster::of_steps(reader.section("cluster"), is_given);
     let parallel = parallel::parallel(reader.section("parallel"), usual);

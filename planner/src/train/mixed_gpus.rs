@@ -9,6 +9,7 @@
 mod bound;
 mod listed;
 mod shares;
+mod slow;
 #[cfg(test)]
 mod tests;
 
@@ -51,6 +52,8 @@ pub enum Objective {
     Usd,
     /// Tokens that a run of days keeps in a second, to be many.
     RunTokens,
+    /// Tokens that a run of days keeps for a dollar, to be many.
+    RunTokensPerUsd,
 }
 
 impl Objective {
@@ -59,7 +62,18 @@ impl Objective {
             Self::Seconds => Aim::Seconds,
             Self::Usd => Aim::Usd,
             Self::RunTokens => Aim::TokensPerS,
+            Self::RunTokensPerUsd => Aim::TokensPerUsd,
         }
+    }
+
+    /// Whether a run of days decides.
+    pub const fn is_of_run(self) -> bool {
+        matches!(self, Self::RunTokens | Self::RunTokensPerUsd)
+    }
+
+    /// Whether dollars decide, or have a part in it.
+    pub const fn is_of_dollars(self) -> bool {
+        matches!(self, Self::Usd | Self::RunTokensPerUsd)
     }
 }
 
@@ -115,6 +129,7 @@ pub fn search(
         format!("{} ({n_listed} plans listed, {n_fitting} estimated, {n_played} played)", best.plan.words(&job.groups));
     let mut best = best.bounded(Some(search.bound()), Status::Heuristic);
     best.notes.push(words);
+    best.notes.extend(search.left_out());
     Ok(best)
 }
 
@@ -175,7 +190,10 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
             );
             Err(Refused::out_of_memory(why))
         }
-        None => job.fits_hosts(plan).and_then(|()| job.over_days(plan, step)),
+        None => job.fits_hosts(plan).and_then(|()| {
+            let beside = slow::beside(job, plan, costs)?;
+            job.over_days(plan, step, beside.as_ref())
+        }),
     }
 }
 
@@ -247,11 +265,14 @@ impl Search<'_> {
     fn judged(&self, plan: Pipelines) -> Option<Judged> {
         let (step, link_usd) = self.job.step(&plan, self.costs, Case::Expected).ok()?;
         let (n_gpus, step_s) = (self.job.n_gpus(&plan), step.span().to_seconds().get());
-        let value = match self.objective {
-            Objective::RunTokens => self.job.lasted(&n_gpus, step_s, link_usd)?.ok()?.values["run_tokens_per_s"],
-            _ => self.expected(&n_gpus, step_s, link_usd),
+        let of_run = match self.objective {
+            Objective::Seconds | Objective::Usd => return Some((self.expected(&n_gpus, step_s, link_usd), plan)),
+            Objective::RunTokens => "run_tokens_per_s",
+            Objective::RunTokensPerUsd => "run_tokens_per_usd",
         };
-        Some((value, plan))
+        let beside = slow::beside(self.job, &plan, self.costs).ok()?;
+        let lasted = self.job.lasted(&n_gpus, (step_s, link_usd), beside.as_ref())?.ok()?;
+        Some((*lasted.values.get(of_run)?, plan))
     }
 
     /// What is sought of a plan on so many GPUs of every group whose step takes so long: of a run its mean by a closed form.
@@ -260,6 +281,7 @@ impl Search<'_> {
             Objective::Seconds => step_s,
             Objective::Usd => self.job.usd_of_step(n_gpus, step_s, link_usd),
             Objective::RunTokens => real(self.job.batch.tokens()) / step_s * self.job.useful_share(n_gpus, step_s),
+            Objective::RunTokensPerUsd => self.job.kept_per_usd(n_gpus, step_s, link_usd),
         }
     }
 
@@ -307,6 +329,10 @@ impl Search<'_> {
             Objective::RunTokens => {
                 let kept = real(self.job.batch.tokens()) / bound::least_s(&work, &n_gpus);
                 (kept, "every card computes all the time, and none fails")
+            }
+            Objective::RunTokensPerUsd => {
+                let kept = real(self.job.batch.tokens()) / bound::cheapest(&work, &prices);
+                (kept, "the cards that compute for least do everything, and none fails")
             }
         };
         Bound { value, limit: limit.to_owned() }

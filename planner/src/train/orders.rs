@@ -35,8 +35,9 @@ fn optimal(pipeline: &Pipeline) -> Order {
     }
 }
 
-/// The shortest order within the memory of 1F1B's fullest rank, or the device's where that is less.
+/// The shortest order within the memory of 1F1B's fullest rank, or the device's where that is less; logits are part of it.
 fn found(pipeline: &Pipeline) -> Result<Decision<Spanned>, PlanError> {
+    let pipeline = &pipeline.with_logits();
     let order = (train::schedule::named("1f1b").expect("listed").order)(pipeline);
     let of_1f1b = play(pipeline, &order).ok().and_then(|played| played.peak_activation.into_iter().max());
     let limit = [of_1f1b, pipeline.limit].into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -87,9 +88,92 @@ pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use engine::cost::roofline::Roofline;
+    use engine::play::{Case, Machine};
+    use engine::task::Moment;
+    use engine::{Outcome, TaskGraph, Timeline};
+    use hw::topology::Topology;
     use proptest::prelude::*;
+    use train::plan::{MicroBatch, Place, Placement, Step};
 
     use super::*;
+
+    /// Micro-batches of a sequence each on a pipeline whose last stage has large logits for what a layer keeps.
+    fn with_large_logits(lengths: &[u64], pp: u32) -> (Problem, Plan) {
+        let mut problem = super::super::policies::tests::problem(lengths.to_vec(), lengths.len(), 1, 1, 8192);
+        problem.cluster = hw::catalog::cluster(&problem.cluster.gpu, 1, pp);
+        problem.layout.pp = pp;
+        (problem.model.n_layers, problem.model.vocab) = (2 * u64::from(pp), 20_000);
+        let micro_batch = |(sequence, &tokens): (u32, &u64)| MicroBatch {
+            sequences: vec![Placement { sequence, from: 0, tokens, place: Place::Sharded }],
+            ..MicroBatch::default()
+        };
+        let step = Step::of_groups(vec![(0..).zip(lengths).map(micro_batch).collect()]);
+        let plan = Plan::new("test", &problem, vec![step]);
+        (problem, plan)
+    }
+
+    /// Activations and logits of the fullest rank, as a step is played in an order of each rank, bytes.
+    fn played_peak(problem: &Problem, plan: &Plan, order: Order) -> i64 {
+        let mut plan = plan.clone();
+        (plan.steps[0].orders, plan.steps[0].order_of) = (vec![order], vec![0]);
+        let graph = train::lower::training::lower(problem, &plan, 0);
+        let (cost, topology) = (Roofline::new(&problem.cluster), Topology::of(&problem.cluster));
+        let machine = Machine {
+            cost: &cost,
+            topology: &topology,
+            memory_bytes: u64::MAX / 4,
+            case: Case::Expected,
+            speed_changes: &[],
+        };
+        match engine::simulate(&graph, &machine) {
+            Outcome::Done(timeline) => (0..graph.lanes.len()).map(|lane| held(&graph, &timeline, lane)).max(),
+            other => panic!("{other:?}"),
+        }
+        .expect("there are ranks")
+    }
+
+    fn held(graph: &TaskGraph, timeline: &Timeline, lane: usize) -> i64 {
+        let is_counted = |label: &String| label == "activations" || label == "logits";
+        let mut effects: Vec<_> = graph
+            .effects
+            .iter()
+            .filter(|effect| graph.tasks[effect.task.0 as usize].lane.index() == lane)
+            .filter(|effect| is_counted(&graph.labels[effect.label.0 as usize]))
+            .map(|effect| match effect.moment {
+                Moment::End => (timeline.end[effect.task.0 as usize], 0, effect.delta_bytes),
+                Moment::Start => (timeline.start[effect.task.0 as usize], 1, effect.delta_bytes),
+            })
+            .collect();
+        effects.sort_by_key(|(at, moment, _)| (*at, *moment));
+        let held = effects.iter().scan(0, |held, (_, _, change)| {
+            *held += change;
+            Some(*held)
+        });
+        held.max().unwrap_or(0)
+    }
+
+    #[test]
+    fn optimal_orders_hold_no_more_than_1f1b_as_they_are_played() {
+        let mut n_above = 0;
+        for lengths in [&[4000, 1000, 2000, 1000][..], &[1000, 1000, 4000, 1000], &[2000; 4], &[1000, 3000, 500, 2500]]
+        {
+            let (problem, plan) = with_large_logits(lengths, 2);
+            let (pipelines, _) = pipelines(&problem, &plan, 0, &Roofline::new(&problem.cluster));
+            let pipeline = Pipeline { limit: None, ..pipelines[0].clone() };
+            assert!(pipeline.logits.iter().all(|logits| *logits > 0));
+            let of_1f1b = (train::schedule::named("1f1b").expect("listed").order)(&pipeline);
+            let most = played_peak(&problem, &plan, of_1f1b);
+            let peak = |pipeline: &Pipeline| {
+                let found = found(pipeline).expect("one micro-batch fits");
+                played_peak(&problem, &plan, found.plan.order)
+            };
+            assert!(peak(&pipeline) <= most, "{lengths:?}: {} against {most}", peak(&pipeline));
+            let without = Pipeline { logits: vec![0; lengths.len()], ..pipeline };
+            n_above += usize::from(peak(&without) > most);
+        }
+        assert!(n_above > 0, "logits count nowhere");
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]

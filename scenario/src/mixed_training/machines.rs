@@ -1,7 +1,7 @@
 //! `[[group]]` and `[[link]]`: machines of one card in one zone, and what connects zones.
 
 use calibrate::profiles;
-use hw::{Bytes, Seconds};
+use hw::{Bytes, InsideLink, Seconds};
 use toml_span::value::ValueInner;
 use train::Problem;
 use train::long_run::{LongRun, gigabytes, hours};
@@ -14,8 +14,8 @@ use crate::training::long_run;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, items, number, unknown};
 
-/// Memory of a host of a group.
-const HOST: &str = "host_memory_gib";
+/// Memory of a host of a group, and what joins its GPUs to it.
+const HOST: [&str; 3] = ["host_memory_gib", "host_gb_per_s", "gpus_per_switch"];
 /// How often a GPU of a group fails.
 const MTBF: &str = "gpu_mtbf_hours";
 
@@ -26,8 +26,8 @@ pub struct Machines {
     pub groups: Vec<Group>,
     /// How the network of each carries exchanges.
     pub networks: Vec<Written>,
-    /// Where memories of hosts are written.
-    pub hosts: Vec<Place>,
+    /// Keys of hosts that are written, with their groups.
+    pub hosts: Vec<(usize, &'static str, Place)>,
     /// Where times between failures are written.
     pub mtbfs: Vec<Place>,
     /// Memory that is not the job's on any card.
@@ -39,12 +39,13 @@ pub fn groups(top: &mut Section<'_>) -> Machines {
     let (mut all, mut is_given) = (Machines::default(), false);
     top.each_table("group", &mut |table| {
         is_given = true;
-        let (network, [host, mtbf]) = (Written::inside(&table), [HOST, MTBF].map(|key| table.place(key)));
+        let (network, mtbf, index) = (Written::inside(&table), table.place(MTBF), all.groups.len());
+        let hosts = HOST.map(|key| Some((index, key, table.place(key)?)));
         if let Some((group, bytes)) = group(table, &all.groups) {
             all.reserved = all.reserved.max(bytes);
             all.groups.push(group);
             all.networks.push(network);
-            all.hosts.extend(host);
+            all.hosts.extend(hosts.into_iter().flatten());
             all.mtbfs.extend(mtbf);
         }
     });
@@ -79,15 +80,25 @@ pub fn run(reader: &mut Reader<'_>, groups: &[Group], mtbfs: Vec<Place>, has_mod
     }
     let failing = groups.iter().map(|group| group.failing(group.cluster.n_gpus())).collect();
     let n_nodes = groups.iter().map(|group| group.cluster.n_nodes).max().unwrap_or(1);
-    long_run::of_types(reader, &long_run::Machines { failing, n_nodes, has_others: false })
+    let n_nodes_in_all = groups.iter().map(|group| group.cluster.n_nodes).sum();
+    long_run::of_types(reader, &long_run::Machines { failing, n_nodes, n_nodes_in_all, has_others: false })
 }
 
-/// Warns of memories of hosts on which nothing lies.
-pub fn heed_hosts(reader: &mut Reader<'_>, hosts: Vec<Place>, job: &MixedJob) {
-    let is_idle = !job.problem.as_ref().is_some_and(Problem::uses_hosts);
-    for at in hosts.into_iter().filter(|_| is_idle) {
-        let help = "it needs something on the host: `optimizer.offload_ratio` or `training.offload_ratio`";
-        reader.warn(Code::NoEffect, at, format!("`group.{HOST}` changes nothing"), help);
+/// Warns of memories of hosts on which nothing lies, and of links to them that nothing crosses.
+pub fn heed_hosts(reader: &mut Reader<'_>, hosts: Vec<(usize, &'static str, Place)>, job: &MixedJob) {
+    let uses_hosts = job.problem.as_ref().is_some_and(Problem::uses_hosts);
+    for (index, key, at) in hosts.into_iter().filter(|_| !uses_hosts) {
+        let cluster = &job.groups[index].cluster;
+        let is_bus = cluster.inside_link(cluster.gpus_per_node) != InsideLink::Own;
+        let is_heeded = match key {
+            "host_memory_gib" => false,
+            "host_gb_per_s" => is_bus || job.run.is_some(),
+            _ => is_bus || cluster.gpus_per_switch == 1,
+        };
+        if !is_heeded {
+            let help = "it needs something on the host: `optimizer.offload_ratio` or `training.offload_ratio`";
+            reader.warn(Code::NoEffect, at, format!("`group.{key}` changes nothing"), help);
+        }
     }
 }
 

@@ -11,17 +11,13 @@ pub const UNREAD: Unread = Unread {
 };
 
 /// Sections, with why they are not read.
-const SECTIONS: [(&str, &str); 7] = [
+const SECTIONS: [(&str, &str); 6] = [
     ("cluster", "every `[[group]]` has the keys of that section for its own machines"),
     ("parallel", "`[[stage]]` says layers, replicas and tensor degrees, and `training.zero` what replicas share"),
     ("search", "`policies.run = [\"search\"]` lists plans over all groups"),
     ("experts", "experts of a layer lie on one tensor group there, so no all-to-all is played"),
     ("cost", "each card has its own profile and constants there; one profile would be of one card"),
     ("stragglers", "all cards of a group compute at the same pace there; slower ones are a group of their own"),
-    (
-        "slow_nodes",
-        "the step beside a slow node is played on machines of one type, and `malleus` plans for those alone",
-    ),
 ];
 
 /// Keys of sections that are read, with why they are not.
@@ -29,7 +25,11 @@ const KEYS: [(&str, &[&str], &str); 6] = [
     ("training", &["gradient_sync"], "gradients go around a ring behind the last backward there"),
     ("training", &["steps"], "one step is played there"),
     ("training", &["bucket_tokens"], "`training.micro_batch` says the sequences of a micro-batch there"),
-    ("training", &["parameters_on_host"], "shares of parameters, which ZeRO 3 has, are not there"),
+    (
+        "training",
+        &["parameters_on_host"],
+        "shares of parameters would be gathered between cards for every pass, at the pace of the slowest link, and Megatron-Core and DeepSpeed have none beside a pipeline",
+    ),
     ("overlap", &["stage"], "`training.messages = \"blocking\"` is what stops stages there"),
     (
         "overlap",

@@ -42,6 +42,8 @@ pub struct Machines {
     pub failing: Vec<Failing>,
     /// Nodes of the type that has most.
     pub n_nodes: u32,
+    /// Nodes of all types.
+    pub n_nodes_in_all: u32,
     /// Whether other nodes work beside them: those that generate for a trainer.
     pub has_others: bool,
 }
@@ -50,7 +52,7 @@ impl Machines {
     /// Of one type.
     fn of((cluster, has_others): (&Cluster, bool)) -> Self {
         let failing = vec![Failing { n_gpus: cluster.n_gpus(), gpu_mtbf_s: None }];
-        Self { failing, n_nodes: cluster.n_nodes, has_others }
+        Self { failing, n_nodes: cluster.n_nodes, n_nodes_in_all: cluster.n_nodes, has_others }
     }
 
     const fn is_one_node(&self) -> bool {
@@ -69,26 +71,34 @@ impl Machines {
     }
 }
 
-/// A run of days over machines of several types, without nodes that are slow for a time; `None` where the scenario is of steps alone.
+/// A run of days over machines of several types; `None` where the scenario is of steps alone.
 pub fn of_types(reader: &mut Reader<'_>, machines: &Machines) -> Option<LongRun> {
-    let has_failures = reader.has("failures");
-    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, Some(machines));
-    let at = reader.peek_in("failures", "at_hours");
-    if let Some((_, at)) = at.filter(|_| machines.failing.len() > 1) {
-        let what = "`failures.at_hours` does not say nodes of which type failed, and the scenario has several";
-        reader.refuse(Code::ExclusiveKeys, at, what, "write `gpu_mtbf_hours`, here or in each `[[group]]`");
+    for (section, what, instead) in [
+        ("failures", "failed", "gpu_mtbf_hours`, here or in each `[[group]]"),
+        ("slow_nodes", "became slow", "node_hours"),
+    ] {
+        let at = reader.peek_in(section, "at_hours");
+        if let Some((_, at)) = at.filter(|_| machines.failing.len() > 1) {
+            let what =
+                format!("`{section}.at_hours` does not say nodes of which type {what}, and the scenario has several");
+            reader.refuse(Code::ExclusiveKeys, at, what, format!("write `{instead}`"));
+        }
     }
-    failures(reader.section("failures"), checkpoint, Some(machines), &[])
+    of_machines(reader, Some(machines), &[])
 }
 
-/// Reads both sections, of a job on a cluster that may have others beside it; `None` where the scenario is of steps alone.
+/// Reads all sections, of a job on a cluster that may have others beside it; `None` where the scenario is of steps alone.
 pub fn long_run(reader: &mut Reader<'_>, on: Option<(&Cluster, bool)>, stragglers: &[Straggler]) -> Option<LongRun> {
+    of_machines(reader, on.map(Machines::of).as_ref(), stragglers)
+}
+
+fn of_machines(reader: &mut Reader<'_>, machines: Option<&Machines>, stragglers: &[Straggler]) -> Option<LongRun> {
     let has_failures = reader.has("failures");
-    let (cluster, machines) = (on.map(|(cluster, _)| cluster), on.map(Machines::of));
-    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, machines.as_ref());
+    let checkpoint = checkpoint(reader.section("checkpoint"), has_failures, machines);
     let slow_nodes = slow_nodes(reader.section("slow_nodes"), has_failures, !stragglers.is_empty());
-    let run = failures(reader.section("failures"), checkpoint, machines.as_ref(), stragglers)?;
-    let n_spells = slow_nodes.as_ref().zip(cluster).map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes));
+    let run = failures(reader.section("failures"), checkpoint, machines, stragglers)?;
+    let n_spells = slow_nodes.as_ref().zip(machines);
+    let n_spells = n_spells.map_or(0.0, |(slow, on)| slow.n_spells(run.span_s, on.n_nodes_in_all));
     if n_spells > SPELLS_MAX {
         let what = format!("{n_spells:.1e} slow nodes in the run are more than {SPELLS_MAX:.0e}");
         reader.refuse(Code::TakesTooLong, None, what, "raise `slow_nodes.node_hours`");

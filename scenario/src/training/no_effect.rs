@@ -14,9 +14,11 @@ use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 use keys::{COSTS, HangsOn, KEYS, Key, no_chunks, no_pipeline, no_recompute};
 
-/// The policy that sends activations to the host by itself, and the key that limits what it may send.
+/// The policy that sends activations to the host by itself, and the keys that limit what it may send, and how fast.
 const OFFLOADS: &str = "bytescale";
-const HOST: &str = "host_memory_gib";
+const HOST: [&str; 3] = ["host_memory_gib", LINK, "gpus_per_switch"];
+/// The link to the host, which checkpoints cross, and weights that go from a trainer to other GPUs.
+const LINK: &str = "host_gb_per_s";
 
 /// Modules that are computed again and that no layer of the model has, with what it lacks.
 fn missing_modules(problem: &Problem) -> Vec<(Module, &'static str)> {
@@ -54,9 +56,11 @@ pub struct Given {
 }
 
 impl Given {
-    /// What a file has.
-    pub fn of(reader: &Reader<'_>) -> Self {
-        let keys = KEYS.iter().enumerate().filter_map(|(index, key)| {
+    /// What a file has. `is_beside`: other GPUs get the weights of these.
+    pub fn of(reader: &Reader<'_>, is_beside: bool) -> Self {
+        let crosses_link = is_beside || reader.has("failures");
+        let read = KEYS.iter().enumerate().filter(|(_, key)| key.name != LINK || !crosses_link);
+        let keys = read.filter_map(|(index, key)| {
             let (value, at) = reader.peek_in(key.section, key.name)?;
             Some((index, value, at))
         });
@@ -116,7 +120,7 @@ pub fn warn(
             (Some(_), HangsOn::Sharding) => sharded.iter().all(key.is_idle),
             (None, _) | (_, HangsOn::Model) => asked.iter().all(key.is_idle),
         };
-        let is_idle = is_idle && !(key.name == HOST && policies.iter().any(|choice| choice.policy == OFFLOADS));
+        let is_idle = is_idle && !(HOST.contains(&key.name) && policies.iter().any(|choice| choice.policy == OFFLOADS));
         if is_idle && !costs.iter().any(|(said, _)| *said == key.written(value)) {
             key.warn(reader, value, at);
         }

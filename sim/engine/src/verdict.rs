@@ -33,6 +33,8 @@ pub enum Aim {
     AttainmentRatio,
     /// Tokens per second.
     TokensPerS,
+    /// Tokens per dollar.
+    TokensPerUsd,
     /// Tokens per second and GPU.
     TokensPerSPerGpu,
     /// Facts that a model has mastered.

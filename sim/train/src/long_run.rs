@@ -269,6 +269,12 @@ impl LongRun {
         every_s / (self.segment_with_failures_s(job, every_s) + n_failures * wait_s)
     }
 
+    /// Tokens of a run that are kept for a dollar in the mean, by the same closed form; `None` where a price is not known.
+    pub fn tokens_per_usd(&self, job: &Job<'_>) -> Option<f64> {
+        let n_steps = self.span_s * self.useful_share(job) / job.step_s;
+        Some(n_steps * job.tokens / job.usd(self, n_steps)?)
+    }
+
     /// Why less than one step is kept, in words, where failures at random come much faster than the job restarts. It is Daly's closed form, so nothing is drawn.
     /// Waits for nodes and slow nodes would only add to it.
     fn hopeless(&self, job: &Job<'_>) -> Option<String> {
@@ -308,7 +314,7 @@ impl LongRun {
             || self.slow_nodes.as_ref().is_some_and(|slow| matches!(slow.begins, Begins::Rate { .. }));
         let n_draws = if is_drawn { DRAWS } else { 1 };
         let drawn = |draw| {
-            let spells = slow.map(|slow| self.spells(problem, draw, slow));
+            let spells = slow.map(|slow| self.spells(job, draw, slow));
             let (mut next, mut struck) = (self.strikes(job, draw), job.struck(self, draw));
             self.spent_on(every_s, &times, (&mut *next, &mut *struck, job.cards.len()), spells)
         };
@@ -323,6 +329,7 @@ impl LongRun {
             lasted.values.insert("run_cost_usd".to_owned(), usd);
             if tokens > 0.0 {
                 lasted.values.insert("run_cost_usd_per_mtok".to_owned(), usd / (tokens / 1e6));
+                lasted.values.insert("run_tokens_per_usd".to_owned(), tokens / usd);
             }
         }
         let more = [
@@ -357,16 +364,16 @@ impl LongRun {
     }
 
     /// Slow nodes of one run.
-    fn spells(&self, problem: &Problem, draw: u64, slow: (Reaction, Slowed)) -> Spells<'_> {
+    fn spells(&self, job: &Job<'_>, draw: u64, slow: (Reaction, Slowed)) -> Spells<'_> {
         let SlowNodes { begins, lasts_s, .. } = self.slow_nodes.as_ref().expect("there are some");
-        let n_nodes = problem.cluster.n_nodes;
+        let n_nodes = job.cards.iter().map(Cards::n_nodes).sum();
         let next: Box<dyn FnMut() -> f64> = match begins {
             Begins::Trace { at_s } => {
                 let mut rest = at_s.iter();
                 Box::new(move || rest.next().copied().unwrap_or(f64::INFINITY))
             }
             Begins::Rate { node_s } => {
-                let mut stream = random::stream(problem.seed, "slow nodes").branch(draw);
+                let mut stream = random::stream(job.problem.seed, "slow nodes").branch(draw);
                 let mut at_s = 0.0;
                 Box::new(move || {
                     at_s += stream.exponential() * node_s / f64::from(n_nodes);
@@ -374,7 +381,7 @@ impl LongRun {
                 })
             }
         };
-        Spells::new(slow, (*lasts_s, n_nodes), next)
+        Spells::new(slow, (*lasts_s, n_nodes), next).on_types(job.slowed(draw))
     }
 
     /// Where the seconds of one run go on cards of one type.
@@ -429,7 +436,8 @@ impl Lasted {
         if useful > 0.0 {
             let [worst, best] = self.goodput.map(|share| share / useful);
             let kept = [worst * step_s / high_s, best * step_s / low_s];
-            intervals.extend(["run_tokens_per_s", "run_steps"].iter().filter_map(|key| of(key, kept)));
+            let in_proportion = ["run_tokens_per_s", "run_tokens_per_usd", "run_steps"];
+            intervals.extend(in_proportion.iter().filter_map(|key| of(key, kept)));
             let dollars = of("run_cost_usd_per_mtok", [1.0 / kept[1], 1.0 / kept[0]]);
             intervals.extend(dollars.filter(|_| worst > 0.0));
         }

@@ -9,6 +9,7 @@ mod days;
 mod hosts;
 mod links;
 mod room;
+mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -32,6 +33,7 @@ use crate::timed::{Messages, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAI
 pub use batch::Batch;
 pub use links::{Group, Link, Unlinked};
 pub use room::Fullest;
+pub use slow::SlowNode;
 
 /// Megabytes as bytes.
 pub fn megabytes(megabytes: f64) -> f64 {
@@ -120,6 +122,8 @@ pub struct MixedJob {
     pub messages: Messages,
     /// A run of days over its steps, where one is asked for.
     pub run: Option<LongRun>,
+    /// A node that is slow in the step.
+    pub slow_node: Option<SlowNode>,
 }
 
 /// A step of a plan.
@@ -137,13 +141,15 @@ pub struct MixedStep {
     pub fullest: Option<Fullest>,
 }
 
-/// Costs of one card at one end of their interval.
-struct AtCase<'c>(&'c dyn CostModel, Case);
+/// Costs of one card at one end of their interval, which takes so many times as long for what it computes.
+struct AtCase<'c>(&'c dyn CostModel, Case, f64);
 
 impl CostModel for AtCase<'_> {
     fn elementary(&self, op: &Op) -> Estimate {
         let estimate = self.0.elementary(op);
-        Estimate { time: self.1.of(&estimate), ..estimate }
+        let time = self.1.of(&estimate);
+        let is_moved = matches!(op, Op::Collective { .. } | Op::Copy { .. });
+        Estimate { time: if is_moved { time } else { time * self.2 }, ..estimate }
     }
 }
 
@@ -326,18 +332,20 @@ impl MixedJob {
     ) -> Result<(TimedStep, f64), Unlinked> {
         let sizes: Vec<Sizes> = (0..plan.stages.len()).map(|stage| self.sizes(plan, stage)).collect();
         let (mut replicas, mut usd, mut first) = (Vec::with_capacity(plan.micro_batches.len()), 0.0, 0);
-        // Replicas on as many GPUs of one group take as long.
-        let mut known: BTreeMap<(usize, u32), OfCards> = BTreeMap::new();
+        // Replicas on as many GPUs of one group take as long, but for those on a slow node.
+        let mut known: BTreeMap<(usize, u32, bool), OfCards> = BTreeMap::new();
+        let (slowed, rate) = (self.slowed(plan), self.slow_node.map_or(1.0, |slow| slow.rate));
         for (index, &n_micro_batches) in plan.micro_batches.iter().enumerate() {
             let mut replica = Replica { stages: Vec::new(), n_micro_batches, own: Vec::new() };
             for (stage, of_stage) in plan.stages.iter().enumerate() {
                 let slot = of_stage.slots[index];
-                let cost = AtCase(costs[slot.group].as_ref(), case);
+                let is_slow = slowed.contains(&(stage, index));
+                let cost = AtCase(costs[slot.group].as_ref(), case, if is_slow { rate } else { 1.0 });
                 let computed = || self.of_cards(plan, slot, &cost);
                 let measured = slot.times.map(|times| OfCards::measured(stage, times));
                 let of = match &measured {
                     Some(measured) => measured,
-                    None => known.entry((slot.group, slot.n_gpus)).or_insert_with(computed),
+                    None => known.entry((slot.group, slot.n_gpus, is_slow)).or_insert_with(computed),
                 };
                 let next = plan.stages.get(stage + 1).map(|next| next.slots[index]);
                 let ends = (slot, next);

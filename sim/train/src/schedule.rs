@@ -84,6 +84,9 @@ pub struct Pipeline {
     pub activation: Grid,
     /// What of it, or in place of it, a stage keeps from the end of `Input` to that of `Weight`; at most `activation`.
     pub for_weights: Grid,
+    /// Logits of every micro-batch on the last stage, from its forward to its backward, in the same unit. Rules that order passes count micro-batches and
+    /// leave them out; `with_logits` counts them.
+    pub logits: Vec<u64>,
     /// Most activation that a rank may hold; `None` for as much as the schedule likes. A rank that could not hold one
     /// micro-batch may hold one. `gpipe`, `1f1b` and `interleaved` have one order each and do not heed it.
     pub limit: Option<u64>,
@@ -144,10 +147,21 @@ impl Pipeline {
             transfer: 0,
             activation: grid(),
             for_weights: grid(),
+            logits: vec![0; n_micro_batches],
             limit: None,
             chains: Chains::default(),
             group: n_ranks,
         }
+    }
+
+    /// The same with logits among what the last stage keeps until a backward, or its input pass.
+    #[must_use]
+    pub fn with_logits(&self) -> Self {
+        let mut all = self.clone();
+        for (kept, logits) in all.activation.last_mut().into_iter().flatten().zip(&mut all.logits) {
+            *kept += std::mem::take(logits);
+        }
+        all
     }
 
     /// Stages of a micro-batch's path.

@@ -1,7 +1,7 @@
 //! Plans of the two families as sketches: groups, tensor degrees and numbers of stages and replicas, each with what it takes by a formula.
 //!
-//! A sketch uses any choice of the groups and any part of their GPUs: fewer may cost less, fail less often, or wait less for each other. Of one group all
-//! numbers are listed, of two those of at most three binary digits in front of zeros, of three the powers of two; and the most that has room of any. Units: seconds.
+//! A sketch uses any choice of the groups and any part of their GPUs: fewer may cost less, fail less often, or wait less for each other. An order of groups has
+//! every number of stages and replicas where that is few sketches, and a coarser grain where it is not. The most that has room is in every grain. Units: seconds.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,6 +13,8 @@ use super::shares::{in_order, shared};
 
 /// Pipeline stages of a plan, at most.
 const STAGES_MAX: u32 = 32;
+/// Sketches of an order of groups beyond which its numbers are listed by a coarser grain.
+const SKETCHES_MAX: usize = 20_000;
 
 /// Seconds of a micro-batch on so many GPUs of a group.
 #[derive(Clone, Debug)]
@@ -53,44 +55,137 @@ pub(super) struct Sketch {
 /// Sketches by their groups.
 pub(super) type ByChoice = BTreeMap<Vec<usize>, Vec<Sketch>>;
 
+/// Which numbers of stages and replicas are listed, the finest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Grain {
+    /// Every one.
+    Each,
+    /// Those of at most three binary digits in front of zeros.
+    Digits,
+    /// Powers of two.
+    Powers,
+    /// The most and half of it.
+    Halves,
+    /// The most alone.
+    Most,
+}
+
+impl Grain {
+    const ALL: [Self; 5] = [Self::Each, Self::Digits, Self::Powers, Self::Halves, Self::Most];
+
+    /// The grain of plans over so many groups, whatever it takes: what has fewer groups has fewer plans.
+    fn coarsest(n_groups: usize) -> Self {
+        [Self::Each, Self::Digits, Self::Powers].get(n_groups - 1).copied().unwrap_or(Self::Most)
+    }
+
+    /// Whether a number is listed where so many have room.
+    const fn has(self, n: u32, most: u32) -> bool {
+        let digits = 32 - n.leading_zeros();
+        n == most
+            || match self {
+                Self::Each => true,
+                Self::Digits => n.trailing_zeros() + 3 >= digits,
+                Self::Powers => n.is_power_of_two(),
+                Self::Halves => n == most / 2,
+                Self::Most => false,
+            }
+    }
+
+    /// Numbers that are listed where so many have room.
+    fn of(self, most: u32) -> impl Iterator<Item = u32> {
+        (1..=most).filter(move |n| self.has(*n, most))
+    }
+
+    /// What it lists.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Each => "every number",
+            Self::Digits => "1 to 8, then 10, 12, 14, 16, 20 and so on, and the most",
+            Self::Powers => "powers of two, and the most",
+            Self::Halves => "the most, and half of it",
+            Self::Most => "the most alone",
+        }
+    }
+}
+
 impl Search<'_> {
     /// All sketches.
     pub(super) fn sketches(&self) -> ByChoice {
         let mut all = ByChoice::new();
         for order in orders(self.job.groups.len()) {
+            let grain = self.grain(&order);
             let mut choice = order.clone();
             choice.sort_unstable();
             // Replicas lie side by side in any order, which matters where each micro-batch has a length of its own.
             let has_replicas = order.len() > 1 && (choice == order || !self.job.batch.is_alike());
             let listed = all.entry(choice).or_default();
-            listed.extend(self.by_stage(&order));
-            listed.extend(if has_replicas { self.by_replica(&order) } else { Vec::new() });
+            listed.extend(self.by_stage(&order, grain));
+            listed.extend(if has_replicas { self.by_replica(&order, grain) } else { Vec::new() });
         }
         all
     }
 
-    /// Plans whose stages lie on one group each. Replicas also divide the micro-batches, or the GPUs of a group: these come out even.
-    fn by_stage(&self, order: &[usize]) -> Vec<Sketch> {
-        let all = |group: &usize| self.job.groups[*group].cluster.n_gpus();
+    /// Which numbers of stages and replicas were left out, by the number of groups of a plan; empty where none were.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let mut coarsest: BTreeMap<usize, Grain> = BTreeMap::new();
+        for order in orders(self.job.groups.len()) {
+            let grain = coarsest.entry(order.len()).or_insert(Grain::Each);
+            *grain = self.grain(&order).max(*grain);
+        }
+        let words = coarsest.into_iter().filter(|(_, grain)| *grain > Grain::Each);
+        let words: Vec<String> = words.map(|(n, grain)| format!("over {n} groups {}", grain.words())).collect();
+        (!words.is_empty()).then(|| format!("numbers of stages and replicas that were listed: {}", words.join("; ")))
+    }
+
+    /// The finest grain under which an order has few sketches.
+    fn grain(&self, order: &[usize]) -> Grain {
+        let coarsest = Grain::coarsest(order.len());
+        let is_few = |grain: &Grain| *grain >= coarsest || self.n_sketches(order, *grain) <= SKETCHES_MAX;
+        Grain::ALL.into_iter().find(is_few).unwrap_or(coarsest)
+    }
+
+    /// Sketches of an order, or some more.
+    fn n_sketches(&self, order: &[usize], grain: Grain) -> usize {
+        let of_group = |group: usize, n_each: u32, most: u32| -> usize {
+            let n_gpus = self.job.groups[group].cluster.n_gpus();
+            let room = |speed: &Speed| (n_gpus / (n_each * speed.n_gpus)).min(most);
+            self.speeds[group].iter().map(|speed| grain.of(room(speed)).count()).sum()
+        };
+        let of_all = |n_each: u32, most: u32| -> usize {
+            order.iter().map(|&group| of_group(group, n_each, most)).fold(1, usize::saturating_mul)
+        };
+        let stages_max = self.n_layers.min(STAGES_MAX);
+        let by_stage = self.replicas(order, grain).map(|n| of_all(n, stages_max));
+        let by_replica = (1..=stages_max).map(|n| of_all(n, self.job.batch.n_micro_batches()));
+        by_stage.chain(by_replica).fold(0, usize::saturating_add)
+    }
+
+    /// Numbers of replicas that all stages have.
+    fn replicas(&self, order: &[usize], grain: Grain) -> impl Iterator<Item = u32> {
+        let n_gpus: Vec<u32> = order.iter().map(|group| self.job.groups[*group].cluster.n_gpus()).collect();
         let n_micro_batches = self.job.batch.n_micro_batches();
-        let most = order.iter().map(all).min().unwrap_or(0).min(n_micro_batches);
+        let most = n_gpus.iter().copied().min().unwrap_or(0).min(n_micro_batches);
         let comes_out =
-            |n: u32| n_micro_batches.is_multiple_of(n) || order.iter().any(|group| all(group).is_multiple_of(n));
-        let replicas = (1..=most).filter(|n| is_listed(*n, most, order.len()) || comes_out(*n));
+            move |n: u32| n_micro_batches.is_multiple_of(n) || n_gpus.iter().any(|all| all.is_multiple_of(n));
+        (1..=most).filter(move |n| grain.has(*n, most) || comes_out(*n))
+    }
+
+    /// Plans whose stages lie on one group each. Replicas also divide the micro-batches, or the GPUs of a group: these come out even.
+    fn by_stage(&self, order: &[usize], grain: Grain) -> Vec<Sketch> {
         let stages_max = self.n_layers.min(STAGES_MAX);
         let of = |n| {
-            let all = self.parts(order, n, stages_max).into_iter();
+            let all = self.parts(order, grain, (n, stages_max)).into_iter();
             let all = all.filter(move |parts| parts.iter().map(|part| part.n).sum::<u32>() <= stages_max);
             all.map(move |parts| Sketch { family: Family::Stages, parts, n })
         };
-        replicas.flat_map(of).collect()
+        self.replicas(order, grain).flat_map(of).collect()
     }
 
     /// Plans whose replicas lie on one group each.
-    fn by_replica(&self, order: &[usize]) -> Vec<Sketch> {
+    fn by_replica(&self, order: &[usize], grain: Grain) -> Vec<Sketch> {
         let most = self.job.batch.n_micro_batches();
         let of = |n| {
-            let all = self.parts(order, n, most).into_iter();
+            let all = self.parts(order, grain, (n, most)).into_iter();
             let all =
                 all.filter(move |parts| parts.iter().map(|part| u64::from(part.n)).sum::<u64>() <= u64::from(most));
             all.map(move |parts| Sketch { family: Family::Replicas, parts, n })
@@ -99,14 +194,13 @@ impl Search<'_> {
     }
 
     /// A part on each of some groups, whose stages or replicas take so many tensor groups each; at most so many.
-    fn parts(&self, order: &[usize], n_each: u32, most: u32) -> Vec<Vec<Part>> {
+    fn parts(&self, order: &[usize], grain: Grain, (n_each, most): (u32, u32)) -> Vec<Vec<Part>> {
         let mut heads: Vec<Vec<Part>> = vec![Vec::new()];
         for &group in order {
             let n_gpus = self.job.groups[group].cluster.n_gpus();
             let of_degree = |(degree, speed): (usize, &Speed)| {
                 let most = (n_gpus / (n_each * speed.n_gpus)).min(most);
-                let listed = (1..=most).filter(move |n| is_listed(*n, most, order.len()));
-                listed.map(move |n| Part { group, degree, n })
+                grain.of(most).map(move |n| Part { group, degree, n })
             };
             let choices: Vec<Part> = self.speeds[group].iter().enumerate().flat_map(of_degree).collect();
             let longer = |head: &Vec<Part>| {
@@ -209,18 +303,6 @@ impl Search<'_> {
     }
 }
 
-/// Whether so many stages or replicas of a group are listed, of at most so many, in a plan over so many groups.
-fn is_listed(n: u32, most: u32, n_groups: usize) -> bool {
-    let digits = 32 - n.leading_zeros();
-    n == most
-        || match n_groups {
-            1 => true,
-            2 => n.trailing_zeros() + 3 >= digits,
-            3 => n.is_power_of_two(),
-            _ => false,
-        }
-}
-
 /// Every order of every choice of at least one of so many groups.
 fn orders(n: usize) -> Vec<Vec<usize>> {
     let (mut all, mut longest) = (Vec::new(), vec![Vec::new()]);
@@ -250,10 +332,14 @@ mod tests {
 
     #[test]
     fn fewer_of_a_group_are_listed() {
-        let listed = |most, n_groups| (1..=most).filter(|n| is_listed(*n, most, n_groups)).collect::<Vec<u32>>();
-        assert_eq!(listed(9, 1), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(listed(23, 2), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 23]);
-        assert_eq!(listed(12, 3), [1, 2, 4, 8, 12]);
-        assert_eq!(listed(12, 4), [12]);
+        let listed = |most, grain: Grain| grain.of(most).collect::<Vec<u32>>();
+        assert_eq!(listed(9, Grain::Each), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(listed(23, Grain::Digits), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 23]);
+        assert_eq!(listed(12, Grain::Powers), [1, 2, 4, 8, 12]);
+        assert_eq!(listed(12, Grain::Halves), [6, 12]);
+        assert_eq!(listed(12, Grain::Most), [12]);
+        // Fewer groups are never listed by a coarser grain than more of them.
+        let coarsest: Vec<Grain> = (1..=5).map(Grain::coarsest).collect();
+        assert!(coarsest.is_sorted() && coarsest[4] == Grain::Most);
     }
 }

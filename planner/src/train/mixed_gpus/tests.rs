@@ -48,7 +48,15 @@ fn job(machines: &[Machines], lengths: &[u64], n_layers: u64) -> MixedJob {
         seed: 1,
     };
     let batch = Batch::new(lengths.to_vec(), 1);
-    MixedJob { groups, links: Vec::new(), problem: Some(problem), batch, messages: Messages::Behind, run: None }
+    MixedJob {
+        groups,
+        links: Vec::new(),
+        problem: Some(problem),
+        batch,
+        messages: Messages::Behind,
+        run: None,
+        slow_node: None,
+    }
 }
 
 fn costs(job: &MixedJob) -> Vec<Box<dyn CostModel>> {
@@ -62,6 +70,7 @@ fn value(job: &MixedJob, objective: Objective, costs: &[Box<dyn CostModel>], pla
         Objective::Seconds => "iteration_time_s",
         Objective::Usd => "cost_usd_per_step",
         Objective::RunTokens => "run_tokens_per_s",
+        Objective::RunTokensPerUsd => "run_tokens_per_usd",
     };
     Some(step.metrics[key])
 }
@@ -155,13 +164,9 @@ fn more_machines_are_never_dearer_or_slower() {
     }
 }
 
-/// Cards that fail often are left out of a run of days, though a step is shorter with them.
-#[test]
-fn a_run_of_days_is_compared_by_what_it_keeps() {
-    let mut job = job(&[("a100-sxm-80g", 1, 1, 1.5), ("h100-sxm", 1, 2, 2.5)], &[1024; 4], 2);
-    let seconds = check(&job, Objective::Seconds, &[1]);
-    job.groups[0].gpu_mtbf_s = Some(hours(20.0));
-    job.run = Some(LongRun {
+/// A run of four days without a spare node, in which cards seldom fail.
+fn run_of_days() -> LongRun {
+    LongRun {
         span_s: hours(100.0),
         failures: Failures::Rate { gpu_mtbf_s: hours(50_000.0) },
         restart_s: 300.0,
@@ -169,11 +174,119 @@ fn a_run_of_days_is_compared_by_what_it_keeps() {
         repair_s: hours(24.0),
         checkpoint: Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e10 },
         slow_nodes: None,
-    });
+    }
+}
+
+/// Four groups of one GPU, of which every plan of both families is played.
+#[test]
+fn over_four_groups_no_plan_is_better() {
+    let machines: [Machines; 4] =
+        [("h20", 1, 1, 1.0), ("l40s", 1, 1, 1.0), ("a100-sxm-80g", 1, 1, 1.5), ("h100-sxm", 1, 1, 2.5)];
+    for objective in [Objective::Seconds, Objective::Usd] {
+        check(&job(&machines, &[512; 5], 4), objective, &[1]);
+    }
+}
+
+/// Two of the groups have several GPUs, so the best plan may have fewer replicas than there is room for.
+#[test]
+fn over_four_groups_fewer_replicas_are_listed() {
+    let machines: [Machines; 4] =
+        [("h20", 1, 2, 1.0), ("l40s", 1, 1, 1.0), ("a100-sxm-80g", 1, 2, 1.5), ("h100-sxm", 1, 1, 2.5)];
+    let job = job(&machines, &[512; 6], 4);
+    let costs = costs(&job);
+    let mut search =
+        Search { job: &job, objective: Objective::Seconds, costs: &costs, n_layers: 4, speeds: Vec::new() };
+    search.speeds = (0..4).map(|group| search.speeds_of(group)).collect();
+    assert_eq!(search.left_out(), None, "few GPUs have few plans");
+    let of_all = &search.sketches()[&vec![0, 1, 2, 3]];
+    let n_gpus: BTreeSet<u32> = of_all.iter().map(|sketch| search.n_gpus_of(sketch).iter().sum()).collect();
+    assert!(n_gpus.contains(&4) && n_gpus.contains(&6), "{n_gpus:?}");
+    // Many GPUs have more plans than are listed, and the search says so.
+    let machines = ["h20", "l40s", "a100-sxm-80g", "h100-sxm"].map(|gpu| (gpu, 16, 8, 1.0));
+    let job = super::tests::job(&machines, &[512; 64], 4);
+    let large = Search { job: &job, speeds: search.speeds.clone(), ..search };
+    let said = large.left_out().expect("not all are listed");
+    assert!(said.contains("over 4 groups the most") && !said.contains("over 1 groups"), "{said}");
+}
+
+/// Cards that fail often are left out of a run of days, though a step is shorter with them.
+#[test]
+fn a_run_of_days_is_compared_by_what_it_keeps() {
+    let mut job = job(&[("a100-sxm-80g", 1, 1, 1.5), ("h100-sxm", 1, 2, 2.5)], &[1024; 4], 2);
+    let seconds = check(&job, Objective::Seconds, &[1]);
+    job.groups[0].gpu_mtbf_s = Some(hours(20.0));
+    job.run = Some(run_of_days());
     let kept = check(&job, Objective::RunTokens, &[1]);
     let found = search(&job, Objective::RunTokens, &costs(&job)).expect("a plan").plan;
     assert_eq!(found.n_gpus_of(0), 0, "{found:?}");
     assert!(kept < real(job.batch.tokens()) / seconds);
+}
+
+/// The cheapest card keeps most for a dollar, and the fastest in a second; a card that fails often keeps little for whatever it costs.
+#[test]
+fn a_run_of_days_is_compared_by_what_it_keeps_for_a_dollar() {
+    let mut job = job(&[("a100-sxm-80g", 1, 1, 1.0), ("h100-sxm", 1, 1, 8.0)], &[1024; 4], 2);
+    job.run = Some(run_of_days());
+    let on = |job: &MixedJob| {
+        let best = check(job, Objective::RunTokensPerUsd, &[1]);
+        let plan = search(job, Objective::RunTokensPerUsd, &costs(job)).expect("a plan").plan;
+        (best, [0, 1].map(|group| plan.n_gpus_of(group)))
+    };
+    let (cheap, gpus) = on(&job);
+    assert_eq!(gpus, [1, 0], "{cheap}");
+    job.groups[0].gpu_mtbf_s = Some(hours(1.0));
+    let (dear, gpus) = on(&job);
+    assert!(gpus == [0, 1] && dear < cheap, "{dear} {cheap} {gpus:?}");
+}
+
+/// Spells of slow nodes that last as long as the run and begin with it, so that its pace is that of a step beside a slow node.
+#[test]
+fn slow_nodes_cost_what_a_step_beside_one_says() {
+    let mut job = job(&[("a100-sxm-80g", 2, 1, 1.5), ("a100-sxm-80g", 1, 1, 1.5)], &[1024; 12], 2);
+    let costs = costs(&job);
+    let slot = |group| Slot { group, n_gpus: 1, times: None };
+    let stage = MixedStage { layers: 2, slots: vec![slot(0), slot(0), slot(1)], sizes: None };
+    let plan = Pipelines { stages: vec![stage], micro_batches: vec![4; 3] };
+    let healthy = judged(&job, &plan, &costs).expect("it fits").metrics["iteration_time_s"];
+    let run = |rate, reaction| {
+        let begins = train::long_run::slow::Begins::Trace { at_s: vec![0.0] };
+        let reaction = train::long_run::slow::Asked::Given(reaction);
+        let lasts_s = hours(1000.0);
+        let slow = train::long_run::slow::SlowNodes { begins, lasts_s, rate, reaction };
+        LongRun { failures: Failures::Trace { at_s: Vec::new() }, slow_nodes: Some(slow), ..run_of_days() }
+    };
+    let of = |job: &MixedJob, reaction, rate| {
+        let job = MixedJob { run: Some(run(rate, reaction)), ..job.clone() };
+        judged(&job, &plan, &costs).expect("something is kept").metrics
+    };
+    use train::long_run::slow::Reaction;
+    assert_eq!(job.kinds_of_nodes(&plan), [(0, 0, 2), (1, 0, 1)]);
+    // At the same speed nothing is slower.
+    assert_eq!(of(&job, Reaction::Endure, 1.0)["slow_step_ratio"], 1.0);
+    let endured = of(&job, Reaction::Endure, 3.0);
+    // Whichever of three equal replicas is slow, the step is as long as its passes, three times as long, and the exchange that stays.
+    let slow_node = Some(train::mixed_gpus::SlowNode { group: 1, node: 0, rate: 3.0 });
+    let beside = MixedJob { slow_node, ..job.clone() };
+    let slow_s = judged(&beside, &plan, &costs).expect("it fits").metrics["iteration_time_s"];
+    assert!(slow_s < 3.0 * healthy && slow_s > 2.0 * healthy, "{slow_s} {healthy}");
+    assert!((endured["slow_step_ratio"] / (slow_s / healthy) - 1.0).abs() < 1e-6);
+    let share = endured["run_goodput_ratio"] / of(&job, Reaction::Endure, 1.0)["run_goodput_ratio"];
+    assert!((share * slow_s / healthy - 1.0).abs() < 1e-3, "{share}");
+    // Of twelve micro-batches the slow one of three takes two and the others five: 6 passes in the place of 12.
+    let shared = of(&job, Reaction::Replan, 3.0);
+    assert!(shared["replanned_step_ratio"] < endured["slow_step_ratio"] && shared["replan_s"] == 0.0);
+    let best =
+        (0..=10).flat_map(|a| (0..=10).map(move |b| [1 + a, 1 + b])).filter(|[a, b]| a + b < 12).map(|[a, b]| {
+            let other = Pipelines { micro_batches: vec![12 - a - b, a, b], ..plan.clone() };
+            judged(&beside, &other, &costs).expect("it fits").metrics["iteration_time_s"]
+        });
+    let best = best.fold(f64::INFINITY, f64::min);
+    assert!((shared["replanned_step_ratio"] / (best / healthy) - 1.0).abs() < 1e-6, "{shared:?} {best}");
+    // One replica alone has no other to give its micro-batches to.
+    job.run = Some(run(3.0, Reaction::Replan));
+    let alone = MixedStage { layers: 2, slots: vec![slot(1)], sizes: None };
+    let alone = Pipelines { stages: vec![alone], micro_batches: vec![12] };
+    assert!(judged(&job, &alone, &costs).expect_err("nobody takes them").why.contains("gives micro-batches"));
 }
 
 /// Thirty plans over both groups look better than those of one group alone, of which there are five: three of these are played all the same.

@@ -197,12 +197,12 @@ fn shapes(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Shape>, Pl
 /// Seconds of a step in the shortest of its ways, and the step; the first of equal ones.
 fn step(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape) -> (f64, Step) {
     let ways = ways(problem, index, shape).into_iter();
-    let judged = ways.map(|step| (predicted(problem, context, index, shape, &step), step));
+    let judged = ways.map(|step| (predicted(problem, context, index, &step), step));
     judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("a step has a way")
 }
 
 /// Seconds of the slowest pipeline of a step, by its order alone; infinite when its activations do not fit.
-fn predicted(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape, step: &Step) -> f64 {
+fn predicted(problem: &Problem, context: &PlanContext<'_>, index: usize, step: &Step) -> f64 {
     let mut steps = vec![Step::default(); problem.workload.n_steps()];
     steps[index] = step.clone();
     let plan = Plan { steps, ..heuristic(CARD.name, problem, Vec::new()).plan };
@@ -211,11 +211,7 @@ fn predicted(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: 
     for pipeline in &pipelines {
         let order = (problem.schedule.order)(pipeline);
         // Kept chunks keep their logits as well.
-        let mut held = pipeline.clone();
-        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp))
-            * engine::memory::logit_bytes_per_token(&problem.shard());
-        held.activation.last_mut().into_iter().flatten().for_each(|activation| *activation += logits);
-        let Ok(played) = play(&held, &order) else { return f64::INFINITY };
+        let Ok(played) = play(&pipeline.with_logits(), &order) else { return f64::INFINITY };
         if played.peak_activation.iter().max() > pipeline.limit.as_ref() {
             return f64::INFINITY;
         }
@@ -364,7 +360,7 @@ mod tests {
         let shape = Shape { chunk_tokens: 4096, keep: 1 };
         for index in 0..2 {
             for way in ways(&problem, index, shape) {
-                predicted(&problem, &context, index, shape, &way);
+                predicted(&problem, &context, index, &way);
             }
         }
         let of_every_way = cost.1.swap(0, Ordering::Relaxed);
@@ -422,7 +418,7 @@ mod tests {
         let cost = Roofline::new(&problem.cluster);
         let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
         let shape = Shape { chunk_tokens: 4096, keep: 1 };
-        let seconds = |step: &Step| predicted(&problem, &context, 0, shape, step);
+        let seconds = |step: &Step| predicted(&problem, &context, 0, step);
         let (_, found) = step(&problem, &context, 0, shape);
         let first = ways(&problem, 0, shape).swap_remove(0).groups.swap_remove(0);
         let lists = merged(&first[..4], &first[4..]);

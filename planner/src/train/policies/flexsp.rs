@@ -9,10 +9,15 @@
 //!    slowest group. The equal divisions are among those tried, so the result is never worse than the best of them (`groups = "same"`).
 //!    `groups = "batch"` keeps one degree for the whole step, the paper's BatchAda. `planner = "milp"` solves the paper's program from there (`flexsp/formulation.rs`).
 //!
+//! The paper adds up micro-batches, as if all ranks waited behind each. A played step has no such barrier, so a mix of degrees may lose to one degree. Plans
+//! are therefore played: of each set of divisions, and of each single degree, the best by the paper's sum and the best without a barrier
+//! (`flexsp/chosen.rs`). The fastest is the answer. Published coefficients, and the program from nothing, are left as the paper has them.
+//!
 //! All data and context ranks are one pool: `dp = 1`, `exchange = "ulysses"`. Costs are in `flexsp/costs.rs`.
 
 use std::collections::BTreeMap;
 
+use hw::topology::Topology;
 use train::layout::ContextExchange;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
@@ -24,6 +29,7 @@ use crate::train::policy::{Card, Parameter, PlanContext, PlanError};
 mod assign;
 mod blaster;
 mod buckets;
+mod chosen;
 mod costs;
 mod divisions;
 mod formulation;
@@ -36,7 +42,7 @@ pub(super) const CARD: Card = Card {
     name: "flexsp",
     about: "every micro-batch divides the ranks into sequence-parallel groups of mixed degree that end together",
     source: "FlexSP, arXiv:2412.01523; AFDWang/Hetu-Galvatron, branch flexsp",
-    method: "dynamic programmes for micro-batches and buckets; every division with longest first and local search, or MILP",
+    method: "dynamic programmes for micro-batches and buckets; every division with longest first and local search, or MILP; the best are played",
     parameters: &[
         Parameter::word(
             "groups",
@@ -84,93 +90,141 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`");
         return Err(PlanError::Unsupported(what));
     }
-    // All-to-all gives every rank heads of its own.
-    let heads = problem.model.n_heads / u64::from(layout.tp);
-    let widest = layout.cp.min(1 << heads.trailing_zeros());
-    let groups = context.word("groups", "mixed");
-    let equal = || divisions::same(layout.cp, widest);
-    let choices = match groups {
-        "same" => vec![Some(equal())],
-        "batch" => equal().into_iter().map(|division| Some(vec![division])).collect(),
-        _ => vec![(layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest))],
+    let is_published = context.word("coefficients", "own") != "own";
+    let is_played = !is_published && context.word("planner", "enumerate") != "cold";
+    Planner::new(problem, context, is_played).decided()
+}
+
+/// Divisions of a pool among which the micro-batches of a step choose.
+type Choice = Option<Vec<Division>>;
+
+/// Choices for what is asked, the first one of which is the paper's; where plans are played, what it could fall back on too.
+fn choices(groups: &str, (n_ranks, widest): (u32, u32), is_played: bool) -> Vec<Choice> {
+    let equal = divisions::same(n_ranks, widest);
+    let mut choices: Vec<Choice> = match groups {
+        "batch" => Vec::new(),
+        "same" => vec![Some(equal.clone())],
+        _ => vec![(n_ranks <= divisions::ALL_MAX).then(|| divisions::all(n_ranks, widest))],
     };
-    let planner = Planner { problem, context, widest, choices, is_same: groups != "mixed" };
-    let mut planned = Vec::with_capacity(problem.workload.n_steps());
-    for index in 0..problem.workload.n_steps() {
-        planned.push(planner.step(problem.workload.step(index).collect())?);
+    if groups == "mixed" && is_played {
+        choices.push(Some(equal.clone()));
     }
-    Ok(planner.decision(planned))
+    if groups == "batch" || is_played {
+        choices.extend(equal.into_iter().map(|division| Some(vec![division])));
+    }
+    choices
 }
 
 struct Planner<'a> {
     problem: &'a Problem,
     context: &'a PlanContext<'a>,
     widest: u32,
-    /// Divisions among which the micro-batches of a step choose, one set for the whole step; `None` for a pool that is too large to try all.
-    choices: Vec<Option<Vec<Division>>>,
+    /// One set of divisions for the whole step; `None` for a pool that is too large to try all.
+    choices: Vec<Choice>,
+    /// What plans are played on; `None` where the paper's sum decides.
+    topology: Option<Topology>,
     is_same: bool,
 }
 
 /// A planned micro-batch: sequences by group.
+#[derive(Clone, PartialEq)]
 struct Placed {
     micro_batch: MicroBatch,
     division: Division,
+    /// What each group takes.
+    groups_s: Vec<f64>,
     seconds: f64,
     bound_s: f64,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    fn new(problem: &'a Problem, context: &'a PlanContext<'_>, is_played: bool) -> Self {
+        let layout = &problem.layout;
+        // All-to-all gives every rank heads of its own.
+        let heads = problem.model.n_heads / u64::from(layout.tp);
+        let widest = layout.cp.min(1 << heads.trailing_zeros());
+        let groups = context.word("groups", "mixed");
+        let choices = choices(groups, (layout.cp, widest), is_played);
+        let topology = is_played.then(|| Topology::of(&problem.cluster));
+        Self { problem, context, widest, choices, topology, is_same: groups != "mixed" }
+    }
+
+    /// The best plan of all steps.
+    fn decided(&self) -> Result<Decision<Plan>, PlanError> {
+        let steps = (0..self.problem.workload.n_steps()).map(|index| self.step(index));
+        Ok(self.decision(steps.collect::<Result<_, _>>()?))
+    }
+
     fn n_ranks(&self) -> u32 {
         self.problem.layout.cp
     }
 
-    /// The best of a few numbers of micro-batches.
-    fn step(&self, mut sequences: Vec<Sequence>) -> Result<Vec<Placed>, PlanError> {
+    /// The best plan of a step.
+    fn step(&self, index: usize) -> Result<Vec<Placed>, PlanError> {
+        let mut sequences: Vec<Sequence> = self.problem.workload.step(index).collect();
         sequences.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
         let n_buckets = usize::try_from(hw::whole(self.context.number("buckets", 16.0))).expect("few buckets");
         let fitted = costs::published(self.context.word("coefficients", "own"));
         let uppers = buckets::buckets(&lengths, n_buckets);
         let costs = Costs::of(self.problem, self.context.cost, fitted, uppers, self.widest);
-        let best = self.choices.iter().filter_map(|choice| self.among(choice.as_deref(), &sequences, &lengths, &costs));
-        let (planned, _) = best.min_by(|a, b| a.1.total_cmp(&b.1)).ok_or_else(|| {
+        let mut candidates: Vec<Vec<Placed>> = Vec::new();
+        for choice in &self.choices {
+            candidates.extend(self.promising(choice.as_deref(), &sequences, &lengths, &costs));
+        }
+        if self.context.word("planner", "enumerate") != "enumerate" && !candidates.is_empty() {
+            let sums_s = candidates.iter().map(|planned| chosen::sum_s(planned)).enumerate();
+            let (best, _) = sums_s.min_by(|a, b| a.1.total_cmp(&b.1)).expect("there is a plan");
+            let first = candidates.remove(best);
+            let solved = first.iter().map(|planned| self.solved(planned.clone(), &sequences, &costs)).collect();
+            // What the program was given stays in the play: it has the better sum and not always the better step.
+            candidates.extend(self.topology.is_some().then_some(first));
+            candidates.insert(0, solved);
+        }
+        self.chosen(index, candidates, &costs).ok_or_else(|| {
             let room = costs.capacity * u64::from(self.widest);
             PlanError::Infeasible(format!(
                 "the longest sequence has {} tokens, the widest group holds {room}",
                 lengths[0]
             ))
-        })?;
-        if self.context.word("planner", "enumerate") != "enumerate" {
-            return Ok(planned.into_iter().map(|planned| self.solved(planned, &sequences, &costs)).collect());
-        }
-        Ok(planned)
+        })
     }
 
-    /// The best number of micro-batches with these divisions, and the seconds of all together.
+    /// With these divisions the best of a few numbers of micro-batches, by the paper's sum, and without a barrier where plans are played.
+    fn promising(
+        &self,
+        divisions: Option<&[Division]>,
+        sequences: &[Sequence],
+        lengths: &[u64],
+        costs: &Costs,
+    ) -> Vec<Vec<Placed>> {
+        let all = self.among(divisions, sequences, lengths, costs);
+        let least = |of: &dyn Fn(&[Placed]) -> f64| all.iter().min_by(|a, b| of(a).total_cmp(&of(b))).cloned();
+        let [by_sum, by_end] = [least(&chosen::sum_s), least(&|planned| self.end_s(planned, costs))];
+        let by_end = by_end.filter(|other| self.topology.is_some() && Some(other) != by_sum.as_ref());
+        by_sum.into_iter().chain(by_end).collect()
+    }
+
+    /// Plans with these divisions, with the first few numbers of micro-batches that have one.
     fn among(
         &self,
         divisions: Option<&[Division]>,
         sequences: &[Sequence],
         lengths: &[u64],
         costs: &Costs,
-    ) -> Option<(Vec<Placed>, f64)> {
+    ) -> Vec<Vec<Placed>> {
         // One that cannot hold the longest sequence holds it in no number of micro-batches.
         let widest = divisions.map_or(self.widest, |all| all.iter().flatten().copied().max().unwrap_or(1));
         if lengths[0] > costs.capacity * u64::from(widest) {
-            return None;
+            return Vec::new();
         }
         let capacity = costs.capacity * u64::from(self.n_ranks());
         let least = usize::try_from(lengths.iter().sum::<u64>().div_ceil(capacity.max(1))).expect("few micro-batches");
         let planned = (least.max(1)..=sequences.len()).filter_map(|n| {
             let parts = blaster::cut(lengths, n).into_iter();
-            let planned: Option<Vec<Placed>> =
-                parts.map(|part| self.micro_batch(divisions, &sequences[part], costs)).collect();
-            planned.map(|planned| {
-                let seconds: f64 = planned.iter().map(|planned| planned.seconds).sum();
-                (planned, seconds)
-            })
+            parts.map(|part| self.micro_batch(divisions, &sequences[part], costs)).collect()
         });
-        planned.take(MICRO_BATCHES_TRIED).min_by(|a, b| a.1.total_cmp(&b.1))
+        planned.take(MICRO_BATCHES_TRIED).collect()
     }
 
     /// The division whose slowest group ends first; `None` when some sequence has no room in any.
@@ -222,8 +276,12 @@ impl Planner<'_> {
             place: place(group),
         });
         let micro_batch = MicroBatch { sequences: placements.collect(), ..MicroBatch::default() };
+        let mut groups_s = vec![0.0; division.len()];
+        for ((_, tokens), &group) in sequences.iter().zip(group_of) {
+            groups_s[group] += costs.on(costs.bucket(*tokens), division[group]);
+        }
         let seconds = costs.micro_batch_s(slowest_s);
-        Placed { micro_batch, division, seconds, bound_s: bound_s.min(seconds) }
+        Placed { micro_batch, division, groups_s, seconds, bound_s: bound_s.min(seconds) }
     }
 
     /// The paper's program for a micro-batch, from what is known of it.

@@ -60,8 +60,8 @@ pub struct Batch {
     pub undisturbed_ns: [u64; 3],
     /// The same of what is computed again.
     pub again_ns: [u64; 3],
-    /// Checks on the host.
-    pub n_checks: u64,
+    /// Time of checks on the host, nanoseconds.
+    pub checks_ns: u64,
     /// Peak of the original order.
     pub original_bytes: u64,
     /// No order without recompute has a lower peak.
@@ -105,7 +105,7 @@ impl Batches {
             let (batch, source) = played.entry(sequence).or_insert_with(|| {
                 let sized = Sized::new(&steps.graph, [u64::from(size), sequence], model);
                 let manager = compiler.manager.unwrap_or(Manager::AtLimit(Eviction::FirstFound));
-                (sized.batch(&steps.graph, compiled, limit, manager), sized.source)
+                (sized.batch(&steps.graph, compiled, (limit, steps.check_ns), manager), sized.source)
             });
             batches.all.push(batch.clone());
             batches.source = batches.source.max(*source);
@@ -146,13 +146,13 @@ impl Batches {
     }
 
     /// Time of a step without compiling: expected, low or high.
-    fn step_ns(batch: &Batch, steps: &Steps, case: usize) -> u64 {
-        batch.undisturbed_ns[case] + batch.again_ns[case] + batch.n_checks * steps.check_ns
+    fn step_ns(batch: &Batch, case: usize) -> u64 {
+        batch.undisturbed_ns[case] + batch.again_ns[case] + batch.checks_ns
     }
 
     /// Mean time of a step, nanoseconds.
-    pub fn mean_ns(&self, steps: &Steps) -> u64 {
-        self.all.iter().map(|batch| Self::step_ns(batch, steps, 0)).sum::<u64>() / self.all.len() as u64
+    pub fn mean_ns(&self) -> u64 {
+        self.all.iter().map(|batch| Self::step_ns(batch, 0)).sum::<u64>() / self.all.len() as u64
     }
 
     /// The same with nothing computed again and no check: no way to run the graph takes less.
@@ -165,7 +165,7 @@ impl Batches {
     }
 
     fn tokens_per_s(&self, steps: &Steps, case: usize) -> f64 {
-        let seconds: f64 = self.all.iter().map(|batch| real(Self::step_ns(batch, steps, case)) / 1e9).sum();
+        let seconds: f64 = self.all.iter().map(|batch| real(Self::step_ns(batch, case)) / 1e9).sum();
         real(self.tokens[0]) / (seconds + self.compile_s(steps))
     }
 
@@ -187,13 +187,13 @@ impl Batches {
             ("padding_ratio", padded),
         ];
         if self.misses().is_empty() {
-            let seconds = self.mean(|batch| Self::step_ns(batch, steps, 0)) / 1e9;
+            let seconds = self.mean(|batch| Self::step_ns(batch, 0)) / 1e9;
             let again = self.mean(|batch| batch.again_ns[0]) / 1e9;
             metrics.extend([
                 ("iteration_time_s", seconds),
                 ("recompute_time_s", again),
                 ("recompute_ratio", again / seconds),
-                ("check_time_s", self.mean(|batch| batch.n_checks * steps.check_ns) / 1e9),
+                ("check_time_s", self.mean(|batch| batch.checks_ns) / 1e9),
                 ("compile_time_s", self.compile_s(steps)),
                 ("tokens_per_s", self.tokens_per_s(steps, 0)),
             ]);
@@ -206,7 +206,7 @@ impl Batches {
         if !self.misses().is_empty() {
             return BTreeMap::new();
         }
-        let step = |case: usize| self.mean(|batch| Self::step_ns(batch, steps, case)) / 1e9;
+        let step = |case: usize| self.mean(|batch| Self::step_ns(batch, case)) / 1e9;
         let rate = |case: usize| self.tokens_per_s(steps, case);
         [("iteration_time_s".to_owned(), [step(1), step(2)]), ("tokens_per_s".to_owned(), [rate(2), rate(1)])].into()
     }
@@ -247,7 +247,7 @@ impl Sized {
         }
     }
 
-    fn batch(&self, graph: &TensorGraph, compiled: &Compiled, limit: u64, manager: Manager) -> Batch {
+    fn batch(&self, graph: &TensorGraph, compiled: &Compiled, limit: (u64, u64), manager: Manager) -> Batch {
         let choice = choose(graph, compiled, &self.at, limit, manager);
         let original = Program::of_order(graph.original_order());
         let times = [&self.at.ns, &self.low_ns, &self.high_ns];
@@ -255,7 +255,7 @@ impl Sized {
             sequence: self.sequence,
             undisturbed_ns: times.map(|times| times.iter().sum()),
             again_ns: times.map(|times| choice.plan.played.again(times)),
-            n_checks: compiled.programs[choice.plan.program].n_checks() as u64,
+            checks_ns: choice.plan.checks_ns,
             original_bytes: play(graph, &original, &self.at, u64::MAX, Eviction::FirstFound).peak_bytes,
             order_bound_bytes: of_orders(graph, &self.at.bytes).bytes,
             floor_bytes: of_working_sets(graph, &self.at.bytes).bytes,

@@ -2,7 +2,8 @@
 //!
 //! The manager of the paper plays the step at the limit. A lower limit may by chance cost less, and what costs less at a lower limit fits
 //! a higher one too; so a searched choice plays the step at limits from the natural peak down to the largest working set, which do not
-//! depend on the limit that is asked for, and takes the cheapest way that fits. Invariant: more room never costs more time.
+//! depend on the limit that is asked for, and takes the cheapest way that fits. Checks on the host cost time as well, and programs have more or fewer of them.
+//! So a program that fits as it is does not hide another one with fewer checks. Invariant: more room never costs more time.
 
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::bound::of_working_sets;
@@ -34,17 +35,33 @@ pub struct Way {
     pub rule: Eviction,
     /// Time of what is computed again, nanoseconds.
     pub again_ns: u64,
+    /// Time of the program's checks on the host, nanoseconds.
+    pub checks_ns: u64,
     /// What happens.
     pub played: Played,
     /// Bytes by which its peak misses the limit that was asked for; 0 where it fits.
     pub residual_bytes: u64,
 }
 
-/// Chooses for these sizes: least recompute below the limit, and where nothing fits, the lowest peak. The runner-up is the next best that fits.
+impl Way {
+    /// What a step takes longer than each operation once, nanoseconds.
+    const fn added_ns(&self) -> u64 {
+        self.again_ns + self.checks_ns
+    }
+}
+
+/// Chooses for these sizes: least recompute and checks, each of which takes so long, below the limit; and where nothing fits, the lowest peak. The runner-up is
+/// the next best that fits.
 ///
 /// # Panics
 /// When nothing was compiled.
-pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64, manager: Manager) -> Decision<Way> {
+pub fn choose(
+    graph: &TensorGraph,
+    compiled: &Compiled,
+    at: &AtSizes,
+    (limit, check_ns): (u64, u64),
+    manager: Manager,
+) -> Decision<Way> {
     let rules = match manager {
         Manager::AtLimit(rule) => vec![rule],
         Manager::Searched(rules) => rules.to_vec(),
@@ -53,22 +70,25 @@ pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64
     let way = |program: usize, limit: u64, rule: Eviction| {
         let played = play(graph, &compiled.programs[program], at, limit, rule);
         let residual_bytes = played.peak_bytes.saturating_sub(asked);
-        Way { program, limit, rule, again_ns: played.again(&at.ns), played, residual_bytes }
+        let checks_ns = compiled.programs[program].n_checks() as u64 * check_ns;
+        Way { program, limit, rule, again_ns: played.again(&at.ns), checks_ns, played, residual_bytes }
     };
-    let mut ways: Vec<Way> = (0..compiled.programs.len()).map(|program| way(program, u64::MAX, rules[0])).collect();
-    if ways.iter().all(|way| way.played.peak_bytes > limit) {
-        let floor = of_working_sets(graph, &at.bytes).bytes;
-        for program in 0..compiled.programs.len() {
-            let natural = ways[program].played.peak_bytes;
-            let limits: Vec<u64> = match manager {
-                Manager::AtLimit(_) => vec![limit],
-                Manager::Searched(_) => {
-                    (1..=LIMITS).map(|part| natural - natural.saturating_sub(floor) / LIMITS * part).collect()
-                }
-            };
-            for &rule in &rules {
-                ways.extend(limits.iter().map(|limit| way(program, *limit, rule)));
+    let floor = of_working_sets(graph, &at.bytes).bytes;
+    let mut ways: Vec<Way> = Vec::new();
+    for program in 0..compiled.programs.len() {
+        let natural = way(program, u64::MAX, rules[0]);
+        let peak = natural.played.peak_bytes;
+        let fits = natural.residual_bytes == 0;
+        ways.push(natural);
+        let limits: Vec<u64> = match manager {
+            _ if fits => Vec::new(),
+            Manager::AtLimit(_) => vec![limit],
+            Manager::Searched(_) => {
+                (1..=LIMITS).map(|part| peak - peak.saturating_sub(floor) / LIMITS * part).collect()
             }
+        };
+        for &rule in &rules {
+            ways.extend(limits.iter().map(|limit| way(program, *limit, rule)));
         }
     }
     best(ways)
@@ -78,10 +98,10 @@ fn best(mut ways: Vec<Way>) -> Decision<Way> {
     let one = "a program was compiled";
     if ways.iter().all(|way| way.residual_bytes > 0) {
         let peaks = ways.into_iter().map(|way| (hw::real(way.played.peak_bytes), way)).collect();
-        return proof::ranked(Aim::Bytes, peaks, |way| way.again_ns, |_, _| false).expect(one);
+        return proof::ranked(Aim::Bytes, peaks, Way::added_ns, |_, _| false).expect(one);
     }
     ways.retain(|way| way.residual_bytes == 0);
-    let times = ways.into_iter().map(|way| (hw::Span::from_ns(way.again_ns).to_seconds().get(), way)).collect();
+    let times = ways.into_iter().map(|way| (hw::Span::from_ns(way.added_ns()).to_seconds().get(), way)).collect();
     let is_other = |other: &Way, best: &Way| other.played.events != best.played.events;
-    proof::ranked(Aim::Seconds, times, |way| (way.again_ns, way.played.peak_bytes), is_other).expect(one)
+    proof::ranked(Aim::Seconds, times, |way| (way.added_ns(), way.played.peak_bytes), is_other).expect(one)
 }

@@ -35,7 +35,7 @@ pub fn judged(steps: &Steps, compiler: &Compiler, batches: &Batches) -> Judged {
     let (objective, bound, aim) = if compiler.manager.is_none() {
         (largest.choice.plan.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
     } else {
-        (batches.mean_ns(steps), batches.mean_undisturbed_ns(), Aim::Seconds)
+        (batches.mean_ns(), batches.mean_undisturbed_ns(), Aim::Seconds)
     };
     let gap_ratio = hw::real(objective - bound.min(objective)) / hw::real(objective.max(1));
     let scale = if aim == Aim::Seconds { 1e-9 } else { 1.0 };

@@ -12,13 +12,14 @@ use super::super::{Serving, ServingChoice, ServingGroup};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     ports: [(&'static str, Option<Place>); 2],
-    host: Option<Place>,
+    hosts: [(&'static str, Option<Place>); 2],
 }
 
 /// Those that are written.
 pub(super) fn written(reader: &Reader<'_>) -> Written {
     let at = |key: &str| reader.peek_in("cluster", key).map(|(_, at)| at);
-    Written { ports: ["nic_gb_per_s", "inter_node_latency_us"].map(|key| (key, at(key))), host: at("host_gb_per_s") }
+    let [ports, hosts] = [["nic_gb_per_s", "inter_node_latency_us"], ["host_gb_per_s", "gpus_per_switch"]];
+    Written { ports: ports.map(|key| (key, at(key))), hosts: hosts.map(|key| (key, at(key))) }
 }
 
 /// Those that change nothing. A search over machines may take others than this one.
@@ -35,10 +36,10 @@ pub(super) fn idle(serving: &Serving, written: &Written) -> Vec<Finding> {
                     `tiers`, or memory that is lent";
         Some(unused(key, at.as_ref()?, help))
     });
-    let of_host = written.host.as_ref().filter(|_| !reaches_host).map(|at| {
+    let of_host = written.hosts.iter().filter(|_| !reaches_host).filter_map(|(key, at)| {
         let help = "nothing goes to the host: it needs `tiers` without a rate of their own, `preemption = \"swap\"`, adapters, or GPUs \
                     that exchange over the bus";
-        unused("host_gb_per_s", at, help)
+        Some(unused(key, at.as_ref()?, help))
     });
     of_ports.chain(of_host).collect()
 }

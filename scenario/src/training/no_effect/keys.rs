@@ -2,7 +2,7 @@
 
 use engine::model::Experts;
 use engine::shard::Shard;
-use hw::Format;
+use hw::{Format, InsideLink};
 use train::layout::{ContextExchange, Zero};
 use train::muon::TensorMode;
 use train::problem::{Dropout, Framework, GradientSync, Loss, Recompute};
@@ -229,6 +229,8 @@ pub static KEYS: &[Key] = &[
         no_host,
         "something on the host: `optimizer.offload_ratio`, `training.offload_ratio` or `training.parameters_on_host`",
     ),
+    of_layout("cluster", "host_gb_per_s", passes_no_host, OVER_HOST),
+    of_layout("cluster", "gpus_per_switch", passes_no_host, OVER_HOST),
     of_layout("training", "parameters_on_host", no_shares, "shares of parameters, which ZeRO 3 has"),
 ];
 
@@ -284,6 +286,9 @@ pub const COSTS: [(&str, &[&str]); 6] = [
     ("parallel", &["replicate"]),
     ("cost", &["sustained_flops_ratio"]),
 ];
+
+/// What links to a host need.
+const OVER_HOST: &str = "something that is copied to the host: `optimizer.offload_ratio`, `training.offload_ratio` or `training.parameters_on_host`; or GPUs that exchange over its bus";
 
 type IsIdle = fn(&Problem) -> bool;
 
@@ -410,11 +415,17 @@ fn no_host(problem: &Problem) -> bool {
     !problem.uses_hosts()
 }
 
+/// Nothing is copied to a host, and GPUs of a node reach each other without one.
+fn passes_no_host(problem: &Problem) -> bool {
+    let n_gpus = problem.cluster.gpus_per_node.min(problem.layout.n_ranks());
+    no_host(problem) && (n_gpus == 1 || problem.cluster.inside_link(n_gpus) == InsideLink::Own)
+}
+
 /// Whether the value is what an absent key means, where the key has no say.
 fn is_default(key: &Key, value: &str) -> bool {
     match key.name {
         "schedule" => value == "\"1f1b\"",
-        "chunks" | "expert_tp" => value == "1",
+        "chunks" | "expert_tp" | "gpus_per_switch" => value == "1",
         _ => false,
     }
 }

@@ -75,9 +75,9 @@ impl Clock<'_> {
     /// What the job does when a node becomes slow or recovers.
     fn react(&mut self) {
         engine::stop::pause();
-        // Nodes that are slow for a time are of a job on one type.
-        let (now_s, spares) = (self.now_s, &mut self.spares[0]);
-        let mut spare = |ends_s: f64| {
+        let (now_s, spares) = (self.now_s, &mut self.spares);
+        let mut spare = |of_type: usize, ends_s: f64| {
+            let spares = &mut spares[of_type];
             let ready = spares.iter().position(|ready_s| *ready_s <= now_s);
             // The slow node is a spare one when it has recovered.
             ready.is_some_and(|at| {

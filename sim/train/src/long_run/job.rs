@@ -47,6 +47,11 @@ impl Cards {
             usd_per_hour,
         }
     }
+
+    /// Nodes that they lie on.
+    pub(super) const fn n_nodes(&self) -> u32 {
+        self.failing.n_gpus.div_ceil(self.per_node)
+    }
 }
 
 /// A job that goes on step after step.
@@ -90,9 +95,19 @@ impl<'a> Job<'a> {
 
     /// Which type each failure of one run is of: by how often each type fails.
     pub(super) fn struck(&self, run: &LongRun, draw: u64) -> Box<dyn FnMut() -> usize> {
-        let shares: Vec<f64> = self.cards.iter().map(|cards| run.failures.per_s(cards.failing)).collect();
+        self.drawn(|cards| run.failures.per_s(cards.failing), ("cards that fail", draw))
+    }
+
+    /// Which type each node of one run is of that becomes slow: by how many nodes each type has.
+    pub(super) fn slowed(&self, draw: u64) -> Box<dyn FnMut() -> usize> {
+        self.drawn(|cards| f64::from(cards.n_nodes()), ("cards that are slow", draw))
+    }
+
+    /// Types by their shares, one draw after another.
+    fn drawn(&self, share: impl Fn(&Cards) -> f64, (stream, draw): (&str, u64)) -> Box<dyn FnMut() -> usize> {
+        let shares: Vec<f64> = self.cards.iter().map(share).collect();
         let (all, last) = (shares.iter().sum::<f64>(), shares.len() - 1);
-        let mut stream = random::stream(self.problem.seed, "cards that fail").branch(draw);
+        let mut stream = random::stream(self.problem.seed, stream).branch(draw);
         Box::new(move || {
             let mut left = if last > 0 { stream.unit() * all } else { 0.0 };
             let is_it = |share: &f64| {

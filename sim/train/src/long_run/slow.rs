@@ -104,6 +104,8 @@ pub(super) struct Spells<'r> {
     /// When the next one becomes slow.
     begins_s: f64,
     next: Box<dyn FnMut() -> f64 + 'r>,
+    /// Type of the cards of the node that becomes slow.
+    of_type: Box<dyn FnMut() -> usize>,
     /// When those that are slow recover, and whether the job has left them out without a spare.
     ends: VecDeque<(f64, bool)>,
 }
@@ -127,7 +129,12 @@ impl<'r> Spells<'r> {
     ) -> Self {
         assert!(slowed.endured >= 1.0 && slowed.replanned.is_none_or(|(pace, _)| pace >= 1.0), "{slowed:?}");
         let begins_s = next();
-        Self { reaction, slowed, lasts_s, n_nodes, begins_s, next, ends: VecDeque::new() }
+        Self { reaction, slowed, lasts_s, n_nodes, begins_s, next, of_type: Box::new(|| 0), ends: VecDeque::new() }
+    }
+
+    /// The same of nodes of several types.
+    pub(super) fn on_types(self, of_type: Box<dyn FnMut() -> usize>) -> Self {
+        Self { of_type, ..self }
     }
 
     /// When a node next becomes slow or recovers.
@@ -150,8 +157,9 @@ impl<'r> Spells<'r> {
         }
     }
 
-    /// Takes the next change; `spare` gives the place of a node that is left out to a spare one that comes back at a moment, if one is there.
-    pub(super) fn change(&mut self, spare: &mut dyn FnMut(f64) -> bool) -> Change {
+    /// Takes the next change; `spare` gives the place of a node of a type that is left out to a spare one of its type, if one is there: the node itself is a
+    /// spare one from a moment on.
+    pub(super) fn change(&mut self, spare: &mut dyn FnMut(usize, f64) -> bool) -> Change {
         let recovers = self.ends.front().is_some_and(|(ends_s, _)| *ends_s <= self.begins_s);
         if recovers {
             let (_, is_out) = self.ends.pop_front().expect("one recovers");
@@ -163,7 +171,7 @@ impl<'r> Spells<'r> {
         }
         let ends_s = self.begins_s + self.lasts_s;
         self.begins_s = (self.next)();
-        let is_out = self.reaction == Reaction::Restart && !spare(ends_s);
+        let is_out = self.reaction == Reaction::Restart && !spare((self.of_type)(), ends_s);
         self.ends.push_back((ends_s, is_out));
         match self.reaction {
             Reaction::Endure => Change::Pace,

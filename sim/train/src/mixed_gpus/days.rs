@@ -3,6 +3,7 @@
 use engine::verdict::Refused;
 
 use super::{Group, MixedJob, MixedStep, Pipelines};
+use crate::long_run::slow::Beside;
 use crate::long_run::{Cards, Failing, Job, Lasted, LongRun};
 
 impl Group {
@@ -32,14 +33,24 @@ impl MixedJob {
         Some((run, job))
     }
 
-    /// What comes of a run of days over steps of a plan, which has so many GPUs of every group and pays so many dollars for its links; `None` where no run
-    /// is asked for.
+    /// What comes of a run of days over steps of a plan, which has so many GPUs of every group and pays so many dollars for its links, beside nodes that are slow
+    /// for a time; `None` where no run is asked for.
     ///
     /// # Errors
     /// When nothing of the run is kept.
-    pub fn lasted(&self, n_gpus: &[u32], step_s: f64, link_usd: f64) -> Option<Result<Lasted, Refused>> {
+    pub fn lasted(
+        &self,
+        n_gpus: &[u32],
+        (step_s, link_usd): (f64, f64),
+        beside: Option<&Beside>,
+    ) -> Option<Result<Lasted, Refused>> {
         let (run, job) = self.for_days(n_gpus, step_s, link_usd)?;
-        Some(run.kept(&job, None))
+        Some(run.kept(&job, beside))
+    }
+
+    /// Tokens that such a run keeps for a dollar in the mean, by its closed form; none where no run is asked for, or a price is not known.
+    pub fn kept_per_usd(&self, n_gpus: &[u32], step_s: f64, link_usd: f64) -> f64 {
+        self.for_days(n_gpus, step_s, link_usd).and_then(|(run, job)| run.tokens_per_usd(&job)).unwrap_or(0.0)
     }
 
     /// Share of such a run that is useful in the mean, by its closed form; all of it where no run is asked for.
@@ -47,14 +58,19 @@ impl MixedJob {
         self.for_days(n_gpus, step_s, 0.0).map_or(1.0, |(run, job)| run.useful_share(&job))
     }
 
-    /// A played step with what comes of a run of days over such steps, where one is asked for.
+    /// A played step with what comes of a run of days over such steps, where one is asked for, beside nodes that are slow for a time.
     ///
     /// # Errors
     /// When nothing of the run is kept.
-    pub fn over_days(&self, plan: &Pipelines, mut step: MixedStep) -> Result<MixedStep, Refused> {
+    pub fn over_days(
+        &self,
+        plan: &Pipelines,
+        mut step: MixedStep,
+        beside: Option<&Beside>,
+    ) -> Result<MixedStep, Refused> {
         let step_s = step.metrics["iteration_time_s"];
         let link_usd = step.metrics.get("link_usd_per_step").copied().unwrap_or(0.0);
-        let Some(lasted) = self.lasted(&self.n_gpus(plan), step_s, link_usd) else { return Ok(step) };
+        let Some(lasted) = self.lasted(&self.n_gpus(plan), (step_s, link_usd), beside) else { return Ok(step) };
         let lasted = lasted?;
         let interval_s = step.intervals["iteration_time_s"];
         step.intervals.extend(lasted.intervals(step_s, interval_s));

@@ -203,6 +203,7 @@ mod tests {
             batch: Batch::new(vec![1; 4], 1),
             messages: Messages::Behind,
             run: None,
+            slow_node: None,
         };
         let slots: Vec<Slot> = (0..4).map(|group| Slot { group, n_gpus: 1, times: None }).collect();
         let (seconds, usd) = job.reduction(&slots, [4e9; 2]).expect("linked");

@@ -96,6 +96,7 @@ impl Judge<'_> {
                 pipeline.for_weights[index][micro_batch] = held.for_weights;
             }
         }
+        pipeline.logits = (0..n_micro_batches).map(|micro_batch| self.logits(&stages, most(micro_batch))).collect();
         let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
         pipeline.transfer = self.transfer(mean);
         pipeline.limit = Some(self.room(&stages));
@@ -108,6 +109,17 @@ impl Judge<'_> {
     fn of_kind(&mut self, stage: &Stage, contents: &[&Content], own: &Problem) -> (Durations, Activation) {
         let all = contents.iter().map(|content| self.durations(stage, content, own));
         (all.reduce(slower).unwrap_or_default(), held(own, stage, contents.iter().copied()))
+    }
+
+    /// Logits of so many tokens on the last stage, as lowering holds them (`pass.rs`).
+    fn logits(&self, stages: &[Stage], tokens: u64) -> u64 {
+        match (stages.last(), self.problem.execution.unit_times) {
+            (Some(last), None) => {
+                let own = self.problem.at_stage(stages.len() - 1);
+                engine::memory::head_bytes(&own.shard(), last, tokens)
+            }
+            _ => 0,
+        }
     }
 
     /// Activation room of the fullest rank.
