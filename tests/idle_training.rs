@@ -109,7 +109,8 @@ fn links_to_the_host_are_idle_where_nothing_passes_one() {
         for beside in [&[][..], &["parallel.tp=8"], &["parallel.pp=2"], &["cluster.nodes=2"]] {
             check(beside, key, true);
         }
-        for beside in [&["training.offload_ratio=0.5"][..], &["optimizer.offload_ratio=1.0", "parallel.zero=1"]] {
+        let states = ["optimizer.offload_ratio=1.0", "optimizer.host_memory_gb_per_s=50", "parallel.zero=1"];
+        for beside in [&["training.offload_ratio=0.5"][..], &states] {
             check(beside, key, false);
         }
         // Cards without links of their own exchange over the bus.

@@ -371,7 +371,8 @@ fn memory_of_a_group_s_host_that_keeps_nothing_is_said_to_change_nothing() {
 #[test]
 fn links_to_hosts_that_nothing_passes_are_named() {
     let idle = |keys: &str, set: &[&str]| {
-        let text = MIXED_ALONE.replacen("nodes = ", &format!("{keys}\nnodes = "), 1);
+        let stage = "[[stage]]\nlayers = 32\nreplicas = [{ group = \"h100\", gpus = 8 }]\n";
+        let text = MIXED_ALONE.replacen("nodes = ", &format!("{keys}\nnodes = "), 1) + stage;
         let source = Source { path: "mixed.toml".to_owned(), text };
         let set = set.iter().map(|item| (*item).to_owned()).collect();
         let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
@@ -415,21 +416,6 @@ fn a_run_of_days_on_one_type_is_that_of_the_kind_that_knows_one() {
     let [share, other] = [&mixed, &alone].map(|row| row.metrics["run_goodput_ratio"]);
     assert!(share < 1.0 && (share - other).abs() < 0.01, "{share} against {other}");
     assert!(mixed.interval.contains_key("run_tokens_per_s") && mixed.why.contains("of the run"), "{}", mixed.why);
-}
-
-/// Nodes that are slow for a time slow a run on one type as much as the kind that knows one says.
-#[test]
-fn slow_nodes_on_one_type_are_those_of_the_kind_that_knows_one() {
-    for reaction in ["none", "restart"] {
-        let slow = "[slow_nodes]\nnode_hours = 300.0\nlasts_hours = 8.0\nrate = 2.5\n";
-        let keys = format!("\n{DAYS}{slow}reaction = \"{reaction}\"\n");
-        let [mixed, alone] = beside_kind_training(&[], &keys);
-        for key in ["run_slow_ratio", "run_reacting_ratio", "run_goodput_ratio", "slow_step_ratio"] {
-            let [mixed, alone] = [&mixed, &alone].map(|row| row.metrics[key]);
-            assert!((mixed - alone).abs() < 0.02 * alone.max(1.0), "{reaction} {key}: {mixed} against {alone}");
-        }
-        assert!(mixed.metrics["slow_step_ratio"] > 1.5, "{reaction}");
-    }
 }
 
 /// Eight GPUs that fail every 1,000 hours and eight every 4,000: as sixteen that fail every 1,600.

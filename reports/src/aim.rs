@@ -16,6 +16,7 @@ pub(crate) fn figure(aim: Aim, value: f64) -> String {
         Aim::Seconds => duration(value, None),
         Aim::RequestsPerS => format!("{} requests/s", significant(value)),
         Aim::TokensPerS => format!("{} tokens/s", significant(value)),
+        Aim::TokensPerUsd => format!("{} tokens per $", significant(value)),
         Aim::TokensPerSPerGpu => format!("{} tokens/s/GPU", significant(value)),
         Aim::Bytes => gib(value),
         Aim::Facts => format!("{value:.0} facts"),

@@ -141,15 +141,33 @@ pub struct MixedStep {
     pub fullest: Option<Fullest>,
 }
 
-/// Costs of one card at one end of their interval, which takes so many times as long for what it computes.
-struct AtCase<'c>(&'c dyn CostModel, Case, f64);
+/// Costs of one card at one end of their interval.
+struct AtCase<'c>(&'c dyn CostModel, Case);
 
 impl CostModel for AtCase<'_> {
     fn elementary(&self, op: &Op) -> Estimate {
         let estimate = self.0.elementary(op);
-        let time = self.1.of(&estimate);
-        let is_moved = matches!(op, Op::Collective { .. } | Op::Copy { .. });
-        Estimate { time: if is_moved { time } else { time * self.2 }, ..estimate }
+        Estimate { time: self.1.of(&estimate), ..estimate }
+    }
+}
+
+/// Costs of a card that takes so many times as long for what it and its host compute, as the engine has it of a straggler.
+struct Slower<'c>(AtCase<'c>, f64);
+
+impl CostModel for Slower<'_> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        self.0.elementary(op)
+    }
+
+    fn estimate(&self, op: &Op) -> Estimate {
+        match op {
+            Op::Sequence(parts) => {
+                let parts = parts.iter().map(|(part, n)| self.estimate(part).times(*n));
+                parts.reduce(Estimate::then).unwrap_or_else(|| self.0.estimate(op))
+            }
+            Op::Collective { .. } | Op::Copy { .. } => self.0.estimate(op),
+            computed => self.0.estimate(computed).scaled(self.1),
+        }
     }
 }
 
@@ -340,7 +358,7 @@ impl MixedJob {
             for (stage, of_stage) in plan.stages.iter().enumerate() {
                 let slot = of_stage.slots[index];
                 let is_slow = slowed.contains(&(stage, index));
-                let cost = AtCase(costs[slot.group].as_ref(), case, if is_slow { rate } else { 1.0 });
+                let cost = Slower(AtCase(costs[slot.group].as_ref(), case), if is_slow { rate } else { 1.0 });
                 let computed = || self.of_cards(plan, slot, &cost);
                 let measured = slot.times.map(|times| OfCards::measured(stage, times));
                 let of = match &measured {

@@ -9,7 +9,7 @@ use engine::CostModel;
 use engine::play::Case;
 use train::mixed_gpus::{Batch, MixedJob, MixedStage, Pipelines, Slot};
 
-/// Rounds in which each group's price is set in turn, and halvings of its interval.
+/// Rounds in which the prices of each choice of groups are set in turn, and halvings of their interval.
 const ROUNDS: usize = 4;
 const STEPS: usize = 40;
 
@@ -91,17 +91,19 @@ pub(super) fn least_s(work: &[Work], n_gpus: &[u32]) -> f64 {
     let mut prices: Vec<f64> =
         (0..n_gpus.len()).map(|group| 1.0 / work.iter().map(|work| work.n * work.gpu_s[group]).sum::<f64>()).collect();
     let mut best = at_prices(work, n_gpus, &prices);
-    for group in (1..prices.len()).cycle().take(ROUNDS * (prices.len() - 1)) {
-        // As a function of one price alone the bound rises to its best and falls from there.
+    // One price alone may gain nothing where several together do: the bound has edges. Only what prices are to each other counts, so the first one stays.
+    let together = (2..1_u32 << n_gpus.len()).step_by(2);
+    for groups in together.cycle().take(ROUNDS * ((1 << (n_gpus.len() - 1)) - 1)) {
+        // As a function of one factor the bound rises to its best and falls from there.
         let (mut low, mut high) = (-4.0, 4.0);
         for _ in 0..STEPS {
             let third = (high - low) / 3.0;
             let [left, right] = [low + third, high - third];
             let [at_left, at_right] =
-                [left, right].map(|power| at_prices(work, n_gpus, &with_price(&prices, group, power)));
+                [left, right].map(|power| at_prices(work, n_gpus, &with_prices(&prices, groups, power)));
             if at_left < at_right { low = left } else { high = right }
         }
-        let tried = with_price(&prices, group, f64::midpoint(low, high));
+        let tried = with_prices(&prices, groups, f64::midpoint(low, high));
         let found = at_prices(work, n_gpus, &tried);
         if found > best {
             (best, prices) = (found, tried);
@@ -110,11 +112,11 @@ pub(super) fn least_s(work: &[Work], n_gpus: &[u32]) -> f64 {
     best
 }
 
-/// Prices of which one is e to that power as high.
-fn with_price(prices: &[f64], group: usize, power: f64) -> Vec<f64> {
-    let mut prices = prices.to_vec();
-    prices[group] *= libm::exp(power);
-    prices
+/// Prices of which those of some groups, one bit each, are e to that power as high.
+fn with_prices(prices: &[f64], groups: u32, power: f64) -> Vec<f64> {
+    let factor = libm::exp(power);
+    let of = |(group, price): (usize, &f64)| if groups & (1 << group) == 0 { *price } else { price * factor };
+    prices.iter().enumerate().map(of).collect()
 }
 
 /// Seconds that no plan is below, by such prices.
