@@ -324,7 +324,8 @@ fn a_slow_node_slows_a_step_as_on_one_type() {
     let alone = lasted.expect("something is kept").values;
     assert!((mixed["iteration_time_s"] / step_s - 1.0).abs() < 0.05, "{} {step_s}", mixed["iteration_time_s"]);
     let [mixed, alone] = [&mixed, &alone].map(|values| values["slow_step_ratio"]);
-    assert!((mixed / alone - 1.0).abs() < 0.02 && alone > 2.0, "{mixed} against {alone}");
+    // What exchanges take stays as it is, and is another part of either step. Were the host's time to stay as well, it would be a tenth less.
+    assert!((mixed / alone - 1.0).abs() < 0.05 && alone > 2.0, "{mixed} against {alone}");
 }
 
 /// Thirty plans over both groups look better than those of one group alone, of which there are five: three of these are played all the same.
