@@ -113,10 +113,7 @@ fn links_to_the_host_are_idle_where_nothing_passes_one() {
         for beside in [&["training.offload_ratio=0.5"][..], &states] {
             check(beside, key, false);
         }
-        // Cards without links of their own exchange over the bus.
-        check(&["cluster.gpu=l40s", "parallel.tp=4", "parallel.zero=3"], key, false);
     }
-    check(&["cluster.nvlink_island=4", "parallel.tp=8"], "cluster.host_gb_per_s=20", false);
     // Checkpoints of a run of days go to the host first.
     let days = ["failures={ days = 3, gpu_mtbf_hours = 5000 }", "checkpoint={ storage_gb_per_s = 100 }"];
     check(&days, "cluster.host_gb_per_s=20", false);
