@@ -123,9 +123,9 @@ struct Slot {
 }
 
 impl Slot {
-    /// Ticks that its prompt entered the pipeline before its round.
-    fn early(&self) -> i64 {
-        if self.generated == 0 { self.lag.ticks.min(0).saturating_neg() } else { 0 }
+    /// Ticks that its prompt entered the pipeline before its round, below zero where it entered later.
+    const fn early(&self) -> i64 {
+        if self.generated == 0 { self.lag.ticks.saturating_neg() } else { 0 }
     }
 }
 
@@ -173,7 +173,7 @@ pub struct Replica<'a> {
     n_spent: u32,
     /// Swapped sequences on their way back.
     n_returning: u32,
-    /// Requests that came during a round, with the ticks from their micro-batch's start to the next round.
+    /// Requests that came during a round, and when their micro-batches enter before the next one.
     newcomers: Vec<(u32, Tick)>,
     /// Keys that decoding sequences attend to in their next iteration.
     context: u64,
@@ -467,7 +467,7 @@ impl<'a> Replica<'a> {
     }
 
     const fn blocks_of(&self, tokens: u32) -> u32 {
-        if tokens == 0 { 0 } else { self.engine.limits.blocks_of(tokens) }
+        self.engine.limits.blocks_of(tokens)
     }
 
     /// Blocks that a slot owns or holds.

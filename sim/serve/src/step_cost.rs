@@ -345,7 +345,7 @@ impl StepTable {
         Round { ticks: (ticks + added).max(least), ..device }
     }
 
-    /// Ticks of encoding some images; none where the model has no encoder.
+    /// Ticks of encoding some images on one rank of data-parallel attention; none where the model has no encoder.
     pub fn encoding(&self, images: impl Iterator<Item = Image>) -> Tick {
         self.encoder.as_ref().map_or(Tick::ZERO, |encoder| encoder.ticks(images))
     }

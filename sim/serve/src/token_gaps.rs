@@ -55,6 +55,10 @@ fn as_given(mut ticks: Vec<Tick>, n: u32, first: Tick) -> Option<Vec<Tick>> {
     }
     // An engine that is a step ahead computes one more.
     ticks.truncate(n as usize);
+    // A first token that was on its way out of a replica that was lost counts as given then.
+    if let Some(given) = ticks.first_mut() {
+        *given = first;
+    }
     Some(ticks.into_iter().map(|tick| tick.max(first)).collect())
 }
 

@@ -8,6 +8,7 @@ mod drawn;
 mod lending;
 mod lent_attention;
 mod models;
+mod pairs;
 mod planned;
 mod remote;
 mod split;

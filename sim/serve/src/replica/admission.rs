@@ -118,7 +118,8 @@ impl<'a> Replica<'a> {
     pub(super) fn give_chunk(&mut self, composed: &mut Composed, id: u32, budget: u32) -> bool {
         let slot = self.slots[id as usize];
         let tokens = budget.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
-        let (tokens, encoded) = self.before_images(composed, slot.request, (slot.computed, tokens), slot.encoded);
+        let (tokens, encoded) =
+            self.before_images(composed, (slot.request, Some(id)), (slot.computed, tokens), slot.encoded);
         if tokens == 0 {
             return true;
         }
@@ -225,6 +226,7 @@ impl<'a> Replica<'a> {
         if !self.fits_beside(spare, claim) {
             return None;
         }
+        let free = self.place_free(claim.blocks);
         self.pool.hold(claim.held);
         let id = match head {
             Waiting::New(_) => self.free_slot(),
@@ -252,6 +254,7 @@ impl<'a> Replica<'a> {
             joined_step: 0,
             lag,
         };
+        self.take_place(id, free);
         self.keep_for(id);
         self.take_up(request, id);
         Some(id)
@@ -281,7 +284,7 @@ impl<'a> Replica<'a> {
             claim.tokens = claim.rest;
         }
         let cached = claim.target - claim.rest;
-        let (tokens, encoded) = self.before_images(composed, claim.request, (cached, claim.tokens), 0);
+        let (tokens, encoded) = self.before_images(composed, (claim.request, None), (cached, claim.tokens), 0);
         if tokens < claim.tokens {
             if tokens == 0 {
                 return false;

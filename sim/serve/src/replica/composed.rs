@@ -1,5 +1,6 @@
 //! The next iteration of a replica as a batching policy composes it.
 
+use engine::model::Image;
 use hw::Tick;
 
 /// What the next iteration holds.
@@ -22,10 +23,8 @@ pub struct Composed {
     pub(super) returning: Vec<u32>,
     /// Host transfers that the iteration waits for.
     pub(super) transfer_ticks: Tick,
-    /// Images that are encoded before its chunks, by position among those of all requests.
-    pub(super) images: Vec<u32>,
-    /// Tokens of these images.
-    pub(super) n_image_tokens: u32,
+    /// Images that are encoded before its chunks, each with the slot of its prompt.
+    pub(super) images: Vec<(u32, Image)>,
     /// Whether sequences joined whose prompts were computed on another replica.
     pub(super) joins: bool,
     /// Whether prompts wait for others, so that the policy is asked again after one iteration.
@@ -43,10 +42,21 @@ impl Composed {
         self.of_ranks.iter().copied().min().unwrap_or_default()
     }
 
+    /// Rank that takes whoever comes next.
+    pub(super) fn emptiest(&self) -> u32 {
+        (0..).zip(&self.of_ranks).min_by_key(|(_, tokens)| **tokens).map_or(0, |(rank, _)| rank)
+    }
+
+    /// Images of the prompts that a rank has chunks of.
+    pub(super) fn images_on(&self, rank: u32) -> impl Iterator<Item = Image> + '_ {
+        let is_here =
+            move |slot: u32| self.chunks.iter().zip(&self.on_rank).any(|((id, _), on)| *id == slot && *on == rank);
+        self.images.iter().filter(move |(slot, _)| is_here(*slot)).map(|(_, image)| *image)
+    }
+
     /// A slot gets a chunk on a rank, on the emptiest where ranks are not told apart.
     pub(super) fn give(&mut self, id: u32, tokens: u32, rank: Option<u32>) {
-        let emptiest = || (0..).zip(&self.of_ranks).min_by_key(|(_, tokens)| **tokens).map_or(0, |(rank, _)| rank);
-        let rank = rank.unwrap_or_else(emptiest);
+        let rank = rank.unwrap_or_else(|| self.emptiest());
         self.chunks.push((id, tokens));
         self.on_rank.push(rank);
         self.of_ranks[rank as usize] += tokens;
@@ -79,13 +89,13 @@ impl Composed {
         self.of_ranks.fill(0);
         self.returning.clear();
         self.images.clear();
-        self.n_image_tokens = 0;
         (self.decodes, self.joins, self.gathers) = (false, false, false);
         (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, Tick::ZERO);
     }
 
-    /// A prompt that has lost its blocks gets no chunk.
+    /// A prompt that has lost its blocks gets no chunk, and none of its images is encoded.
     pub(super) fn drop_chunk(&mut self, id: u32) {
+        self.images.retain(|(slot, _)| *slot != id);
         if let Some(index) = self.chunks.iter().position(|(other, _)| *other == id) {
             let (_, tokens) = self.chunks.remove(index);
             self.of_ranks[self.on_rank.remove(index) as usize] -= tokens;

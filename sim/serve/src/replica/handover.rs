@@ -139,6 +139,8 @@ impl Replica<'_> {
         let at = now.shifted(self.lag(&self.slots[id as usize]).max(0));
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
+        // Its blocks are those of the transfer.
+        self.give_place(id, 0, now);
         self.leave_rank(id);
         self.let_adapter_go(id);
         self.count_out(request);
@@ -229,6 +231,7 @@ impl Replica<'_> {
                 FirstToken::Decode => self.hand_on_first(now),
             };
             records.give_first_token(request, told);
+            self.slots[id as usize].lag = self.lag_in_place(self.place_free(0), now);
             self.join(id, tokens);
             self.remember(id);
         }
@@ -289,7 +292,13 @@ impl Replica<'_> {
         (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);
         slot.target = self.requests.list[request as usize].prompt + generated;
         (slot.computed, slot.blocks, slot.shared, slot.lag) = (0, 0, 0, Lag::default());
-        self.queue(Waiting::Again(id));
+        if self.n_unseen > 0 {
+            // Behind somebody whom the host has not seen, nobody is seen.
+            self.waiting.push_back(Waiting::Again(id));
+            self.n_unseen += 1;
+        } else {
+            self.queue(Waiting::Again(id));
+        }
         self.interrupt(now, records)
     }
 }

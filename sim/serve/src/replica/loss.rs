@@ -54,6 +54,8 @@ impl Replica<'_> {
         self.composed.clear();
         self.flow_stops();
         self.sent_until = Tick::ZERO;
+        self.looks.idle();
+        (self.n_gathered, self.n_more) = (0, 0);
         (self.n_returning, self.host_blocks_used) = (0, 0);
         (self.outstanding, self.outstanding_blocks) = (0, 0);
         if let Some(loans) = &mut self.loans {
@@ -68,18 +70,25 @@ impl Replica<'_> {
         lost
     }
 
-    /// Cuts what is under way off; whether the blocks of an iteration that never ends were taken.
+    /// Output tokens until now, those of iterations that have ended within a span too.
+    pub(crate) fn tokens_until(&self, now: Tick) -> u64 {
+        let of_span = self.going.as_ref().filter(|_| self.composed.decodes);
+        let n_done = of_span.map_or(0, |going| going.steps_done(now));
+        self.counts.output_tokens + n_done * u64::from(self.n_decode - self.n_spent)
+    }
+
+    /// Cuts what is under way off; whether it was an iteration that decodes. Its blocks were taken when it began.
     fn stop(&mut self, now: Tick) -> bool {
         let Some(going) = self.going.take() else { return false };
         let n_done = going.steps_done(now);
-        self.counts.busy_ticks += now - going.start;
-        self.counts.n_steps += n_done;
-        self.counts.n_spans += 1;
+        self.count_until(&going, n_done, now);
         if n_done > 0 && self.composed.decodes {
             let queue = self.hand_on(n_done, &going);
             self.decoded(n_done, &going, queue);
+            let is_there = self.pool.take(self.phases[self.phase_of(self.step)]);
+            assert!(is_there, "a span ends before blocks run out");
         }
-        n_done == 0 && self.composed.decodes
+        self.composed.decodes
     }
 
     fn lose_slot(&mut self, id: u32, is_in_step: bool, lost: &mut Lost) {

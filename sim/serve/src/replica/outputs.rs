@@ -8,16 +8,18 @@ use crate::records::Records;
 use hw::Tick;
 
 impl Replica<'_> {
-    /// Between iterations: whoever waits joins the batch, first come first served, as far as there is room.
+    /// Between iterations: whoever waits and is seen joins the batch, first come first served, as far as there is room.
     pub(super) fn join_computed(&mut self, now: Tick, records: &mut Records) {
-        while self.n_running() < self.sequences_max() {
+        while self.n_running() < self.sequences_max() && self.waiting.len() > self.n_unseen {
             let Some(&head) = self.waiting.front() else { break };
             if self.is_swapped(head) {
                 break;
             }
             let claim = self.claim(head, 0, Reserve::Whole);
+            let free = self.place_free(claim.blocks);
             let Some(id) = self.take_in(0, head, &claim) else { break };
             records.schedule(claim.request, now, 0);
+            self.slots[id as usize].lag = self.lag_in_place(free, now);
             self.slots[id as usize].target = claim.target - 1;
             self.share(id);
             self.join(id, claim.target - 1);
@@ -38,10 +40,10 @@ impl Replica<'_> {
 
     /// Sequences that were computed elsewhere have given their first token.
     pub(super) fn give_firsts(&mut self, now: Tick, records: &mut Records) {
-        for (id, epoch) in self.firsts.drain(..) {
+        for (id, epoch) in std::mem::take(&mut self.firsts) {
             let slot = &self.slots[id as usize];
             if slot.epoch == epoch {
-                records.give_first_token(slot.request, now);
+                records.give_first_token(slot.request, now.shifted(self.lag(slot)));
             }
         }
     }

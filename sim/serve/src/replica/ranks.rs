@@ -157,7 +157,8 @@ impl Replica<'_> {
         let room = self.room_of_rank();
         let has_prompt =
             |rank| queue.iter().find(|queued| queued.rank == rank).is_some_and(|queued| queued.tokens <= room);
-        let waits = if all_have_places && (0..ranks.n.len()).all(has_prompt) {
+        let is_whole = all_have_places && (0..ranks.n.len()).all(has_prompt);
+        let waits = if is_whole {
             self.n_gathered = 0;
             self.n_more = if all_decode && self.n_more < more { self.n_more + 1 } else { 0 };
             self.n_more > 0
@@ -167,7 +168,8 @@ impl Replica<'_> {
             self.n_gathered = if is_over { 0 } else { self.n_gathered };
             !is_over
         };
-        composed.gathers = waits && !queue.is_empty();
+        // With a prompt on every rank boundaries count otherwise than in a span, also where blocks are all that is missing.
+        composed.gathers = (waits || is_whole) && !queue.is_empty();
         waits
     }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use super::going::Going;
 use super::loans::Elsewhere;
+use super::pipeline::Passed;
 use super::{Composed, Order, Phase, Replica, Role, Spans, Waiting};
 use crate::frontend::Queue;
 use crate::records::Records;
@@ -16,8 +17,6 @@ struct Lags {
     /// Chunk tokens of a micro-batch.
     tokens: u32,
     stages: u32,
-    /// Ticks from one to the next.
-    interval: Tick,
 }
 
 impl Lags {
@@ -107,14 +106,14 @@ impl Replica<'_> {
             return None;
         }
         for (id, _) in &composed.chunks {
+            let entry = self.entry(*id, now);
             let slot = &mut self.slots[*id as usize];
-            let early =
-                self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(Tick::ZERO, |found| found.1);
-            slot.lag.ticks = slot.lag.ticks.saturating_sub(early.signed());
+            slot.lag.ticks = slot.lag.ticks.saturating_add(entry.signed() - now.signed());
             // What is computed before its first chunk was cached.
-            records.schedule(slot.request, now - early, slot.computed);
+            records.schedule(slot.request, entry, slot.computed);
         }
         self.newcomers.clear();
+        self.pipeline.forget_places(now);
         let going = match self.flow_in(now, &composed) {
             None => self.plan(now, &composed),
             Some(free) => Going::once(now, free - now),
@@ -240,26 +239,22 @@ impl Replica<'_> {
         let going = self.going.take().expect("something is under way");
         let now = going.end_of(going.n_steps);
         self.count_time(now);
-        self.counts.busy_ticks += now - going.start;
-        self.counts.n_steps += going.n_steps;
-        self.counts.n_spans += 1;
-        if going.n_least > 0 && self.engine.table.launches_tokens(self.n_decode) {
-            self.counts.launch_ticks += now - going.start;
-        }
-        self.count_stages(&going, now);
-        self.count_adapters(going.n_steps);
+        self.count_until(&going, going.n_steps, now);
         self.count_looks(going.n_steps);
         self.count_boundaries(going.n_steps);
+        let lags = self.lags();
         let queue = self.hand_on(going.n_steps, &going);
+        let mut n_verified = 0;
         if self.composed.decodes {
             self.give_firsts(queue.through(1, [going.end_of(1); 2]), records);
             match self.engine.table.acceptance() {
                 None => self.decoded(going.n_steps, &going, queue),
-                Some(acceptance) => self.verified(acceptance, now, records),
+                Some(acceptance) => n_verified = self.verified(acceptance, now),
             }
         }
         self.pool.begin(now);
-        self.prefilled(now, now - going.start, records);
+        self.prefilled([going.start, now], lags, records);
+        self.finish_verified(n_verified, now, records);
         self.finish_ended(now, records);
         if !self.leaving.is_empty() && self.looks_between() {
             self.let_leave(now, records);
@@ -291,8 +286,15 @@ impl Replica<'_> {
         }
     }
 
-    /// Adds up what a stage computed until now.
-    fn count_stages(&mut self, going: &Going, now: Tick) {
+    /// Counts what was under way until now, and so many iterations of it.
+    pub(super) fn count_until(&mut self, going: &Going, n_steps: u64, now: Tick) {
+        self.counts.busy_ticks += now - going.start;
+        self.counts.n_steps += n_steps;
+        self.counts.n_spans += 1;
+        if going.n_least > 0 && self.engine.table.launches_tokens(self.n_decode) {
+            self.counts.launch_ticks += now - going.start;
+        }
+        self.count_adapters(n_steps);
         if self.engine.table.lanes().stages > 1 {
             let (part, whole) = going.stage_share;
             self.counts.stage_ticks += (now - going.start).share(part, whole);
@@ -323,26 +325,30 @@ impl Replica<'_> {
         u32::try_from(blocks).expect("a span ends before blocks run out")
     }
 
-    /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
-    fn prefilled(&mut self, now: Tick, elapsed: Tick, records: &mut Records) {
+    /// Chunks of an iteration are computed; prompts that are done give their first token.
+    fn prefilled(&mut self, [start, now]: [Tick; 2], lags: Option<Lags>, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
-        let (lags, start) = (self.lags(elapsed), now.saturating_sub(elapsed));
         let (flow_lag, in_queue) = (self.flow_lag(now), self.in_queue(now));
-        let early = chunks.last().map(|(id, _)| self.slots[*id as usize].early());
-        let (mut n_before, mut n_batches) = (0, 0);
+        let (mut n_before, mut n_batches, mut last) = (0, 0, None);
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
+            let first = lags.map_or(0, |lags| lags.index_of(n_before + 1));
             n_before += new;
             let last_chunk = self.last_chunk(id, new);
             self.counts.n_chunks += u64::from(last_chunk) + 1;
             let index = lags.map_or(0, |lags| last_chunk.max(lags.index_of(n_before)));
             n_batches = n_batches.max(index + 1);
+            let early = self.slots[id as usize].early();
+            let passed = Passed { n_before: first.min(index), n: index + 1, early };
+            last = Some(Passed { n: n_batches, ..passed });
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
             if slot.computed < slot.target {
+                // Only its first chunk waited for a place.
+                slot.lag.ticks = if slot.generated == 0 { slot.lag.ticks.min(0) } else { slot.lag.ticks };
                 continue;
             }
-            self.lag_behind(id, index + 1, start);
+            self.lag_behind(id, passed, start);
             let slot = &mut self.slots[id as usize];
             slot.generated += 1;
             slot.lag.ticks = slot.lag.ticks.saturating_add(flow_lag);
@@ -371,11 +377,13 @@ impl Replica<'_> {
                 self.join(id, slot.target);
                 self.spend(id);
             } else {
-                self.vacate(id, self.slots[id as usize].blocks);
+                let blocks = self.slots[id as usize].blocks;
+                self.give_place(id, blocks, now);
+                self.vacate(id, blocks);
             }
         }
         self.composed.chunks = chunks;
-        early.into_iter().for_each(|early| self.pipeline.drain(n_batches, [start, now], early));
+        last.into_iter().for_each(|passed| self.pipeline.drain(passed, [start, now]));
         let returning = std::mem::take(&mut self.composed.returning);
         for &id in &returning {
             let tokens = self.slots[id as usize].target - 1;
@@ -407,7 +415,7 @@ impl Replica<'_> {
     }
 
     /// Keeps what a sequence of so many cached tokens said, for the next turn of its session; how many of its own blocks are shared now.
-    fn keep(&mut self, id: u32, tokens: u32, blocks: u32) -> u32 {
+    pub(super) fn keep(&mut self, id: u32, tokens: u32, blocks: u32) -> u32 {
         let slot = self.slots[id as usize];
         let (ids, per_id) = (self.prefix(&slot), self.pool.prefix_tokens());
         // A trace names what prompts share; a session names its answers as well.
@@ -441,7 +449,9 @@ impl Replica<'_> {
                 self.ends.push(Reverse((end + 1, id, epoch)));
             } else {
                 let (tokens, blocks) = self.leave(id, false);
-                let kept = self.keep(id, tokens, blocks);
+                // Nobody knew what the last iteration of one that had ended computed.
+                let kept = self.keep(id, tokens - u32::from(slot.phase == Phase::Spent), blocks);
+                self.give_place(id, blocks - kept, now);
                 self.vacate(id, blocks - kept);
             }
         }
@@ -487,8 +497,8 @@ impl Replica<'_> {
         index
     }
 
-    /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.
-    fn lags(&self, elapsed: Tick) -> Option<Lags> {
+    /// Micro-batches of a round; `None` where all go at once.
+    fn lags(&self) -> Option<Lags> {
         let table = &self.engine.table;
         let lanes = table.lanes();
         if lanes.stages == 1 {
@@ -496,21 +506,29 @@ impl Replica<'_> {
         }
         let decode_tokens = lanes.largest(self.n_decode) * table.tokens_per_sequence();
         let room = self.limits().tokens_max.saturating_sub(decode_tokens).max(1);
-        let tokens = room.saturating_mul(lanes.ranks);
-        Some(Lags { tokens, stages: lanes.stages, interval: elapsed / u64::from(lanes.stages) })
+        Some(Lags { tokens: room.saturating_mul(lanes.ranks), stages: lanes.stages })
     }
 
-    /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet. It is composed with the next
-    /// round, and its tokens are there as much earlier as its micro-batch started before that.
+    /// Micro-batches of the round under way that have chunks.
+    fn n_filled(&self, lags: Lags) -> u32 {
+        let (mut n_before, mut n) = (0, 0);
+        for (id, new) in &self.composed.chunks {
+            n_before += new;
+            n = n.max(self.last_chunk(*id, *new).max(lags.index_of(n_before)) + 1);
+        }
+        n
+    }
+
+    /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet, or behind all of them as soon as the first stage is
+    /// free. It is composed with the next round, and its tokens are there as much earlier as its micro-batch started before that.
     fn note_newcomer(&mut self, request: u32, now: Tick) {
-        let Some(going) = self.going else { return };
+        let (Some(going), Some(lags)) = (self.going, self.lags()) else { return };
         let (start, end) = (going.end_of(going.n_steps - 1), going.end_of(going.n_steps));
-        let Some(lags) = self.lags(end - start).filter(|_| start <= now) else { return };
-        let taken = u64::from(self.composed.n_chunk_tokens.div_ceil(lags.tokens));
-        let index = (now - start).div_ceil(lags.interval.max(Tick::ONE)).max(taken);
-        let early = (end - start).saturating_sub(lags.interval * index);
-        if early > Tick::ZERO {
-            self.newcomers.push((request, early));
+        if now < start {
+            return;
+        }
+        if let Some(entry) = self.next_entry(now, [start, end], self.n_filled(lags)) {
+            self.newcomers.push((request, entry));
         }
     }
 

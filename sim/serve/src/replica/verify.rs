@@ -35,38 +35,53 @@ impl Replica<'_> {
         composed.decodes = self.n_decode > 0;
     }
 
-    /// Every decoding sequence gains one token and its accepted drafts, and leaves once its output is complete.
-    pub(super) fn verified(&mut self, acceptance: &Acceptance, now: Tick, records: &mut Records) {
+    /// Every decoding sequence gains one token and its accepted drafts; how many were verified.
+    pub(super) fn verified(&mut self, acceptance: &Acceptance, now: Tick) -> usize {
         self.step += 1;
         let (in_queue, held_up) = (self.in_queue(now), self.pipeline.held_up());
-        let mut verifying = std::mem::take(&mut self.verifying);
-        verifying.retain(|&id| {
+        for &id in &self.verifying {
             let slot = &mut self.slots[id as usize];
-            if slot.phase == Phase::Decode {
-                let left = self.requests.list[slot.request as usize].output - slot.generated;
-                let gained = (1 + acceptance.accepted(slot.request, slot.generated)).min(left);
-                slot.generated += gained;
-                slot.target += gained;
-                self.context += u64::from(gained);
-                self.counts.output_tokens += u64::from(gained);
-                self.counts.n_verified += 1;
-                self.counts.verified_tokens += u64::from(gained);
-                if let Some(log) = &mut self.token_log {
-                    log.at_once(slot.request, now.shifted(slot.lag.at(held_up)) + in_queue, gained);
-                }
-                if gained < left {
-                    return true;
+            if slot.phase != Phase::Decode {
+                continue;
+            }
+            let left = self.requests.list[slot.request as usize].output - slot.generated;
+            let gained = (1 + acceptance.accepted(slot.request, slot.generated)).min(left);
+            slot.generated += gained;
+            slot.target += gained;
+            self.context += u64::from(gained);
+            self.counts.output_tokens += u64::from(gained);
+            self.counts.n_verified += 1;
+            self.counts.verified_tokens += u64::from(gained);
+            if let Some(log) = &mut self.token_log {
+                log.at_once(slot.request, now.shifted(slot.lag.at(held_up)) + in_queue, gained);
+            }
+        }
+        self.verifying.len()
+    }
+
+    /// Of the first so many sequences, which were verified, those leave whose output is complete, from an asynchronous engine an iteration later.
+    pub(super) fn finish_verified(&mut self, n: usize, now: Tick, records: &mut Records) {
+        // In the order in which sequences leave that decode without drafts.
+        let mut verified = self.verifying[..n].to_vec();
+        verified.sort_unstable();
+        for id in verified {
+            let slot = self.slots[id as usize];
+            let is_spent = slot.phase == Phase::Spent;
+            if !is_spent {
+                if slot.generated < self.requests.list[slot.request as usize].output {
+                    continue;
                 }
                 self.conclude(id, now, records);
                 if self.engine.table.is_asynchronous() {
                     self.spend(id);
-                    return true;
+                    continue;
                 }
             }
-            let (_, blocks) = self.leave(id, false);
-            self.vacate(id, blocks);
-            false
-        });
-        self.verifying = verifying;
+            let (tokens, blocks) = self.leave(id, false);
+            let kept = self.keep(id, tokens, blocks);
+            self.slots[id as usize].blocks -= kept;
+            self.give_place(id, blocks - kept, now);
+            self.vacate(id, blocks - kept);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Everything but attention to whole images follows the patches of all images together. Images, and tiles of one, attend to themselves, so those times
 //! add up as if run one after another. Kernels are launched one by one: no graph has the sizes of images, so the encoder takes at least a layer's launches
 //! for each of its layers. A tensor group cuts the layers, or each of its GPUs encodes whole images and all gather the tokens (vLLM
-//! `--mm-encoder-tp-mode`). Ranks of data-parallel attention encode images of their own. Units: ticks; patches, tokens.
+//! `--mm-encoder-tp-mode`). A rank of data-parallel attention is such a group, and encodes the images of its own prompts beside the others. Units: ticks; patches, tokens.
 //!
 //! Approximations: sizes between the knots of a table are interpolated linearly; where images are spread over GPUs, the busiest has its even share or
 //! the largest image.
@@ -36,7 +36,7 @@ pub(super) struct Encoder {
     gather: Option<Curve>,
     /// Launches of all layers.
     launches: f64,
-    /// GPUs that encode images of their own.
+    /// GPUs of a tensor group that encode images of their own.
     n_shares: u64,
     /// Weakest source of what was asked.
     pub(super) source: Source,
@@ -86,8 +86,7 @@ impl Encoder {
         };
         let gather = is_spread.then(|| Curve::new(PATCHES_MAX / per_token, gathered));
         let launches = Tick::unrounded(deployment.host_per_layer * hw::real(encoder.n_layers));
-        let n_spread = if is_spread { u64::from(tensor.n_ranks) } else { 1 };
-        let n_shares = n_spread * u64::from(deployment.lanes().ranks);
+        let n_shares = if is_spread { u64::from(tensor.n_ranks) } else { 1 };
         Some(Self { patches, whole, start, gather, launches, n_shares, source: source.get() })
     }
 
@@ -100,7 +99,7 @@ impl Encoder {
         Self { patches, whole: none(), start, gather, launches, n_shares, source: Source::Measured }
     }
 
-    /// Ticks of so many images.
+    /// Ticks of the images of one rank of data-parallel attention.
     pub(super) fn ticks(&self, images: impl Iterator<Item = Image>) -> Tick {
         let (mut patches, mut largest, mut tokens) = (0, 0, 0);
         let (mut attention, mut longest) = (0.0, 0.0_f64);

@@ -334,6 +334,27 @@ impl<'a> ReplicaConfig<'a> {
         self.shape(self.expert_degree)
     }
 
+    /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
+    /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
+    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
+    pub fn sends_to_experts(&self, experts: Experts) -> bool {
+        let is_sparse = u64::from(self.expert_degree) > experts.top_k;
+        self.lanes().ranks > 1 && (is_sparse || self.deep_ep.is_some())
+    }
+
+    /// Whether tokens travel otherwise by DeepEP than by what the engine does by itself: between nodes, where all would be gathered, or beside computation.
+    pub fn heeds_deep_ep(&self) -> bool {
+        let by_itself = Self { deep_ep: None, ..self.clone() };
+        let is_gathered = |experts| !by_itself.sends_to_experts(experts);
+        let differs = self.heeds_deep_ep_mode() || self.model.experts.is_some_and(is_gathered);
+        self.deep_ep.is_some() && self.lanes().ranks > 1 && differs
+    }
+
+    /// Whether DeepEP's modes differ: inside of a node the faster of both is taken, and what it takes from computation counts where halves overlap.
+    pub fn heeds_deep_ep_mode(&self) -> bool {
+        self.lanes().ranks > 1 && (self.expert_shape().n_nodes > 1 || self.overlaps_batches)
+    }
+
     /// How the ranks of data-parallel attention lie on nodes: every one's GPU at the same place of its tensor group.
     pub fn attention_shape(&self) -> GroupShape {
         let ranks = (0..self.lanes().ranks).map(|rank| Rank(rank * self.tensor_degree));

@@ -205,18 +205,10 @@ impl<'a> Writer<'a> {
         self.cost.estimate(&Op::Sequence(ops))
     }
 
-    /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
-    /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
-    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
-    fn sends_to_experts(&self, experts: Experts) -> bool {
-        let is_sparse = u64::from(self.shard.ep) > experts.top_k;
-        self.deployment.lanes().ranks > 1 && (is_sparse || self.deployment.deep_ep.is_some())
-    }
-
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
     pub(super) fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
-        let is_sent = self.sends_to_experts(experts);
+        let is_sent = self.deployment.sends_to_experts(experts);
         let here = rows.iter().sum::<u64>().div_ceil(experts.top_k).max(1);
         let shared = self.is_shared_among_routed();
         Some(FusedExperts {
@@ -423,7 +415,7 @@ impl<'a> Writer<'a> {
         let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
         let n_expert = self.n_with_experts();
         let n_dense = self.kinds.iter().map(|kind| kind.n).sum::<u32>() - n_expert;
-        if self.sends_to_experts(experts) {
+        if self.deployment.sends_to_experts(experts) {
             let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
             let (load, shape) = (self.exchanged(m, n_busy, experts), self.deployment.expert_shape());
             if let Some(mode) = self.deployment.deep_ep.filter(|_| shape.n_nodes > 1) {
@@ -452,7 +444,7 @@ impl<'a> Writer<'a> {
     fn prompt_exchange(&self, total: u64) -> Option<[Ops; 2]> {
         let (ranks, experts) = (self.deployment.lanes().ranks, self.shard.model.experts?);
         let is_summed = self.deployment.prompt_exchange == PromptExchange::Summed;
-        if !is_summed || ranks < 2 || self.sends_to_experts(experts) {
+        if !is_summed || ranks < 2 || self.deployment.sends_to_experts(experts) {
             return None;
         }
         let n_expert = self.n_with_experts();

@@ -367,7 +367,7 @@ impl Run<'_, '_> {
             return;
         }
         self.control.changes.n_outages += 1;
-        let is_in_vain = self.is_lost_in_vain(replica);
+        let is_in_vain = self.is_lost_in_vain(replica, now);
         let back_after = back_after.filter(|_| !is_in_vain);
         let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
         let is_scaled = group.is_some_and(|group| group.scaling.is_some());
@@ -395,12 +395,12 @@ impl Run<'_, '_> {
 
     /// Whether a replica that comes back would be lost again before it gains anything; counts the loss. Gains are tokens, or prompts that are handed on;
     /// a request that ends anywhere counts too.
-    fn is_lost_in_vain(&mut self, replica: u32) -> bool {
+    fn is_lost_in_vain(&mut self, replica: u32, now: Tick) -> bool {
         if self.stations.is_some() || self.replicas[replica as usize].is_idle() {
             return false;
         }
         let of = &self.replicas[replica as usize];
-        let own = if of.role() == Role::Prefill { self.split.moved.n } else { of.counts.output_tokens };
+        let own = if of.role() == Role::Prefill { self.split.moved.n } else { of.tokens_until(now) };
         let gained = own + self.n_ended();
         let vain = &mut self.control.places[replica as usize].vain;
         let n = if vain.gained == gained { vain.n + 1 } else { 1 };

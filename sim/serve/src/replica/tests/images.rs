@@ -132,3 +132,33 @@ fn requests_of_text_know_of_no_encoder() {
     let (with, without) = (run(&requests, &with), run(&requests, &without));
     assert_eq!((with.records, with.counts), (without.records, without.counts));
 }
+
+/// Requests that come together while a prompt of text is computed.
+fn behind_text(mut requests: Requests) -> Requests {
+    requests.list.iter_mut().for_each(|request| request.arrival = Time::from_ns(1));
+    requests.list.insert(0, Request::new(Time::ZERO, 4, 1));
+    requests
+}
+
+#[test]
+fn ranks_encode_the_images_of_their_own_prompts_at_once() {
+    use crate::step_cost::lanes::Lanes;
+    let on_ranks = |requests: &Requests, ranks| {
+        let mut engine = seeing("vllm-v1", 1000, Spans::Closed);
+        engine.table = engine.table.in_lanes(Lanes { stages: 1, ranks }, 64);
+        run(requests, &engine).counts[0]
+    };
+    let two_prompts =
+        |tokens| behind_text(with_images(Requests::of(vec![Request::new(Time::ZERO, 4, 1); 2]), &[tokens]));
+    let one_prompt = behind_text(one(4, &[25, 25]));
+    for (requests, ranks, n_in_turn) in [(&two_prompts(25), 1, 2.0), (&two_prompts(25), 2, 1.0), (&one_prompt, 2, 2.0)]
+    {
+        let counts = on_ranks(requests, ranks);
+        let found = counts.encode_ticks.to_seconds();
+        assert!((found - n_in_turn * 100.0 * LAW[2]).abs() < 1e-9, "{ranks} ranks: {found} s");
+        assert_eq!(counts.n_images, 2);
+    }
+    // Each rank has a budget of its own: two images of 40 tokens fit 64 on each of two ranks, and not on one.
+    let steps = |ranks| on_ranks(&two_prompts(40), ranks).n_steps;
+    assert_eq!([steps(1), steps(2)], [3, 2]);
+}
