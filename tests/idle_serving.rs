@@ -123,3 +123,53 @@ fn a_kernel_of_experts_counts_where_a_table_has_it() {
     assert!(idle(&with("marlin")).contains("no table has that kernel for experts in"), "{}", idle(&with("marlin")));
     assert_eq!(tpot_s(&with("marlin")).to_bits(), auto.to_bits());
 }
+
+/// Attention of four ranks and experts of eight GPUs of one node.
+const RANKS: &str = r#"
+kind = "serving"
+seed = 1
+[model]
+name = "qwen3-30b-a3b"
+weights = "bf16"
+[cluster]
+gpu = "h100-sxm"
+nodes = 2
+gpus_per_node = 8
+[engine]
+tp = 2
+ep = 8
+[trace]
+prompt_tokens = 1000
+output_tokens = 20
+requests = 16
+arrivals = "held"
+concurrency = 16
+[policies]
+run = ["sglang"]
+"#;
+
+#[test]
+fn a_dispatcher_counts_where_tokens_travel_otherwise_by_it() {
+    let with = |ep: u32, keys: &str| RANKS.replacen("ep = 8", &format!("ep = {ep}\n{keys}"), 1);
+    // Eight of 128 experts are visited: by 8 GPUs all tokens are gathered, by 16 they are sent anyway, between nodes by other kernels.
+    for (ep, keys, warned) in [
+        (8, "dispatcher = \"auto\"", ""),
+        (8, "dispatcher = \"deepep\"", ""),
+        (8, "dispatcher = \"deepep-normal\"", "the mode of `engine.dispatcher = \"deepep-normal\"` changes nothing"),
+        (8, "dispatcher = \"deepep-normal\"\ntwo_batch_overlap = true", ""),
+        (16, "dispatcher = \"deepep-low-latency\"", ""),
+    ] {
+        let found = idle(&with(ep, keys));
+        assert!(if warned.is_empty() { found.is_empty() } else { found.contains(warned) }, "{ep}, {keys}: {found}");
+    }
+    // Sixteen GPUs in one node share the experts.
+    let wide = |text: String| text.replace("nodes = 2\ngpus_per_node = 8", "nodes = 1\ngpus_per_node = 16");
+    let [auto, deepep] = ["auto", "deepep"].map(|word| wide(with(16, &format!("dispatcher = \"{word}\""))));
+    assert_eq!(idle(&auto), "");
+    assert!(idle(&deepep).contains("`engine.dispatcher = \"deepep\"` changes nothing"), "{}", idle(&deepep));
+    assert_eq!(tpot_s(&auto).to_bits(), tpot_s(&deepep).to_bits(), "the warning says so");
+    // Where nothing is warned of, a figure changes; where a mode makes no difference, none does.
+    let of = |keys: &str| tpot_s(&with(8, keys)).to_bits();
+    assert_ne!(of("dispatcher = \"auto\""), of("dispatcher = \"deepep\""));
+    assert_eq!(of("dispatcher = \"deepep\""), of("dispatcher = \"deepep-normal\""));
+}

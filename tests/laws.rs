@@ -3,6 +3,7 @@
 //! No figure is known beforehand here. A law says how two answers stand to each other. Where a law does not hold for a reason, the reason is
 //! an anomaly with a name, a smallest case and a place in docs/reliability.md.
 
+mod neutral;
 mod pipeline;
 mod serving;
 mod training;

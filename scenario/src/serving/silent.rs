@@ -1,6 +1,7 @@
 //! What a serving scenario says and nothing heeds, and what it takes for granted. Warnings, but for a format that a card does not have: the run stays
 //! as it is.
 
+mod dispatcher;
 mod exchanges;
 mod expert_kernel;
 mod launches;
@@ -50,6 +51,7 @@ pub struct Places {
     /// Keys that say how iterations are played.
     of_played: Vec<laws::Written>,
     expert_kernel: Option<Place>,
+    dispatcher: Option<Place>,
     experts: [(&'static str, Option<Place>); 7],
     /// Keys that say how exchanges travel.
     exchanges: Written,
@@ -87,6 +89,7 @@ impl Places {
             first_token: at("fleet", "first_token"),
             watermark: at("engine", "watermark_ratio"),
             expert_kernel: at("engine", "expert_kernel"),
+            dispatcher: at("engine", "dispatcher"),
             launches: launches::written(reader),
             network: network::written(reader),
             of_played: laws::written(reader),
@@ -242,6 +245,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
     found.extend(network::late_outages(serving));
     found.extend(dynamics::of_fewer(serving));
     found.extend(expert_kernel::unknown(serving, places.expert_kernel.as_ref()));
+    found.extend(dispatcher::idle(serving, places.dispatcher.as_ref()));
     found.extend(prompts::equal_chunks(serving));
     found.extend(prompts::dense(serving));
     found.extend(prompts::alone(serving));
