@@ -2,6 +2,8 @@
 
 pub mod import;
 pub(crate) mod named;
+#[cfg(test)]
+mod tests;
 
 use hw::Dtype;
 use serde_json::json;

@@ -46,6 +46,17 @@ pub(crate) fn value<'v>(variables: &'v [Variable], name: &str) -> Option<&'v str
     variables.iter().rev().find(|variable| variable.name == name).map(|variable| variable.value.as_str())
 }
 
+/// The variable that lists devices which programs see.
+pub(crate) const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+
+/// Devices that programs see, where the variable lists them by number.
+pub(crate) fn devices(variables: &[Variable]) -> Option<u32> {
+    let listed = value(variables, DEVICES)?;
+    let is_list = listed.chars().all(|letter| letter.is_ascii_digit() || letter == ',');
+    let n = listed.split(',').filter(|one| !one.is_empty()).count();
+    u32::try_from(n).ok().filter(|n| is_list && *n > 0)
+}
+
 /// Whether a variable switches something off.
 pub(crate) fn is_off(variables: &[Variable], name: &str) -> bool {
     value(variables, name).is_some_and(|value| OFF.contains(&value))

@@ -96,13 +96,22 @@ pub struct Known {
     pub name: &'static str,
     /// What it does.
     pub effect: Effect,
-    /// Values for which that holds; empty for all. Other values are silent.
+    /// Values for which that holds, with `!` in front those for which it does not; empty for all. Other values are silent.
     pub values: &'static str,
     /// Words that the stack takes, with spaces between them; empty where it is not a choice of a few.
     pub allowed: &'static str,
 }
 
 impl Known {
+    /// Whether its effect is that of a value.
+    fn holds_for(&self, value: &str) -> bool {
+        let is_among = |all: &str| all.split(' ').any(|word| words(value).any(|own| own == word));
+        match self.values.strip_prefix('!') {
+            Some(others) => !is_among(others),
+            None => self.values.is_empty() || is_among(self.values),
+        }
+    }
+
     /// The first word of a value that the stack does not take, and nothing where it takes all of them. A value may be a list.
     pub fn refused<'v>(&self, value: &'v str) -> Option<&'v str> {
         if self.allowed.is_empty() || value.contains(UNKNOWN) {
@@ -166,6 +175,17 @@ impl Table {
         self.rows.iter().find(|known| known.name == name).or_else(|| self.rows.iter().find(begins))
     }
 
+    /// The name that is meant by one with a single slip in its last part, where a row for all that begin so would say nothing of it.
+    pub fn slip(&self, name: &str) -> Option<&'static str> {
+        let is_swept = self.find(name).is_some_and(|known| known.name.ends_with('*') && known.effect == Effect::Silent);
+        let (section, own) = name.rsplit_once('.').unwrap_or(("", name));
+        let is_meant = |known: &&Known| {
+            let (other_section, other) = known.name.rsplit_once('.').unwrap_or(("", known.name));
+            known.effect != Effect::Silent && section == other_section && is_slip(own, other)
+        };
+        self.rows.iter().filter(|_| is_swept).find(is_meant).map(|known| known.name)
+    }
+
     /// What a flag with a value does; `None` for one that no row has. `no-X` or `section.no-X` without a row of its own is the usual for a known
     /// `X`: silent.
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
@@ -175,9 +195,20 @@ impl Table {
             let usual = own.strip_prefix("no-").map(|own| format!("{section}{gap}{own}"))?;
             return self.find(&usual).map(|_| Effect::Silent);
         };
-        let holds = known.values.is_empty() || known.values.split(' ').any(|word| words(value).any(|v| v == word));
-        Some(if holds { known.effect } else { Effect::Silent })
+        Some(if known.holds_for(value) { known.effect } else { Effect::Silent })
     }
+}
+
+/// Whether a word is another one with a letter too many, too few or another, or with two of them in the wrong order.
+fn is_slip(word: &str, other: &str) -> bool {
+    const SHORTEST: usize = 3;
+    let (word, other) = (word.as_bytes(), other.as_bytes());
+    let n_same = word.iter().zip(other).take_while(|(a, b)| a == b).count();
+    let (word, other) = (&word[n_same..], &other[n_same..]);
+    let n_last = word.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (word, other) = (&word[..word.len() - n_last], &other[..other.len() - n_last]);
+    let is_swapped = matches!((word, other), ([a, b], [c, d]) if a == d && b == c);
+    n_same + n_last + other.len() >= SHORTEST && word != other && (word.len().max(other.len()) == 1 || is_swapped)
 }
 
 /// Rows of a table with tabs between its cells; cells that are missing at the end are empty.
@@ -384,14 +415,23 @@ impl<'t> Flags<'t> {
         }
     }
 
+    const fn kind(&self) -> &'static str {
+        if self.mark.is_empty() { "keys" } else { "flags" }
+    }
+
     fn judge_flag(&mut self, flag: &Flag) {
         self.refuse_word(flag);
+        if let Some(near) = self.table.slip(&flag.name) {
+            let what = format!("`{}{}` is not in the table of {}", self.mark, flag.name, self.kind());
+            let help = format!("did you mean `{}{near}`? it is taken to change neither time nor memory", self.mark);
+            self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at.clone()), what).help(help));
+            return;
+        }
         match self.table.effect(&flag.name, &flag.value()) {
             Some(Effect::NotModelled(why)) => self.not_modelled(&flag.name, why),
             Some(_) => {}
             None => {
-                let of = if self.mark.is_empty() { "keys" } else { "flags" };
-                let what = format!("`{}{}` is not in the table of {of}", self.mark, flag.name);
+                let what = format!("`{}{}` is not in the table of {}", self.mark, flag.name, self.kind());
                 let names = self.table.rows().iter().map(|known| known.name);
                 let near = nearest(&flag.name, names).map(|near| format!("did you mean `{}{near}`? ", self.mark));
                 // What such names say matters nearly always.

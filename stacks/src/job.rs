@@ -8,7 +8,7 @@ use input::diagnostic::Code;
 use crate::checkpoint;
 use crate::document::Document;
 use crate::flags::Flags;
-use crate::{Imported, Machine};
+use crate::{Imported, Machine, launch};
 
 /// What a server with 400 GB/s and eight GPUs has; a script does not say it.
 pub(crate) const HOST_GB_PER_S: u32 = 50;
@@ -113,7 +113,7 @@ impl Job {
         self.model(flags, &mut out, machine);
         let tokens = self.tokens(flags, machine);
         let dp = self.machine(flags, &mut out, machine);
-        let [tp, pp, cp] = self.degrees;
+        let [tp, pp, cp] = machine.over_degrees(self.degrees);
         for (name, degree) in [("tp", tp), ("pp", pp), ("cp", cp)] {
             out.set("parallel", name, degree, "");
         }
@@ -177,7 +177,8 @@ impl Job {
 
     /// GPUs, where the command line or the files say them.
     pub(crate) fn n_gpus(&self, machine: &Machine) -> Option<u64> {
-        machine.nodes.map(|nodes| u64::from(nodes) * self.per_node(machine)).or(self.gpus.0.map(u64::from))
+        let (of_files, _) = launch::with_stated(self.gpus, machine);
+        machine.nodes.map(|nodes| u64::from(nodes) * self.per_node(machine)).or(of_files.map(u64::from))
     }
 
     fn gpus_are_not_said(&self, flags: &mut Flags<'_>, n_gpus: u64) {
@@ -194,7 +195,8 @@ impl Job {
 
     /// `[cluster]`; replicas that fill it.
     fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> u64 {
-        let group = self.degrees.iter().product::<u64>().max(1);
+        let [tp, pp, cp] = machine.over_degrees(self.degrees);
+        let group = (tp * pp * cp).max(1);
         let (per_node, given) = (self.per_node(machine), self.n_gpus(machine));
         let n_gpus = given.or(self.dp.map(|dp| dp.saturating_mul(group))).unwrap_or(group);
         if given.is_none() && self.dp.is_none() {
@@ -202,7 +204,6 @@ impl Job {
         }
         let dp = self.dp.unwrap_or(n_gpus / group);
         if dp.saturating_mul(group) != n_gpus {
-            let [tp, pp, cp] = self.degrees;
             let what = format!("{n_gpus} GPUs are not {dp} replicas of tp {tp} × pp {pp} × cp {cp} = {group}");
             let help = "give other GPUs with `--set cluster.nodes=…`, or other degrees";
             flags.refuse(Code::WrongFlag, None, what, help);
@@ -216,6 +217,11 @@ impl Job {
             None => flags.findings.push(crate::no_gpu()),
         }
         let per_node = per_node.min(n_gpus);
+        if !n_gpus.is_multiple_of(per_node) {
+            let what = format!("{n_gpus} GPUs do not fill nodes of {per_node}");
+            let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
+            flags.refuse(Code::WrongFlag, None, what, help);
+        }
         out.set("cluster", "nodes", n_gpus.div_ceil(per_node), "");
         out.set("cluster", "gpus_per_node", per_node, "");
         dp.max(1)

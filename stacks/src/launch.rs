@@ -16,6 +16,7 @@ use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
 pub(crate) use candidates::is_showing;
 use candidates::{Candidate, is_left};
+pub(crate) use gpus::with_stated;
 pub use gpus::{gpus, unknown_gpus};
 use starter::Starter;
 
@@ -89,8 +90,11 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
         let start = begins(&texts);
         if n_known > 0 || start.is_some() {
             let at = words.get(start.unwrap_or(0)).map_or(0..0, Word::at);
-            let list = if candidates::is_showing(&texts) { &mut shown } else { &mut candidates };
-            list.push(Candidate { words, texts, start, n_known, at, left: command.left });
+            // What a script shows, and functions that it does not call, count where nothing else starts the stack.
+            let is_shown = candidates::is_showing(&texts) || !command.is_called;
+            let list = if is_shown { &mut shown } else { &mut candidates };
+            let environment = command.environment;
+            list.push(Candidate { words, texts, start, n_known, at, left: command.left, environment });
         }
     }
     // What a script shows before it is started in a way that cannot be read.
@@ -107,6 +111,9 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
     let mut launch = launched(&best.words, &best.texts, best.start.unwrap_or(0), &of_its_own);
     let before = &best.words[..best.start.unwrap_or(0)];
     launch.launcher = gpus::launcher(before, gpus::batch_options(text));
+    launch.environment = environment::of_command(&best.environment, before);
+    launch.findings.extend(gpus::not_enough(before, &launch));
+    launch.findings.extend(line_ends(text));
     launch.findings.extend(Starter::of(before).into_iter().flat_map(|(starter, words)| starter.unknown(words)));
     launch.findings.extend(words_of_program(&best.words, &best.texts, best.start.unwrap_or(0)));
     let is_said = |finding: &Finding| finding.at.as_ref().is_some_and(|at| is_left(text, at.start, &best.left));
@@ -119,6 +126,14 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
 /// Warnings about assignments that a command uses and that are not followed.
 pub(crate) fn not_followed(left: &[Left]) -> Vec<Finding> {
     candidates::not_followed(left, Judge { knows: &|_| true, matters: &|_| true, is_switch: &|_| false })
+}
+
+/// A warning about lines that go on behind CR LF: bash ends a command there.
+pub(crate) fn line_ends(text: &str) -> Option<Finding> {
+    let at = text.find("\\\r\n")?;
+    let what = "lines end in CR LF: bash ends a command at such an end, and here the next line goes on with it";
+    let help = "convert the file to line feeds: `sed -i 's/\\r$//'`";
+    Some(Finding::warning(Code::UnreadableScript, Some(at..at + 1), what).help(help))
 }
 
 /// An error about a script.
@@ -187,8 +202,11 @@ pub(crate) fn begun(
         ));
         launch.findings.extend(Some(&words[start]).filter(|_| images::is_open(&texts[start])).map(open_image));
         launch.environment = environment::of_command(&command.environment, &words[..start]);
-        let list = if is_showing(&texts) { &mut shown } else { &mut found };
+        let list = if is_showing(&texts) || !command.is_called { &mut shown } else { &mut found };
         list.push(Begun { which, at: words[start].at(), launch });
+    }
+    for begun in found.iter_mut().chain(&mut shown).take(1) {
+        begun.launch.findings.extend(line_ends(text));
     }
     // What a script shows alone is started in a way that cannot be read.
     Ok(if found.is_empty() { shown } else { found })

@@ -115,6 +115,8 @@ pub struct Machine {
     pub bucket_tokens: Option<u64>,
     /// Stage of ZeRO, in the place of the one that a file says.
     pub zero: Option<u64>,
+    /// Tensor, pipeline and context degree, in the place of those that a file says.
+    pub degrees: [Option<u64>; 3],
     /// Keys of the scenario that overrides state, so that nothing is to be said of what is taken in their place.
     pub stated: Vec<String>,
     /// Mean tokens of prompts and of answers that are generated, in the place of shares of their limits.
@@ -145,6 +147,7 @@ impl Machine {
             batch: positive("training.batch_size"),
             bucket_tokens: positive("training.bucket_tokens"),
             zero: number("parallel.zero").map(u64::from).filter(|stage| *stage <= 3),
+            degrees: ["parallel.tp", "parallel.pp", "parallel.cp"].map(positive),
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             generated: ["rollouts.prompt_tokens", "rollouts.answer_tokens"].map(positive),
             arrivals: value("trace.arrivals"),
@@ -169,6 +172,11 @@ impl Machine {
     /// GPUs of a node: as the command line says, else as usual.
     pub(crate) fn per_node(&self) -> u32 {
         self.gpus_per_node.unwrap_or_else(|| self.usual_node())
+    }
+
+    /// Tensor, pipeline and context degree of a file, with those that overrides state.
+    pub(crate) fn over_degrees(&self, of_file: [u64; 3]) -> [u64; 3] {
+        std::array::from_fn(|index| self.degrees[index].unwrap_or(of_file[index]))
     }
 
     /// Whether an override states one of these keys.

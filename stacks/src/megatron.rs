@@ -24,7 +24,7 @@ use input::diagnostic::{Code, Finding, Severity};
 
 use crate::again::{Again, Names};
 use crate::document::Document;
-use crate::flags::{Effect, Flags, Table, words};
+use crate::flags::{Effect, Flag, Flags, Table, words};
 use crate::launch::{self, Judge, Launch};
 use crate::{Imported, Machine};
 use engine::recompute::Module;
@@ -80,16 +80,29 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_judged(text, begins, judge) };
     match launch {
         Ok(mut launch) => {
+            launch.findings.extend(if is_yaml || is_swift { Vec::new() } else { switched(&launch.flags) });
             older::today(&mut launch.flags);
             slime::today(&mut launch);
             bigscience::today(&mut launch);
             deepspeed::today(&mut launch);
-            let machine = swift::today(&mut launch, text, machine);
+            let machine = swift::today(&mut launch, machine);
             let machine = deepspeed::with_written(text, &machine, &launch);
             of_launch(launch, &machine)
         }
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
+}
+
+/// Errors about switches with a word behind them that says on or off: the reader of flags has none (`store_true`), and stops.
+fn switched(flags: &[Flag]) -> Vec<Finding> {
+    const WORDS: [&str; 6] = ["true", "false", "yes", "no", "on", "off"];
+    let is_word = |flag: &&Flag| WORDS.contains(&flag.value().to_lowercase().as_str());
+    let wrong = flags.iter().filter(|flag| SWITCHES.contains(flag.name.as_str())).filter(is_word).map(|flag| {
+        let what = format!("`--{}` takes no word, and `{}` stands behind it", flag.name, flag.value());
+        let help = "it is on where it stands, and off where it is left out";
+        Finding::error(Code::WrongFlag, Some(flag.at.clone()), what).help(help)
+    });
+    wrong.collect()
 }
 
 /// A training job as it is started.
@@ -119,7 +132,7 @@ type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + '
 
 /// A training job of a stack with the flags of Megatron-LM.
 pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
-    let (gpus, per_node) = launch::gpus(&launch.launcher);
+    let (gpus, per_node) = launch::with_stated(launch::gpus(&launch.launcher), machine);
     let is_deepspeed = deepspeed::is_job(&launch.flags);
     let is_slime = slime::is_job(&launch.flags);
     let is_swift = swift::is_job(&launch.program);

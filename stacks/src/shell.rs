@@ -11,7 +11,10 @@ mod conditions;
 mod cut;
 mod expand;
 mod follow;
+mod functions;
 mod into_names;
+mod scopes;
+mod sets;
 mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +35,22 @@ const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "e
 /// Words in front of assignments, which may have options of their own.
 const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
-/// Beginnings of variables that servers and their libraries read.
-const READ: [&str; 8] = ["VLLM_", "SGLANG_", "SGL_", "TRTLLM_", "TLLM_", "LMCACHE_", "NCCL_", "CUDA_LAUNCH_"];
+/// Beginnings of variables that servers and their libraries read, and of those that say how many processes start and which devices they see.
+const READ: [&str; 13] = [
+    "VLLM_",
+    "SGLANG_",
+    "SGL_",
+    "TRTLLM_",
+    "TLLM_",
+    "LMCACHE_",
+    "NCCL_",
+    "CUDA_LAUNCH_",
+    "CUDA_VISIBLE_DEVICES",
+    "NPROC_PER_NODE",
+    "NNODES",
+    "NGPU",
+    "CONFIG",
+];
 
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
@@ -108,8 +125,10 @@ pub struct Command {
     pub words: Vec<Word>,
     /// What it uses and is not followed.
     pub left: Vec<Left>,
-    /// Variables that servers and their libraries read, as they stand when it runs.
+    /// Variables that servers, their libraries and launchers read, as they stand when it runs.
     pub environment: Vec<(String, Word)>,
+    /// Whether it runs; a command of a function that nothing in the script calls does not, unless something outside calls it.
+    pub is_called: bool,
 }
 
 /// Commands of a script, in order; without those under conditions that are false.

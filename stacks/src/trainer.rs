@@ -6,6 +6,8 @@
 mod adapters;
 mod frozen;
 mod given;
+#[cfg(test)]
+mod launches;
 mod padded;
 #[cfg(test)]
 mod projects;
@@ -18,6 +20,7 @@ mod tests;
 
 use std::sync::LazyLock;
 
+use crate::environment::Variable;
 use crate::flags::{Effect, Flag, Flags, Known, Table};
 use crate::job::Job;
 use crate::{Imported, Machine};
@@ -115,8 +118,8 @@ pub(crate) fn named_beside(text: &str) -> Vec<String> {
 }
 
 /// GPUs that variables say in front of a command, as flags of a launcher.
-pub(crate) fn gpus_of_variables(text: &str) -> Vec<Flag> {
-    given::of_variables(text)
+pub(crate) fn gpus_of_variables(environment: &[Variable]) -> Vec<Flag> {
+    given::of_variables(environment)
 }
 
 /// Reads a YAML or a script.
@@ -136,7 +139,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     step::model(&mut flags, &mut job, machine);
     step::lengths(&mut flags, &mut job, (dialect, machine));
     step::batch(&mut flags, &mut job, (dialect, machine));
-    step::degrees(&mut flags, &mut job);
+    step::degrees(&mut flags, &mut job, machine);
     padded::write(&mut flags, &mut job, machine);
     rollouts::left_out(&mut flags, text, dialect);
     step::kernels(&mut flags, &mut job, dialect);

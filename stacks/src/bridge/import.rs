@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use engine::model::of_checkpoint;
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::{Code, Finding, nearest};
 
 use super::{KEYS, Override, UNFUSED_PERMUTATION, adapters, precision, program, recipes, shape};
 use crate::document::Document;
@@ -86,6 +86,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         words.into_iter().partition(|(text, _)| adapters::is_of_adapters(text));
     let adapters = adapters::read(recipe.as_deref(), &launch.flags, &of_adapters);
     launch.findings.extend(program::not_read(&launch));
+    launch.findings.extend(commands.iter().flat_map(|words| strange(words)));
     let stated: Vec<&str> = words.iter().map(|(text, _)| recipes::key(text)).collect();
     let has_no_overlap = words.iter().any(|(text, _)| recipes::is_without_overlap(text));
     let taken = recipes::taken(recipe.as_deref(), &stated, has_no_overlap);
@@ -167,6 +168,45 @@ fn is_override(text: &str) -> bool {
     SECTIONS.contains(&key.split_once('.').map_or(key, |(section, _)| section))
 }
 
+/// Keys of Bridge that are read.
+fn read_keys() -> impl Iterator<Item = &'static str> {
+    KEYS.iter().map(|[_, key, _]| *key).chain(WITHOUT_DOT).chain(MARKS.map(|mark| mark.trim_end_matches('=')))
+}
+
+/// Warnings about words behind the program that are overrides of no section, or that delete a key of the recipe.
+fn strange(words: &[Word]) -> Vec<Finding> {
+    let words: Vec<Word> = words.iter().flat_map(parts).collect();
+    let Some(start) = words.iter().position(|word| word.text().ends_with(program::NAME)) else { return Vec::new() };
+    let behind = words[start + 1..].iter().filter(|word| !word.text().starts_with('-'));
+    behind.filter_map(|word| strange_word(&word.text(), word.at())).collect()
+}
+
+fn strange_word(text: &str, at: Range<usize>) -> Option<Finding> {
+    if text.starts_with('~') {
+        let what = format!("`{text}` is not modelled");
+        let help = "what it deletes of the recipe is taken as the recipe has it: write the value that is meant";
+        return Some(Finding::warning(Code::NotModelled, Some(at), what).help(help));
+    }
+    let (key, _) = text.trim_start_matches('+').split_once('=').filter(|_| !is_override(text))?;
+    let is_key = key.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-/@".contains(letter));
+    is_key.then(|| unknown(key, at))
+}
+
+/// A warning about a key that is not known.
+fn unknown(key: &str, at: Range<usize>) -> Finding {
+    let what = format!("`{key}` is not in the table of keys");
+    let near = nearest(key, read_keys()).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+    let help = format!("{near}it is taken to change neither time nor memory");
+    Finding::warning(Code::UnknownFlag, Some(at), what).help(help)
+}
+
+/// Whether a key that leaves a switch off is one that is known: in the table, or a flag of Megatron-LM of the same name.
+fn is_known(text: &str) -> bool {
+    let (key, _) = key_and_value(text);
+    read_keys().any(|known| known == key || known == recipes::key(text))
+        || megatron::FLAGS.effect(&flag_of(text), "").is_some()
+}
+
 /// Overrides whose keys have no dot, on lines of their own: the last one of each. In a script that starts a program such a line may be a variable of its own.
 fn without_dot(text: &str) -> Vec<Override> {
     let begins_line = |at: usize| text[..at].chars().next_back().is_none_or(|before| before == '\n');
@@ -198,7 +238,10 @@ fn flags(taken: &[&str], words: &[Override]) -> (Vec<Flag>, Vec<Finding>) {
                 flags.retain(|flag| flag.name != precision::GATHERS);
                 continue;
             }
-            _ => over(text, at).map(|flag| (flag.into_iter().collect(), None)),
+            _ => over(text, at.clone()).map(|flag| {
+                let is_lost = flag.is_none() && !is_known(text);
+                (flag.into_iter().collect(), is_lost.then(|| unknown(key_and_value(text).0, at)))
+            }),
         };
         match found {
             Ok((found, warning)) => {

@@ -230,3 +230,26 @@ fn what_no_name_says_is_written_field_by_field_and_read_back() {
         }
     }
 }
+
+/// Words that Bridge would stop on, or that do something that is not followed.
+#[test]
+fn overrides_that_nobody_knows_are_said() {
+    for (word, meant) in [
+        ("ddp.overlap_grad_reduc=false", "did you mean `ddp.overlap_grad_reduce`?"),
+        ("optimizer.use_distributed_optimize=false", "did you mean `"),
+        ("mixed_precison=fp16_mixed", "did you mean `mixed_precision`?"),
+        ("trian.global_batch_size=4", "did you mean `train.global_batch_size`?"),
+        ("modle.tensor_model_parallel_size=4", "did you mean `model.tensor_model_parallel_size`?"),
+        ("nosuch.key=3", "it is taken to change neither"),
+        ("~model.seq_length", "what it deletes of the recipe"),
+    ] {
+        let found = of_recipe(&format!("--recipe {LLAMA} {word}"));
+        let key = word.split('=').next().unwrap();
+        let said = found.findings.iter().find(|one| one.what.contains(key));
+        let help = said.and_then(|one| one.help.as_deref()).unwrap_or_default();
+        assert!(help.starts_with(meant), "{word}: {:?}", found.findings);
+    }
+    let known = "ddp.overlap_grad_reduce=false model.sequence_parallel=false checkpoint.save=null comm_overlap=null";
+    let (_, said) = changed(LLAMA, known);
+    assert!(!said.iter().any(|what| what.contains("not in the table")), "{said:?}");
+}

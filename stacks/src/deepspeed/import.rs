@@ -44,7 +44,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut count = |name: &str| flags.count(name, 1..=MOST);
     let tp = count("tensor_parallel.autotp_size").or_else(|| count("tensor_parallel.tp_size")).unwrap_or(1);
     let cp = count("sequence_parallel_size").unwrap_or(1);
-    job.degrees = [tp, 1, cp];
+    job.degrees = machine.over_degrees([tp, 1, cp]);
     sizes(&mut flags, &mut job, machine, sizes_of_step);
     let stage = stage(&mut flags, &mut job);
     of_engine(&mut job);
@@ -251,6 +251,10 @@ fn sizes(
 fn formats(flags: &mut Flags<'_>, job: &mut Job) {
     const SWITCHES: [&str; 2] = ["fp16.enabled", "bf16.enabled"];
     let [is_fp16, is_bf16] = SWITCHES.map(|name| flags.is(name) && !is_auto(flags, name));
+    if is_fp16 && is_bf16 {
+        let help = "DeepSpeed asserts that one of them alone is enabled: leave the other out".to_owned();
+        flags.wrong(SWITCHES[1], "`fp16.enabled` and `bf16.enabled` are both true".to_owned(), help);
+    }
     let auto = SWITCHES.into_iter().find(|name| is_auto(flags, name));
     if let Some(name) = auto.filter(|_| !is_fp16 && !is_bf16) {
         let what = format!("`{name}` is `auto`, which a trainer fills in: bf16 is taken");
@@ -349,6 +353,8 @@ fn keys(value: &Value, before: &str, (text, from): (&str, usize), out: &mut Vec<
             Value::String(word) => word.clone(),
             other => other.to_string(),
         };
+        // The old name of the section, which is read still (`BFLOAT16_OLD`, `deepspeed/runtime/constants.py`).
+        let name = name.strip_prefix("bfloat16.").map_or(name.clone(), |own| format!("bf16.{own}"));
         out.push(Flag { name, values: vec![word], at: start..end });
     }
 }

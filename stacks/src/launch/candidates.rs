@@ -39,6 +39,8 @@ pub(super) struct Candidate {
     pub(super) at: Range<usize>,
     /// What it uses of assignments that are not followed.
     pub(super) left: Vec<Left>,
+    /// Variables that programs read.
+    pub(super) environment: Vec<(String, Word)>,
 }
 
 impl Candidate {

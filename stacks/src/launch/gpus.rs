@@ -2,11 +2,15 @@
 
 use input::diagnostic::{Code, Finding};
 
+use super::Launch;
 use super::starter::Starter;
 use crate::Machine;
+use crate::environment;
 use crate::flags::{Flag, named, of_words};
 use crate::shell::{UNKNOWN, Word};
 
+/// The list of nodes and slots of DeepSpeed.
+const INCLUDED: [&str; 2] = ["include", "i"];
 /// Processes of a node: each has a GPU.
 const PROCESSES: [&str; 1] = ["nproc-per-node"];
 /// Tasks of a node; each is a process, unless a task starts processes of its own.
@@ -30,8 +34,42 @@ pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
     });
     let starts = starter.is_some_and(Starter::fills_a_node);
     let is_kept = |flag: &Flag| !starts || !is_one(flag, &TASKS) && !is_one(flag, &["ntasks", "n", "np"]);
+    let listed: Vec<Flag> = own.clone().filter_map(|flag| included(&flag)).collect();
     // What the command says counts before what the batch system gives.
-    batch.into_iter().chain(own).filter(is_kept).collect()
+    batch.into_iter().chain(own).chain(listed).filter(is_kept).collect()
+}
+
+/// GPUs of `deepspeed --include NODE:SLOT,SLOT`, where one node is named (`parse_node_config`); unknown where its slots are no numbers.
+fn included(flag: &Flag) -> Option<Flag> {
+    let value = flag.values.first().filter(|value| is_one(flag, &INCLUDED) && !value.contains('@'))?;
+    let (_, slots) = value.split_once(':')?;
+    let mut slots: Vec<Option<u32>> = slots.split(',').map(|slot| slot.parse().ok()).collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let number = if slots.contains(&None) { UNKNOWN.to_string() } else { slots.len().to_string() };
+    Some(Flag { name: OF_A_NODE[2].to_owned(), values: vec![number], at: flag.at.clone() })
+}
+
+/// Errors about processes that find no device: their launcher starts them, and they stop.
+pub(super) fn not_enough(before: &[Word], launch: &Launch) -> Option<Finding> {
+    let starter = Starter::of(before).map(|(starter, _)| starter);
+    if let Some(flag) = launch.launcher.iter().find(|flag| included(flag).is_some_and(|one| number(&one).is_none())) {
+        let what = format!("`--include {}` is no list of slots", flag.value());
+        let help =
+            "write their numbers with commas between them, `--include localhost:0,1,2,3`: DeepSpeed takes no range";
+        let is_known = !flag.value().contains(UNKNOWN);
+        return is_known.then(|| Finding::error(Code::WrongFlag, Some(flag.at.clone()), what).help(help));
+    }
+    let devices = environment::devices(&launch.environment)?;
+    let (total, per_node) = gpus(&launch.launcher);
+    let n_nodes = known(&launch.launcher, &NODES).unwrap_or(1);
+    let processes = per_node.or(total.filter(|_| n_nodes == 1)).filter(|processes| *processes > devices)?;
+    // DeepSpeed's own numbers count before the variable.
+    starter.filter(|starter| !starter.has_own_devices())?;
+    let what = format!("{processes} processes of a node, and `{}` shows {devices} devices", environment::DEVICES);
+    let help = "name as many devices as there are processes, or start fewer";
+    let flag = last(&launch.launcher, &PROCESSES).or_else(|| last(&launch.launcher, &ALL));
+    Some(Finding::error(Code::WrongFlag, flag.map(|flag| flag.at.clone()), what).help(help))
 }
 
 /// `#SBATCH --nodes=4`, `#SBATCH -N 4` and the like.
@@ -87,7 +125,8 @@ fn number(flag: &Flag) -> Option<u32> {
         value.split([':', '-']).next()?
     } else {
         let of_gpus = value.split(',').find(|part| !flag.name.contains("gres") || part.starts_with("gpu"))?;
-        if of_gpus == "gpu" { "1" } else { of_gpus.rsplit(':').next()? }
+        // A type alone is one GPU; `torchrun --nproc_per_node gpu` is as many as there are.
+        if flag.name.contains("gres") && of_gpus == "gpu" { "1" } else { of_gpus.rsplit(':').next()? }
     };
     word.parse().ok().filter(|number| *number > 0)
 }
@@ -117,6 +156,16 @@ pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
     let nodes = if is_said || total.is_some() { stated } else { Some(1) };
     let all = per_node.zip(nodes).map(|(per_node, nodes)| nodes.saturating_mul(per_node));
     (all.or(total), per_node)
+}
+
+/// The same where the command line states the GPUs of a node alone: as many nodes of them as there are.
+pub(crate) fn with_stated(gpus: (Option<u32>, Option<u32>), machine: &Machine) -> (Option<u32>, Option<u32>) {
+    match (gpus, machine.gpus_per_node) {
+        ((Some(total), Some(per_node)), Some(stated)) if machine.nodes.is_none() && per_node > 0 => {
+            (Some((total / per_node).saturating_mul(stated)), Some(stated))
+        }
+        _ => gpus,
+    }
 }
 
 /// Warnings about numbers of nodes and GPUs that only a shell knows, where nothing else says them.

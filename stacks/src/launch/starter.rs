@@ -44,6 +44,11 @@ impl Starter {
         self.name != ACCELERATE
     }
 
+    /// Whether it takes devices by its own flags, whatever the environment shows (`deepspeed/launcher/runner.py`).
+    pub(super) fn has_own_devices(self) -> bool {
+        self.name == "deepspeed"
+    }
+
     /// The whole name of a flag, of which the beginning is enough where one flag alone begins so (`argparse`).
     pub(super) fn whole(self, name: &str) -> Option<&'static str> {
         let exact = self.names().find(|own| *own == name);

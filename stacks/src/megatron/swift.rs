@@ -65,7 +65,7 @@ pub(super) fn is_job(program: &[String]) -> bool {
 }
 
 /// Its flags as those of Megatron-LM, and the machine with the model that it names.
-pub(super) fn today(launch: &mut Launch, text: &str, machine: &Machine) -> Machine {
+pub(super) fn today(launch: &mut Launch, machine: &Machine) -> Machine {
     if !is_job(&launch.program) {
         return machine.clone();
     }
@@ -83,7 +83,7 @@ pub(super) fn today(launch: &mut Launch, text: &str, machine: &Machine) -> Machi
     let mut named = CHECKPOINTS.into_iter().filter_map(find).map(|flag| flag.value().replace(CONVERTED, ""));
     let model = machine.model.clone().or_else(|| named.find(|path| of_checkpoint(path).is_some()));
     launch.flags.extend(more);
-    launch.launcher.extend(trainer::gpus_of_variables(text));
+    launch.launcher.splice(0..0, trainer::gpus_of_variables(&launch.environment));
     Machine { model, ..machine.clone() }
 }
 

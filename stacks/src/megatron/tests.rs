@@ -409,3 +409,52 @@ fn a_schedule_of_batches_is_taken_at_its_last() {
     assert_eq!(of(&found, Code::NotModelled).len(), 1);
     assert_eq!(said("--step-batch-size-schedule 12", Code::WrongFlag).len(), 1);
 }
+
+#[test]
+fn launches_that_megatron_stops_on_are_refused() {
+    for (flags, part) in [
+        ("--exp-avg-dtype bf16", "needs `--use-precision-aware-optimizer`"),
+        ("--squared-relu --swiglu", "does not go with `--swiglu`"),
+        ("--sequence-parallel false", "takes no word, and `false` stands behind it"),
+    ] {
+        let wrong = said(flags, Code::WrongFlag);
+        assert!(wrong.iter().any(|(what, _)| what.contains(part)), "{flags}: {wrong:?}");
+    }
+    let both = "--exp-avg-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer";
+    assert_eq!(said(both, Code::WrongFlag), []);
+    assert_eq!(said("--exp-avg-dtype fp32", Code::WrongFlag), []);
+}
+
+/// What only a function, a subshell or another command has been given is not the script's.
+#[test]
+fn degrees_are_those_that_the_shell_gives() {
+    for lines in [
+        "TP=2\nTP=4 ./convert.sh\n",
+        "TP=2\nusage() { TP=4; echo usage; exit 1; }\n",
+        "usage() { TP=4; exit 1; }\nTP=2\nwhile getopts h o; do usage; done\n",
+        "TP=1\n((TP=TP*2))\n",
+    ] {
+        let text = format!("{lines}{BASE}--tensor-model-parallel-size $TP\n");
+        let found = import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        assert!(found.scenario.contains("tp = 2 "), "{lines}: {}", found.scenario);
+        assert_eq!(of(&found, Code::UnknownValue), Vec::<&Finding>::new(), "{lines}");
+    }
+}
+
+/// `gpu` is as many as there are, and GPUs of a node alone change the replicas.
+#[test]
+fn gpus_of_a_node_are_those_of_the_command_line() {
+    let machine = |per_node, nodes| Machine {
+        gpu: Some("h100-sxm".to_owned()),
+        gpus_per_node: per_node,
+        nodes,
+        ..Machine::default()
+    };
+    let all = BASE.replace("--nproc-per-node 8 --nnodes 2", "--nproc_per_node gpu");
+    let text = format!("{all}--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2\n");
+    let found = import(&text, &machine(None, Some(1)));
+    assert!(found.scenario.contains("gpus_per_node = 8 "), "{}", found.scenario);
+    let [wider, both] =
+        [machine(Some(4), None), machine(Some(4), Some(2))].map(|machine| import(BASE, &machine).scenario);
+    assert_eq!(wider, both);
+}

@@ -34,13 +34,14 @@ impl Runs {
 }
 
 /// How a statement ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Status {
     /// A test, true or false.
     Tested(bool),
     /// A test of what only a shell knows.
     Unknown,
     /// A command: it is taken to work.
+    #[default]
     Command,
 }
 
@@ -75,6 +76,10 @@ pub(super) enum Kind {
     Case,
     /// `{` … `}`.
     Group,
+    /// `(` … `)`.
+    Subshell,
+    /// A function where it is called.
+    Call,
 }
 
 /// A part that is open.
@@ -115,10 +120,14 @@ impl Branches {
         self.n_with_more > 0
     }
 
-    /// Opens a part within a statement that runs or not.
-    pub(super) fn open(&mut self, kind: Kind, here: Runs) {
+    /// Parts that are open.
+    pub(super) const fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Opens a part that runs or not.
+    pub(super) fn open(&mut self, kind: Kind, outer: Runs) {
         let is_condition = matches!(kind, Kind::If | Kind::Loop);
-        let outer = here.inside(self.runs());
         self.open.push(Part {
             kind,
             outer,
@@ -160,10 +169,10 @@ impl Branches {
         self.n_with_more += usize::from(part.has_more);
     }
 
-    /// The loop runs while its condition is false.
-    pub(super) fn until(&mut self) {
+    /// Whether the loop runs while its condition is false.
+    pub(super) fn until(&mut self, is_until: bool) {
         if let Some(part) = self.open.last_mut() {
-            part.is_until = true;
+            part.is_until = is_until;
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::arithmetic::compares;
 use super::branches::fits;
-use super::cut::{Dollar, Part, Piece};
+use super::cut::{Part, Piece};
 use super::uses::uses;
 use super::{UNKNOWN, Unreadable, Values};
 
@@ -133,20 +134,12 @@ impl Known<'_> {
         piece.map_or(Ok(None), |piece| self.word(piece))
     }
 
-    /// A comparison of two sums, or a sum that is not zero.
+    /// A sum that is not zero.
     fn sum(&self, pieces: &[Piece]) -> Result<Option<bool>, Unreadable> {
-        let [Piece { parts, .. }] = pieces else { return Ok(None) };
-        let [Part::Dollar { what: Dollar::Sum { text }, at, .. }] = &parts[..] else { return Ok(None) };
-        if self.is_uncertain(pieces) {
+        let Some(word) = pieces.first().filter(|_| pieces.len() == 1).map(|piece| self.word(piece)).transpose()? else {
             return Ok(None);
-        }
-        let value = |text: &str| self.values.sum(text, *at, 0);
-        Ok(match compared(text) {
-            Some((left, sign, right)) => {
-                value(left)?.zip(value(right)?).map(|(left, right)| compares(left, sign, right))
-            }
-            None => value(text)?.map(|value| value != 0),
-        })
+        };
+        Ok(word.and_then(|word| word.parse::<i64>().ok()).map(|value| value != 0))
     }
 }
 
@@ -168,24 +161,4 @@ fn is_like(word: &str, pattern: &str, piece: &Piece) -> Option<bool> {
         Part::Plain { is_quoted, .. } | Part::Dollar { is_quoted, .. } => *is_quoted,
     });
     if is_plain || is_quoted { Some(word == pattern) } else { fits(word, pattern) }
-}
-
-/// Both sides of a comparison of sums, with its sign. Two signs of the same direction move bits.
-fn compared(text: &str) -> Option<(&str, &'static str, &str)> {
-    COMPARISONS.iter().find_map(|(_, sign)| {
-        let (left, right) = text.split_once(sign)?;
-        let is_shift = sign.len() == 1 && right.starts_with(sign);
-        (!is_shift).then_some((left, *sign, right))
-    })
-}
-
-fn compares(left: i64, sign: &str, right: i64) -> bool {
-    match sign {
-        ">=" => left >= right,
-        "<=" => left <= right,
-        "==" => left == right,
-        "!=" => left != right,
-        ">" => left > right,
-        _ => left < right,
-    }
 }

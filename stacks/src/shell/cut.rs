@@ -7,7 +7,9 @@ use super::{DEPTH_MAX, Letter, UNKNOWN, Unreadable, Word, is_of_name};
 /// Programs that read commands from a text in place.
 const RUN_TEXTS: [&str; 5] = ["sbatch", "qsub", "bash", "sh", "zsh"];
 /// Words behind which a sum in two parentheses is a condition.
-const BEFORE_SUMS: [&str; 9] = ["if", "elif", "while", "until", "for", "then", "do", "else", "!"];
+const BEFORE_SUMS: [&str; 11] = ["if", "elif", "while", "until", "for", "then", "do", "else", "!", "{", "time"];
+/// The word in front of the name of a function; `name()` is read as it.
+pub(super) const FUNCTION: &str = "function";
 
 /// A word as it is written, before anything is substituted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,12 +31,16 @@ pub(super) enum Part {
 /// What stands behind a dollar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Dollar {
-    /// A name, and what stands for it where it is not set.
-    Name { name: String, default: Option<(String, usize)> },
+    /// A name, what stands for it where it is not set, and whether the name keeps that (`:=`).
+    Name { name: String, default: Option<(String, usize)>, is_kept: bool },
     /// All words of a list.
     All { name: String },
     /// A sum in whole numbers.
     Sum { text: String },
+    /// Words of `expr`, which computes.
+    Expr { text: String },
+    /// Words that are known already.
+    Words { words: Vec<Word> },
     /// What only a shell knows.
     Else,
 }
@@ -48,6 +54,17 @@ impl Piece {
         }
     }
 
+    /// Letters of it and of its list, as far as they stand in it.
+    pub(super) fn n_letters(&self) -> usize {
+        let of_part = |part: &Part| match part {
+            Part::Plain { letters, .. } => letters.len(),
+            Part::Dollar { what: Dollar::Sum { text } | Dollar::Expr { text }, .. } => text.len() + 1,
+            Part::Dollar { .. } => 1,
+        };
+        let own: usize = self.parts.iter().map(of_part).sum();
+        own + 1 + self.list.iter().flatten().map(Self::n_letters).sum::<usize>()
+    }
+
     fn is_number(&self) -> bool {
         self.plain().parse::<u32>().is_ok()
     }
@@ -59,6 +76,35 @@ impl Piece {
             Part::Dollar { .. } => None,
         });
         Word { letters: plain.flatten().copied().collect() }.at()
+    }
+
+    /// `NAME=` with what stands for its value.
+    pub(super) fn giving(name: &str, value: Dollar, at: Range<usize>) -> Self {
+        let letters = name.chars().chain(['=']).map(|letter| (letter, at.start)).collect();
+        let value = Part::Dollar { what: value, at: at.start, is_quoted: true };
+        Self { parts: vec![Part::Plain { letters, is_quoted: false }, value], list: None }
+    }
+
+    /// `NAME=()`: a name without words.
+    pub(super) fn emptying(name: &str, at: Range<usize>) -> Self {
+        let letters = name.chars().chain(['=']).map(|letter| (letter, at.start)).collect();
+        Self { parts: vec![Part::Plain { letters, is_quoted: false }], list: Some(Vec::new()) }
+    }
+
+    /// The name in front of `[…]=`, of which one item is assigned.
+    pub(super) fn assigns_item(&self) -> Option<String> {
+        let Some(Part::Plain { letters, is_quoted: false }) = self.parts.first() else { return None };
+        let text: String = letters.iter().map(|(letter, _)| *letter).collect();
+        let (name, rest) = text.split_once('[')?;
+        let is_name = name.chars().all(is_of_name) && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let ends = |part: &Part| match part {
+            Part::Plain { letters, .. } => {
+                let text: String = letters.iter().map(|(letter, _)| *letter).collect();
+                text.contains("]=") || text.contains("]+=")
+            }
+            Part::Dollar { .. } => false,
+        };
+        (is_name && (rest.contains("]=") || self.parts.iter().any(ends))).then(|| name.to_owned())
     }
 
     /// Whether two parentheses behind it begin a condition.
@@ -88,17 +134,16 @@ fn braces(text: &str, at: usize) -> Dollar {
     let end = text.find(|letter: char| !is_of_name(letter)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let is_name = !name.is_empty() && !name.starts_with(|letter: char| letter.is_ascii_digit());
-    let default = [":-", ":=", "-", "="].into_iter().find_map(|mark| {
-        let default = rest.strip_prefix(mark)?;
-        Some((default.to_owned(), at + end + mark.len()))
-    });
+    let mark = [":-", ":=", "-", "="].into_iter().find(|mark| rest.starts_with(mark));
+    let default = mark.map(|mark| (rest[mark.len()..].to_owned(), at + end + mark.len()));
+    let is_kept = is_name && mark.is_some_and(|mark| mark.ends_with('='));
     let name = name.to_owned();
     match rest {
         "[@]" | "[*]" if is_name => Dollar::All { name },
-        "" if is_name => Dollar::Name { name, default: None },
-        _ if default.is_some() && is_name => Dollar::Name { name, default },
+        "" if is_name => Dollar::Name { name, default: None, is_kept },
+        _ if default.is_some() && is_name => Dollar::Name { name, default, is_kept },
         // A place of the caller's arguments with a default: the default stands in the script.
-        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default },
+        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default, is_kept },
         _ => Dollar::Else,
     }
 }
@@ -116,7 +161,7 @@ fn is_escape(letters: &[Letter], at: usize) -> bool {
 /// What stands before a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// A line's end, `;` or a single `&`.
+    /// A line's end or `;`.
     #[default]
     Next,
     /// `&&`.
@@ -131,6 +176,15 @@ pub(super) enum Mark {
     Close,
     /// `;;`.
     EndOfCase,
+    /// A single `&`: what stands before it runs in a shell of its own.
+    Apart,
+}
+
+impl Mark {
+    /// Whether what stands before it runs in a shell of its own.
+    pub(super) const fn sets_apart(self) -> bool {
+        matches!(self, Self::Pipe | Self::Apart)
+    }
 }
 
 /// Words up to a mark that ends them.
@@ -142,9 +196,19 @@ pub(super) struct Statement {
     pub(super) text: Option<Piece>,
 }
 
+impl Statement {
+    /// The same with the last of its words alone.
+    pub(super) fn from(&self, pieces: &[Piece]) -> Self {
+        Self { before: Mark::Next, pieces: pieces.to_vec(), text: self.text.clone() }
+    }
+}
+
 /// Letters of a script.
 pub(super) fn letters(script: &str) -> Vec<Letter> {
-    script.char_indices().map(|(at, letter)| (own(letter), at)).collect()
+    // A reader is kinder than a shell to lines that end in CR LF, which is said (`launch::line_ends`).
+    let is_end = |at: usize, letter: char| letter == '\r' && script[at + 1..].starts_with('\n');
+    let kept = script.char_indices().filter(|(at, letter)| !is_end(*at, *letter));
+    kept.map(|(at, letter)| (own(letter), at)).collect()
 }
 
 /// Cuts a script into statements of words. `depth` counts texts in place inside others.
@@ -167,7 +231,12 @@ pub(super) fn statements(letters: Vec<Letter>, depth: usize) -> Result<Vec<State
             statement.pieces.extend(cutter.condition(at)?);
         } else if is_test && matches!(letter, '&' | '|' | '(' | ')' | '<' | '>') {
             statement.pieces.push(cutter.sign(letter));
-        } else if letter == '\n' || cutter.is_mark() {
+        } else if letter == '(' && cutter.begins_body(statement) {
+            let at = statement.pieces.len() - 1;
+            if at == 0 || statement.pieces[at - 1].plain() != FUNCTION {
+                statement.pieces.insert(at, cutter.word_of(FUNCTION));
+            }
+        } else if letter == '\n' || cutter.is_mark() && !cutter.is_both(letter) {
             is_test = false;
             done.push(Statement { before: cutter.mark(letter), ..Statement::default() });
             for (text, first) in texts.drain(..).filter(|_| letter == '\n') {
@@ -184,7 +253,7 @@ pub(super) fn statements(letters: Vec<Letter>, depth: usize) -> Result<Vec<State
                 cutter.next += 1;
             }
             statement.text = Some(cutter.piece()?);
-        } else if letter == '<' || letter == '>' {
+        } else if letter == '<' || letter == '>' || cutter.is_both(letter) {
             // The number of a stream in front of `>` is no word.
             let is_number = cutter.next > 0 && cutter.letters[cutter.next - 1].0.is_ascii_digit();
             statement.pieces.pop_if(|piece: &mut Piece| is_number && piece.is_number());
@@ -203,7 +272,7 @@ pub(super) fn statements(letters: Vec<Letter>, depth: usize) -> Result<Vec<State
 /// What a command in a word stands for: `expr` computes a sum, whose signs are kept from the shell. Nothing else is run.
 fn given_by(command: &str) -> Dollar {
     let sum = command.trim().strip_prefix("expr").filter(|sum| sum.starts_with(char::is_whitespace));
-    sum.map_or(Dollar::Else, |sum| Dollar::Sum { text: sum.replace(['\\', '"', '\''], "") })
+    sum.map_or(Dollar::Else, |sum| Dollar::Expr { text: sum.replace(['\\', '"', '\''], "") })
 }
 
 /// A text in place: the word that ends it, and whether the shell substitutes in it.
@@ -245,6 +314,27 @@ impl Cutter {
         self.peek(0).is_some_and(|(letter, _)| matches!(letter, ';' | '&' | '|' | '(' | ')'))
     }
 
+    /// Whether `&>` begins here, which sends both streams to a file.
+    fn is_both(&self, letter: char) -> bool {
+        letter == '&' && self.is(1, '>')
+    }
+
+    /// Takes `()` behind the name of a function, and says whether it stands here.
+    fn begins_body(&mut self, statement: &Statement) -> bool {
+        let is_named = statement.pieces.last().is_some_and(|piece| !piece.plain().is_empty() && piece.list.is_none());
+        let ahead = self.letters[self.next + 1..].iter().take_while(|(letter, _)| *letter == ' ').count() + 1;
+        let begins = is_named && self.is(ahead, ')');
+        self.next += if begins { ahead + 1 } else { 0 };
+        begins
+    }
+
+    /// A word that does not stand in the script.
+    fn word_of(&self, text: &str) -> Piece {
+        let at = self.letters.get(self.next).or(self.letters.last()).map_or(0, |(_, at)| *at);
+        let letters = text.chars().map(|letter| (letter, at)).collect();
+        Piece { parts: vec![Part::Plain { letters, is_quoted: false }], list: None }
+    }
+
     /// Takes the mark that ends a statement.
     fn mark(&mut self, letter: char) -> Mark {
         let is_twice = self.is(1, letter);
@@ -253,11 +343,14 @@ impl Cutter {
             '|' if is_twice => Mark::Or,
             ';' if is_twice => Mark::EndOfCase,
             '|' => Mark::Pipe,
+            '&' => Mark::Apart,
             '(' => Mark::Open,
             ')' => Mark::Close,
             _ => Mark::Next,
         };
-        self.next += if matches!(mark, Mark::And | Mark::Or | Mark::EndOfCase) { 2 } else { 1 };
+        // `|&` joins both streams.
+        let is_joined = mark == Mark::Pipe && self.is(1, '&');
+        self.next += if is_joined || matches!(mark, Mark::And | Mark::Or | Mark::EndOfCase) { 2 } else { 1 };
         mark
     }
 
@@ -443,7 +536,7 @@ impl Cutter {
                     name.push(letter);
                     self.next += 1;
                 }
-                Dollar::Name { name, default: None }
+                Dollar::Name { name, default: None, is_kept: false }
             }
             Some((letter, _)) if letter.is_ascii_digit() || "@*#?$!-".contains(letter) => {
                 self.next += 1;

@@ -73,8 +73,8 @@ impl Values {
         self.words.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Variables that servers read, each with its first word: those that are exported, and those in front of the command.
-    pub(super) fn read_by_servers(&self, in_front: &[String]) -> Vec<(String, Word)> {
+    /// Variables that programs read, each with its first word: those that are exported, and those in front of the command.
+    pub(super) fn read_by_programs(&self, in_front: &[String]) -> Vec<(String, Word)> {
         let is_read = |name: &str| READ.iter().any(|beginning| name.starts_with(beginning));
         let is_seen = |name: &String| self.exported.contains(name) || in_front.contains(name);
         let named = self.words.iter().filter(|(name, _)| is_read(name) && is_seen(name));
@@ -84,7 +84,7 @@ impl Values {
 
     /// The number that a name stands for.
     pub(super) fn number(&self, name: &str) -> Option<i64> {
-        self.words_of(name).first()?.text().trim().parse().ok()
+        arithmetic::literal(&self.words_of(name).first()?.text())
     }
 
     /// A word without cuts at spaces.
@@ -140,21 +140,22 @@ impl Values {
     }
 
     /// What a dollar stands for, as words.
-    fn value(&self, what: &Dollar, at: usize, depth: usize) -> Result<Vec<Word>, Unreadable> {
+    pub(super) fn value(&self, what: &Dollar, at: usize, depth: usize) -> Result<Vec<Word>, Unreadable> {
         let unknown = || vec![Word { letters: vec![(UNKNOWN, at)] }];
         if depth > DEPTH_MAX {
             return Err(Unreadable::Deep);
         }
         Ok(match what {
             Dollar::Else => unknown(),
+            Dollar::Words { words } => words.clone(),
             Dollar::All { name } => self.words.get(name).cloned().unwrap_or_else(unknown),
-            Dollar::Name { name, default } => match (self.words.get(name), default) {
+            Dollar::Name { name, default, .. } => match (self.words.get(name), default) {
                 (Some(words), _) if words.first().is_some_and(|word| !word.letters.is_empty()) => words[..1].to_vec(),
                 (_, Some((text, at))) => vec![Word { letters: self.text(text, *at, depth + 1)? }],
                 (Some(_), None) => Vec::new(),
                 (None, None) => unknown(),
             },
-            Dollar::Sum { text } => match self.sum(text, at, depth + 1)? {
+            Dollar::Sum { .. } | Dollar::Expr { .. } => match self.sum(what, at, depth + 1)? {
                 Some(number) => {
                     vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
                 }
@@ -164,13 +165,21 @@ impl Values {
     }
 
     /// The value of a sum, in which a shell substitutes first: names with defaults, sums inside of it.
-    pub(super) fn sum(&self, text: &str, at: usize, depth: usize) -> Result<Option<i64>, Unreadable> {
+    fn sum(&self, what: &Dollar, at: usize, depth: usize) -> Result<Option<i64>, Unreadable> {
+        Ok(match what {
+            Dollar::Sum { text } => arithmetic::sum(&self.filled(text, at, depth)?, &|name: &str| self.number(name)),
+            Dollar::Expr { text } => arithmetic::of_expr(&self.filled(text, at, depth)?),
+            _ => None,
+        })
+    }
+
+    /// The text of a sum, with what a shell substitutes in it.
+    pub(super) fn filled(&self, text: &str, at: usize, depth: usize) -> Result<String, Unreadable> {
         let letters = self.text(text, at, depth)?;
         if letters.len() > LETTERS_MAX {
             return Err(Unreadable::Long);
         }
-        let filled: String = letters.iter().map(|(letter, _)| *letter).collect();
-        Ok(arithmetic::sum(&filled, &|name: &str| self.number(name)))
+        Ok(letters.iter().map(|(letter, _)| *letter).collect())
     }
 
     /// The text of a default, with its own substitutions.

@@ -1,53 +1,95 @@
 //! Follows a script, statement by statement: values, conditions, and the commands that are left.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::{mem, slice};
 
 use super::branches::{Branches, Kind, Runs, Status};
 use super::conditions::Known;
-use super::cut::{Mark, Piece, Statement, letters, statements};
+use super::cut::{Dollar, FUNCTION, Mark, Part, Piece, Statement, letters, statements};
+use super::functions::{Function, Record};
+use super::scopes::{Leaves, Scope};
 use super::uses::{Left, Uses, Why};
 use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, Unreadable, Values, Word};
 
-/// Commands of a script, in order.
+/// Commands of a script, in order; those of functions that nothing calls come last.
 pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
     let mut reader = Reader::default();
     reader.values.arguments = super::arguments::places(script);
     reader.read(&statements(letters(script), 0)?, 0)?;
+    reader.read_uncalled()?;
     Ok(reader.commands)
 }
 
 /// What is known so far.
-struct Reader {
-    values: Values,
+#[derive(Default)]
+pub(super) struct Reader {
+    pub(super) values: Values,
     /// Names whose values may be others: what they are assigned is not followed.
-    uncertain: BTreeSet<String>,
-    uses: Uses,
-    branches: Branches,
-    status: Status,
-    commands: Vec<Command>,
+    pub(super) uncertain: BTreeSet<String>,
+    /// Names that are whole numbers (`declare -i`): what they are assigned is a sum.
+    integers: BTreeSet<String>,
+    pub(super) uses: Uses,
+    pub(super) branches: Branches,
+    /// What stood before each part that is open.
+    pub(super) scopes: Vec<Scope>,
+    /// Letters of that.
+    pub(super) n_kept: usize,
+    pub(super) status: Status,
+    /// Whether a statement in front of `(` runs.
+    opening: Option<Runs>,
+    /// Whether a pattern has taken the `)` that comes.
+    is_behind_pattern: bool,
+    pub(super) functions: BTreeMap<String, Function>,
+    /// The function whose body comes.
+    pub(super) defined: Option<String>,
+    pub(super) record: Option<Record>,
+    /// Functions that are being read.
+    pub(super) calling: Vec<String>,
+    /// Letters of functions that were read.
+    pub(super) n_called: usize,
+    pub(super) commands: Vec<Command>,
     n_letters: usize,
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        Self {
-            values: Values::default(),
-            uncertain: BTreeSet::new(),
-            uses: Uses::default(),
-            branches: Branches::default(),
-            status: Status::Command,
-            commands: Vec::new(),
-            n_letters: 0,
+/// What stands in front of the words of a command.
+#[derive(Default)]
+struct Front<'p> {
+    /// Assignments for this command alone; for the script where no command is behind them.
+    prefix: Vec<&'p Piece>,
+    /// Names that are declared.
+    declared: Vec<String>,
+    is_declaring: bool,
+    is_exporting: bool,
+    is_local: bool,
+    is_integer: bool,
+}
+
+impl Front<'_> {
+    /// Takes `export`, `local` and the like, or an option behind it.
+    fn take(&mut self, word: &str, is_in_function: bool) {
+        match word {
+            "export" => self.is_exporting = true,
+            "local" | "declare" | "typeset" => self.is_local = is_in_function,
+            _ if word.starts_with('-') => {
+                self.is_local &= !word.contains('g');
+                self.is_integer |= word.contains('i');
+            }
+            _ => {}
         }
+        self.is_declaring = true;
     }
 }
 
 impl Reader {
-    /// Reads statements; `depth` counts those of `eval` inside others.
-    fn read(&mut self, statements: &[Statement], depth: usize) -> Result<(), Unreadable> {
+    /// Reads statements; `depth` counts those of `eval` and of functions inside others.
+    pub(super) fn read(&mut self, statements: &[Statement], depth: usize) -> Result<(), Unreadable> {
         for (index, statement) in statements.iter().enumerate() {
             let behind = statements.get(index + 1).map_or(Mark::Next, |next| next.before);
+            self.write_down(statement);
             self.statement(statement, behind, depth)?;
+            self.end_body();
         }
         Ok(())
     }
@@ -58,69 +100,130 @@ impl Reader {
         if !is_end && self.branches.awaits_pattern(statement.before) {
             return self.pattern(pieces, behind);
         }
+        self.parenthesis(statement)?;
         let here = self.status.then(statement.before);
         let condition = self.status.tested();
-        let (mut is_assigning, mut is_exporting) = (false, false);
-        let mut in_front: Vec<String> = Vec::new();
+        // A part that begins here is one side of a pipe.
+        let mut leaves = if statement.before == Mark::Pipe { Leaves::Nothing } else { Leaves::All };
+        let mut front = Front::default();
         while let Some((first, rest)) = pieces.split_first() {
             let word = first.plain();
+            let is_body = self.defined.is_some() && word != FUNCTION;
+            let here = if is_body { self.begin_body(statement.from(pieces), here) } else { here };
             match word.as_str() {
-                "if" => self.branches.open(Kind::If, here),
-                "while" => self.branches.open(Kind::Loop, here),
-                "until" => {
-                    self.branches.open(Kind::Loop, here);
-                    self.branches.until();
+                "if" => self.open(Kind::If, here, mem::replace(&mut leaves, Leaves::All)),
+                "while" | "until" => {
+                    self.open(Kind::Loop, here, mem::replace(&mut leaves, Leaves::All));
+                    self.branches.until(word == "until");
                 }
                 "then" | "do" => self.branches.begin(condition),
                 "elif" | "else" => self.branches.otherwise(word == "elif"),
-                "fi" => self.close(Kind::If),
-                "done" => self.close(Kind::Loop),
-                "esac" => self.close(Kind::Case),
-                "{" => self.branches.open(Kind::Group, here),
-                "}" => self.close(Kind::Group),
-                "for" | "select" => return self.values_of_loop(rest, here),
-                "case" => return self.case(rest, here, behind),
-                "function" => {
+                "fi" => self.close(Kind::If, behind)?,
+                "done" => self.close(Kind::Loop, behind)?,
+                "esac" => self.close(Kind::Case, behind)?,
+                "{" => self.open(Kind::Group, here, mem::replace(&mut leaves, Leaves::All)),
+                "}" => self.close(Kind::Group, behind)?,
+                "for" | "select" => return self.values_of_loop(rest, here, leaves),
+                "case" => return self.case(rest, here, behind, leaves),
+                FUNCTION => {
+                    self.defined = rest.first().map(Piece::plain);
                     pieces = rest.get(1..).unwrap_or_default();
                     continue;
                 }
-                "eval" => return self.eval(rest, here, depth),
-                _ if first.assigns().is_some() => {
-                    self.assign(first, here)?;
-                    in_front.extend(first.assigns().map(|(name, _)| name));
-                    self.end(Status::Command, here);
+                "eval" => return self.eval(rest, (here, leaves), &front.prefix, depth),
+                _ if first.assigns().is_some() && !front.is_declaring => front.prefix.push(first),
+                _ if DECLARING.contains(&word.as_str()) || front.is_declaring && word.starts_with(['-', '+']) => {
+                    front.take(&word, !self.calling.is_empty());
                 }
-                _ if DECLARING.contains(&word.as_str()) => {
-                    (is_assigning, is_exporting) = (true, is_exporting || word == "export");
+                _ if front.is_declaring => {
+                    let is_apart = leaves == Leaves::Nothing || behind.sets_apart();
+                    self.declare(first, &mut front, if is_apart { Runs::No } else { here })?;
                 }
-                _ if is_exporting && word.chars().all(super::is_of_name) => in_front.push(word),
-                _ if is_assigning && word.starts_with(['-', '+']) => {}
                 _ if IN_FRONT.contains(&word.as_str()) && !(word == "!" && self.branches.is_condition()) => {}
                 _ => break,
             }
             pieces = rest;
         }
-        if here.inside(self.branches.runs()) == Runs::Yes {
-            self.values.read(pieces, statement.text.as_ref())?;
+        if behind == Mark::Open {
+            self.opening = Some(here);
         }
-        if is_exporting {
-            self.values.exported.append(&mut in_front.drain(..).collect());
+        let is_apart = leaves == Leaves::Nothing || behind.sets_apart();
+        let there = if is_apart { Runs::No } else { here };
+        if pieces.is_empty() {
+            return self.alone(&front, there);
         }
-        self.command(pieces, here, &in_front)
+        self.give(pieces, statement.text.as_ref(), &front.prefix, there)?;
+        self.command(pieces, (here, is_apart), &front.prefix, depth)
+    }
+
+    /// `(` and `)` around a shell of its own; those of patterns are none.
+    fn parenthesis(&mut self, statement: &Statement) -> Result<(), Unreadable> {
+        let is_of_pattern = mem::take(&mut self.is_behind_pattern);
+        match statement.before {
+            Mark::Open => {
+                let here = self.opening.take().unwrap_or(Runs::Yes);
+                let is_body = self.defined.is_some();
+                let here = if is_body { self.begin_body(statement.clone(), here) } else { here };
+                self.open(Kind::Subshell, here, Leaves::Nothing);
+            }
+            Mark::Close if !is_of_pattern => self.close(Kind::Subshell, Mark::Next)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A name behind `export`, `local` and the like, with or without a value.
+    fn declare(&mut self, piece: &Piece, front: &mut Front<'_>, here: Runs) -> Result<(), Unreadable> {
+        let name = piece.assigns().map_or_else(|| piece.plain(), |(name, _)| name);
+        if name.is_empty() || !name.chars().all(super::is_of_name) || here.inside(self.branches.runs()) == Runs::No {
+            return Ok(());
+        }
+        if front.is_local {
+            self.own(&name);
+        }
+        if front.is_integer {
+            self.integers.insert(name.clone());
+        }
+        if piece.assigns().is_some() {
+            self.assign(piece, here)?;
+            self.end(Status::Command, here);
+        } else if front.is_local {
+            self.assign(&Piece::emptying(&name, piece.at()), here)?;
+        }
+        front.declared.push(name);
+        Ok(())
+    }
+
+    /// Assignments without a command behind them.
+    fn alone(&mut self, front: &Front<'_>, here: Runs) -> Result<(), Unreadable> {
+        for piece in &front.prefix {
+            self.assign(piece, here)?;
+            self.end(Status::Command, here);
+        }
+        for name in front.declared.iter().filter(|_| front.is_exporting) {
+            self.note(name)?;
+            self.values.exported.insert(name.clone());
+        }
+        Ok(())
     }
 
     /// A command without what stands in front of it, with the names that are assigned there.
-    fn command(&mut self, pieces: &[Piece], here: Runs, in_front: &[String]) -> Result<(), Unreadable> {
+    fn command(
+        &mut self,
+        pieces: &[Piece],
+        (here, is_apart): (Runs, bool),
+        prefix: &[&Piece],
+        depth: usize,
+    ) -> Result<(), Unreadable> {
         let runs = here.inside(self.branches.runs());
-        if pieces.is_empty() {
-            return Ok(());
-        }
         let is_negated = pieces[0].plain() == "!";
-        let known = Known { values: &self.values, uncertain: &self.uncertain };
-        let test = known.test(&pieces[usize::from(is_negated)..])?;
+        let is_uncertain = self.known().is_uncertain(pieces);
+        let settled = self.settled(pieces, if is_apart { Runs::No } else { here })?;
+        let test = self.known().test(&settled[usize::from(is_negated)..])?;
+        let is_open = is_uncertain && matches!(settled, Cow::Owned(_));
         let status = match test {
-            Some(Some(is_true)) => Status::Tested(is_true != is_negated),
-            Some(None) => Status::Unknown,
+            Some(Some(is_true)) if !is_open => Status::Tested(is_true != is_negated),
+            Some(_) => Status::Unknown,
             None if self.branches.is_condition() => Status::Unknown,
             None => Status::Command,
         };
@@ -128,18 +231,35 @@ impl Reader {
         if runs == Runs::No {
             return Ok(());
         }
+        let name = pieces[0].plain();
+        if self.calls(&name, depth) {
+            return self.call(&name, (here, is_apart), prefix, depth);
+        }
         let mut left = self.uses.left(pieces);
-        let words = self.with_text(self.values.fields(pieces)?, &mut left)?;
+        let words = self.values.fields(&settled)?;
+        // The shell takes the words before the command has what stands in front of it.
+        self.enter(Kind::Group, Leaves::Nothing, BTreeSet::new());
+        for piece in prefix {
+            self.assign(piece, Runs::Yes)?;
+        }
+        let words = self.with_text(words, &mut left)?;
+        let in_front: Vec<String> = prefix.iter().filter_map(|piece| piece.assigns()).map(|(name, _)| name).collect();
+        let environment = self.values.read_by_programs(&in_front);
+        self.close(Kind::Group, Mark::Next)?;
+        self.end(status, here);
         self.n_letters += words.iter().map(|word| word.letters.len() + 1).sum::<usize>();
+        self.n_letters += environment.iter().map(|(_, value)| value.letters.len()).sum::<usize>();
         if self.n_letters > ALL_LETTERS_MAX {
             return Err(Unreadable::Long);
         }
         if !words.is_empty() {
-            let environment = self.values.read_by_servers(in_front);
-            self.n_letters += environment.iter().map(|(_, value)| value.letters.len()).sum::<usize>();
-            self.commands.push(Command { words, left, environment });
+            self.commands.push(Command { words, left, environment, is_called: true });
         }
         Ok(())
+    }
+
+    const fn known(&self) -> Known<'_> {
+        Known { values: &self.values, uncertain: &self.uncertain }
     }
 
     /// Words with those of `bash -c '…$NAME…'` in the place of that text: the shell that runs it has the names that the script exports.
@@ -158,7 +278,7 @@ impl Reader {
     }
 
     /// A statement has ended. One that does not run leaves the end of the one before.
-    const fn end(&mut self, status: Status, here: Runs) {
+    pub(super) const fn end(&mut self, status: Status, here: Runs) {
         match here {
             Runs::Yes => self.status = status,
             Runs::Unknown => self.status = Status::Unknown,
@@ -166,67 +286,84 @@ impl Reader {
         }
     }
 
-    fn close(&mut self, kind: Kind) {
-        self.branches.close(kind);
-        self.status = Status::Command;
+    /// `NAME=…`, where it runs; else what it would have said.
+    pub(super) fn assign(&mut self, piece: &Piece, here: Runs) -> Result<(), Unreadable> {
+        let Some((name, _)) = piece.assigns() else { return Ok(()) };
+        if here.inside(self.branches.runs()) == Runs::No {
+            return Ok(());
+        }
+        let own = slice::from_ref(piece);
+        let settled = self.settled(own, here)?;
+        if self.integers.contains(&name) && piece.list.is_none() {
+            let text = self.values.whole(&settled[0])?.text();
+            return self.compute(&text, piece.at(), own, here).map(|_| ());
+        }
+        self.assign_on(&settled[0], own, here)
     }
 
-    /// `NAME=…`, where it runs; else what it would have said.
-    fn assign(&mut self, piece: &Piece, here: Runs) -> Result<(), Unreadable> {
+    /// The same, where what is assigned stands on names in other words.
+    pub(super) fn assign_on(&mut self, piece: &Piece, on: &[Piece], here: Runs) -> Result<(), Unreadable> {
         let Some((name, is_more)) = piece.assigns() else { return Ok(()) };
         let runs = here.inside(self.branches.runs());
-        let own = std::slice::from_ref(piece);
-        match runs {
-            Runs::No => return Ok(()),
-            Runs::Yes => {
-                self.uses.assign(&name, own, is_more);
-                let known = Known { values: &self.values, uncertain: &self.uncertain };
-                let is_uncertain = known.is_uncertain(own) || is_more && self.uncertain.contains(&name);
-                self.values.assign(&name, is_more, piece)?;
-                if is_uncertain {
-                    self.uncertain.insert(name.clone());
-                } else {
-                    self.uncertain.remove(&name);
-                }
-            }
-            Runs::Unknown => self.leave(name.clone(), piece, Why::Condition)?,
+        if runs == Runs::No {
+            return Ok(());
         }
-        if runs == Runs::Yes && self.branches.runs_again() {
-            self.leave(name, piece, Why::Loop)?;
+        self.note(&name)?;
+        if runs == Runs::Unknown {
+            return self.leave_piece(name, piece, Why::Condition);
         }
-        Ok(())
+        // What stands on the name itself keeps what is not followed of it.
+        let is_more = is_more || super::uses::uses(on).iter().any(|one| one.name == name);
+        self.uses.assign(&name, on, is_more);
+        let is_uncertain = self.known().is_uncertain(on) || is_more && self.uncertain.contains(&name);
+        self.values.assign(&name, piece.assigns().is_some_and(|(_, is_more)| is_more), piece)?;
+        if is_uncertain {
+            self.uncertain.insert(name.clone());
+        } else {
+            self.uncertain.remove(&name);
+        }
+        if self.branches.runs_again() { self.leave_piece(name, piece, Why::Loop) } else { Ok(()) }
+    }
+
+    fn leave_piece(&mut self, name: String, piece: &Piece, why: Why) -> Result<(), Unreadable> {
+        let is_more = piece.assigns().is_some_and(|(_, is_more)| is_more);
+        let then = self.values.assigned(piece)?;
+        let is_same = !is_more && text_of(self.values.words_of(&name)) == text_of(&then);
+        if why == Why::Condition && is_same && !text_of(&then).contains(UNKNOWN) {
+            return Ok(());
+        }
+        self.leave(name, &then, piece.at(), why)
     }
 
     /// Remembers what an assignment would have said, unless it is what stands already.
-    fn leave(&mut self, name: String, piece: &Piece, why: Why) -> Result<(), Unreadable> {
-        let (now, then) = (self.values.words_of(&name), self.values.assigned(piece)?);
-        let text = |words: &[Word]| words.iter().map(Word::text).collect::<Vec<_>>().join(" ");
-        let is_more = piece.assigns().is_some_and(|(_, is_more)| is_more);
-        if why == Why::Condition && !is_more && text(now) == text(&then) && !text(&then).contains(UNKNOWN) {
-            return Ok(());
-        }
-        let flags = text(&then);
+    pub(super) fn leave(&mut self, name: String, then: &[Word], at: Range<usize>, why: Why) -> Result<(), Unreadable> {
+        self.note(&name)?;
+        let flags = text_of(then);
         let flags = flags.split_whitespace().filter_map(|word| word.strip_prefix("--"));
         let flags = flags.filter_map(|word| word.split('=').next()).map(|word| word.replace('_', "-")).collect();
         self.uncertain.insert(name.clone());
-        self.uses.leave(Left { name, at: piece.at(), flags, of_flag: None, why });
+        self.uses.leave(Left { name, at, flags, of_flag: None, why });
         Ok(())
     }
 
     /// `for NAME in …`: the first value stands for all.
-    fn values_of_loop(&mut self, pieces: &[Piece], here: Runs) -> Result<(), Unreadable> {
-        self.branches.open(Kind::Loop, here);
+    fn values_of_loop(&mut self, pieces: &[Piece], here: Runs, leaves: Leaves) -> Result<(), Unreadable> {
+        self.open(Kind::Loop, here, leaves);
         let [name, word, list @ ..] = pieces else {
             self.branches.values(false, false);
             return Ok(());
         };
+        if let [Part::Dollar { what: Dollar::Sum { text }, at, .. }] = &word.parts[..] {
+            // `for ((i = 0; i < 4; i++))`: what it counts is known when it runs.
+            self.compute(text, *at..*at + 1, slice::from_ref(word), Runs::Yes)?;
+        }
         let values = if word.plain() == "in" { self.values.fields(list)? } else { Vec::new() };
         let is_open = |word: &Word| word.text().contains([UNKNOWN, '*', '{', '?']);
-        let known = Known { values: &self.values, uncertain: &self.uncertain };
-        let is_known = !values.is_empty() && !values.iter().any(is_open) && !known.is_uncertain(list);
+        let is_known = !values.is_empty() && !values.iter().any(is_open) && !self.known().is_uncertain(list);
         let runs = here.inside(self.branches.runs());
         self.branches.values(is_known, is_known && values.len() > 1);
         let name_text = name.plain();
+        self.note(&name_text)?;
         if runs == Runs::Yes && is_known {
             self.values.put(&name_text, values[0].clone());
             self.uncertain.remove(&name_text);
@@ -242,10 +379,9 @@ impl Reader {
     }
 
     /// `case … in`, and the pattern behind it, where that stands in the same line.
-    fn case(&mut self, pieces: &[Piece], here: Runs, behind: Mark) -> Result<(), Unreadable> {
-        let known = Known { values: &self.values, uncertain: &self.uncertain };
-        let subject = known.subject(pieces.first())?;
-        self.branches.open(Kind::Case, here);
+    fn case(&mut self, pieces: &[Piece], here: Runs, behind: Mark, leaves: Leaves) -> Result<(), Unreadable> {
+        let subject = self.known().subject(pieces.first())?;
+        self.open(Kind::Case, here, leaves);
         self.branches.compare(subject);
         self.pattern(pieces.get(2..).unwrap_or_default(), behind)
     }
@@ -253,15 +389,24 @@ impl Reader {
     /// A pattern of a `case`, and what stands behind it.
     fn pattern(&mut self, pieces: &[Piece], behind: Mark) -> Result<(), Unreadable> {
         let Some(pattern) = pieces.first() else { return Ok(()) };
-        let known = Known { values: &self.values, uncertain: &self.uncertain };
-        let text = known.subject(Some(pattern))?;
+        let text = self.known().subject(Some(pattern))?;
+        self.is_behind_pattern = behind == Mark::Close;
         self.branches.pattern(text.as_deref(), behind == Mark::Close);
         self.status = Status::Command;
         Ok(())
     }
 
     /// `eval …`: its words are read once more, with quotes of their own.
-    fn eval(&mut self, pieces: &[Piece], here: Runs, depth: usize) -> Result<(), Unreadable> {
+    fn eval(
+        &mut self,
+        pieces: &[Piece],
+        (here, leaves): (Runs, Leaves),
+        prefix: &[&Piece],
+        depth: usize,
+    ) -> Result<(), Unreadable> {
+        if here.inside(self.branches.runs()) == Runs::No {
+            return Ok(());
+        }
         if depth >= DEPTH_MAX {
             return Err(Unreadable::Deep);
         }
@@ -278,12 +423,22 @@ impl Reader {
             return Err(Unreadable::Long);
         }
         let n_before = self.commands.len();
-        self.branches.open(Kind::Group, here);
+        self.open(Kind::Group, here, leaves);
+        let in_front = prefix.iter().filter_map(|piece| piece.assigns()).map(|(name, _)| name);
+        self.end_with_part(in_front.collect());
+        for piece in prefix {
+            self.assign(piece, here)?;
+        }
         self.read(&statements(letters, depth + 1)?, depth + 1)?;
-        self.close(Kind::Group);
+        self.close(Kind::Group, Mark::Next)?;
         for command in &mut self.commands[n_before..] {
             command.left.extend(left.iter().cloned());
         }
         Ok(())
     }
+}
+
+/// Texts of words, with spaces.
+pub(super) fn text_of(words: &[Word]) -> String {
+    words.iter().map(Word::text).collect::<Vec<_>>().join(" ")
 }

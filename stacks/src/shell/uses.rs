@@ -104,14 +104,14 @@ fn names(what: &Dollar) -> Vec<String> {
     };
     match what {
         Dollar::All { name } => vec![name.clone()],
-        Dollar::Sum { text } => of_text(text),
-        Dollar::Name { name, default: Some((text, _)) } if text.contains('$') => {
+        Dollar::Sum { text } | Dollar::Expr { text } => of_text(text),
+        Dollar::Name { name, default: Some((text, _)), .. } if text.contains('$') => {
             let mut names: Vec<String> = of_text(text);
             names.push(name.clone());
             names
         }
         Dollar::Name { name, .. } => vec![name.clone()],
-        Dollar::Else => Vec::new(),
+        Dollar::Else | Dollar::Words { .. } => Vec::new(),
     }
 }
 
@@ -140,6 +140,17 @@ impl Uses {
                 self.left.insert(left.name.clone(), left);
             }
         }
+    }
+
+    /// What is not followed of a name.
+    pub(super) fn left_of(&self, name: &str) -> Option<&Left> {
+        self.left.get(name)
+    }
+
+    /// Makes that what it was.
+    pub(super) fn put_back(&mut self, name: &str, left: Option<Left>) {
+        self.left.remove(name);
+        self.left.extend(left.map(|left| (name.to_owned(), left)));
     }
 
     /// What was not followed of all that words stand on.

@@ -1,13 +1,15 @@
 //! What torchtitan is told beside its options: the variables of `run_train.sh`, and the configurations that it ships.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
+use crate::environment::Variable;
 use crate::flags::{Flag, Flags, named, rows};
 use crate::launch::Launch;
-use crate::shell::{self, UNKNOWN, Word};
+use crate::shell::UNKNOWN;
 
 /// Configurations by their names: checkpoint, sequences of a micro-batch on a replica, tokens of a sequence, other options.
 static KNOWN: LazyLock<Vec<[&str; 5]>> = LazyLock::new(|| rows(include_str!("../../tables/torchtitan_configs.tsv")));
@@ -46,15 +48,14 @@ fn names_known(text: &str) -> bool {
 }
 
 /// Puts the variables of the script into the launch as the flags that they stand for, where nothing else says them.
-pub(super) fn variables(text: &str, launch: &mut Launch) {
+pub(super) fn variables(launch: &mut Launch) {
     if !launch.program.first().is_some_and(|word| word.ends_with(SCRIPT)) {
         return;
     }
-    let has_file = value(text, "CONFIG_FILE").is_some();
+    let environment = launch.environment.clone();
+    let has_file = set(&environment, "CONFIG_FILE").is_some();
     for (variable, flag, usual) in VARIABLES {
-        let given = value(text, variable);
-        let at = given.as_ref().map_or(0..0, Word::at);
-        let value = given.map_or_else(|| usual.to_owned(), |word| word.text());
+        let (value, at) = set(&environment, variable).unwrap_or_else(|| (usual.to_owned(), 0..0));
         // A file is a configuration too.
         let is_left = value.is_empty() || flag == "config" && has_file;
         let flags = if flag == "nproc-per-node" { &mut launch.launcher } else { &mut launch.flags };
@@ -64,13 +65,11 @@ pub(super) fn variables(text: &str, launch: &mut Launch) {
     }
 }
 
-/// The value of a variable behind a script, where the script sets it.
-fn value(text: &str, name: &str) -> Option<Word> {
-    // A command behind the script has what stands in its variables then.
-    let commands = shell::commands(&format!("{text}\n: \"${name}\"\n")).ok()?;
-    let word = commands.last()?.get(1)?.clone();
-    let is_known = !word.text().is_empty() && !word.text().contains(UNKNOWN);
-    is_known.then_some(word)
+/// The value that a variable has where the script of torchtitan starts, and where it stands.
+fn set(environment: &[Variable], name: &str) -> Option<(String, Range<usize>)> {
+    let variable = environment.iter().rev().find(|variable| variable.name == name)?;
+    let is_known = !variable.value.is_empty() && !variable.value.contains(UNKNOWN);
+    is_known.then(|| (variable.value.clone(), variable.at.clone()))
 }
 
 /// What a configuration is called: a name, or the stem of a file.

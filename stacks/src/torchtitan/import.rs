@@ -42,7 +42,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Ok(_) => Launch { flags: options(text), ..Launch::default() },
         Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
     };
-    configurations::variables(text, &mut launch);
+    configurations::variables(&mut launch);
     match file::beside(&launch.flags, machine) {
         Some(of_file) => of_options(of_file, launch, machine),
         None => of_launch(launch, None, machine),

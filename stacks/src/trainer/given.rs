@@ -6,9 +6,10 @@ use input::diagnostic::{Code, Finding};
 
 use super::Dialect;
 use crate::Machine;
+use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, named};
 use crate::launch::{self, Launch};
-use crate::shell::{self, UNKNOWN};
+use crate::shell::UNKNOWN;
 use crate::yaml::{self, Entry};
 
 /// Words of a job, whose they are, and the GPUs that are started.
@@ -214,8 +215,8 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
         }
     }
     let of_file = of_launcher(&flags);
-    let started =
-        of_file.into_iter().chain(launch.launcher.iter().cloned()).chain(of_variables(text)).collect::<Vec<_>>();
+    let of_variables = of_variables(&launch.environment).into_iter();
+    let started: Vec<Flag> = of_file.into_iter().chain(of_variables).chain(launch.launcher.iter().cloned()).collect();
     let is_known = |flag: &&Flag| dialect.table().find(&flag.name.replace('-', "_")).is_some();
     flags.extend(launch.launcher.iter().filter(is_known).map(underscored));
     flags.extend(overrides(&launch.program, &launch.flags));
@@ -275,13 +276,12 @@ fn of_launcher(flags: &[Flag]) -> Vec<Flag> {
     own.map(|flag| Flag { name: named(&flag.name), ..flag.clone() }).collect()
 }
 
-/// GPUs that variables and lists of devices say: `CUDA_VISIBLE_DEVICES=0,1`, `NPROC_PER_NODE=4`, `--include localhost:0,1`.
-pub(super) fn of_variables(text: &str) -> Vec<Flag> {
-    let n_listed = |mark: &str| Some(listed(text, mark)?.split(',').filter(|one| !one.is_empty()).count().to_string());
-    let devices = n_listed("--include localhost:").or_else(|| n_listed("CUDA_VISIBLE_DEVICES="));
-    let devices = devices.map(|n| flag("num-gpus".to_owned(), &n, 0..0));
-    let counts = [("nproc-per-node", "NPROC_PER_NODE"), ("nnodes", "NNODES")];
-    counts.into_iter().filter_map(|(flag, name)| counted(text, flag, name)).chain(devices).collect()
+/// GPUs that variables in front of a command say: `CUDA_VISIBLE_DEVICES=0,1`, `NPROC_PER_NODE=4`, `NNODES=2`.
+pub(super) fn of_variables(environment: &[Variable]) -> Vec<Flag> {
+    const COUNTS: [(&str, &str); 2] = [("nproc-per-node", "NPROC_PER_NODE"), ("nnodes", "NNODES")];
+    let devices = environment::devices(environment).map(|n| flag("num-gpus".to_owned(), &n.to_string(), 0..0));
+    let counts = COUNTS.into_iter().filter_map(|(flag, name)| counted(environment, flag, name));
+    counts.chain(devices).collect()
 }
 
 /// ms-swift without `NPROC_PER_NODE` is one process, which spreads the layers over all devices that it sees (`device_map`).
@@ -298,27 +298,12 @@ fn in_one_process(dialect: Dialect, started: &[Flag]) -> Option<Finding> {
     Some(Finding::warning(Code::NotModelled, None, what).help("put `NPROC_PER_NODE=…` in front of `swift`"))
 }
 
-/// Digits and commas behind a mark.
-fn listed<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
-    let rest = launch::lines(text).find_map(|line| line.split_once(mark).map(|(_, rest)| rest))?;
-    let rest = rest.trim_start_matches(['"', '\'']);
-    let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != ',').unwrap_or(rest.len());
-    (end > 0).then(|| &rest[..end])
-}
-
-/// The number that a variable of the script has: as it is written, else as the shell puts it together; unknown where that does not say it.
-fn counted(text: &str, flag: &str, name: &str) -> Option<Flag> {
-    let mark = format!("{name}=");
-    let line = launch::lines(text).find(|line| line.split(char::is_whitespace).any(|word| word.starts_with(&mark)))?;
-    let start = text.find(line)? + line.find(&mark)?;
-    let at = start..start + mark.len() - 1;
-    let value = listed(text, &mark).map(str::to_owned).or_else(|| {
-        let commands = shell::commands(&format!("{text}\n: \"${name}\"\n")).ok()?;
-        commands.last()?.get(1).map(shell::Word::text)
-    });
-    let number = value.filter(|value| value.chars().all(|letter| letter.is_ascii_digit()) && !value.is_empty());
-    let values = vec![number.unwrap_or_else(|| UNKNOWN.to_string())];
-    Some(Flag { name: flag.to_owned(), values, at })
+/// The number that a variable has; unknown where only a shell knows it.
+fn counted(environment: &[Variable], flag: &str, name: &str) -> Option<Flag> {
+    let Variable { value, at, .. } = environment.iter().rev().find(|variable| variable.name == name)?;
+    let is_number = !value.is_empty() && value.chars().all(|letter| letter.is_ascii_digit());
+    let number = if is_number { value.clone() } else { UNKNOWN.to_string() };
+    Some(Flag { name: flag.to_owned(), values: vec![number], at: at.clone() })
 }
 
 /// Keys of a YAML: those inside others with their names in front, items of a list as words of it.

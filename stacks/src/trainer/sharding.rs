@@ -1,6 +1,6 @@
 //! What ranks of a job share, number formats, and states of the optimizer: by PyTorch's own modules, or by DeepSpeed.
 
-use input::diagnostic::{Code, Finding};
+use input::diagnostic::{Code, Finding, nearest};
 
 use super::adapters::{Trained, Whose};
 use super::scripts::Script;
@@ -10,6 +10,7 @@ use crate::deepspeed::import as engine;
 use crate::deepspeed::named::{Hosted, Named};
 use crate::flags::{Flags, words};
 use crate::job::Job;
+use crate::shell::UNKNOWN;
 
 /// What decides how a job shares its states.
 #[derive(Clone, Copy)]
@@ -65,6 +66,7 @@ const STRATEGIES: [(&str, u64); 14] = [
 
 /// Reads them.
 pub(super) fn sharding(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>) {
+    options(flags, asked.whose.0);
     let half = half(flags, asked.whose);
     let dtype = half.unwrap_or("bf16");
     job.word(("training", "dtype"), dtype, "bf16, fp16, mixed_precision, dtype");
@@ -97,9 +99,13 @@ fn sharing(flags: &mut Flags<'_>, job: &Job, asked: Asked<'_>) -> Sharing {
     if flags.find("distributed_type").is_some_and(|flag| flag.value() == "MEGATRON_LM") {
         flags.not_modelled("distributed_type", "the step is that of PyTorch's modules: give Megatron-LM's own flags");
     }
-    let names: Vec<String> = words_of(flags, "parallel.zero");
-    let is_given = names.iter().any(|name| name != "distributed_type");
-    if is_fsdp || is_given {
+    let is_asked = |name: &String| !OF_ENGINE.contains(&name.as_str()) && !is_off(flags, name);
+    let names: Vec<String> = words_of(flags, "parallel.zero").into_iter().filter(is_asked).collect();
+    // Axolotl's section alone asks for it: a `fsdp` beside it is of older releases (`utils/schemas/fsdp.py`).
+    const BESIDE: [&str; 2] = ["fsdp_version", "fsdp_final_state_dict_type"];
+    let is_of_section = |name: &str| name.starts_with("fsdp_") && !BESIDE.contains(&name);
+    let has_section = asked.whose.0 == Dialect::Axolotl && flags.given.iter().any(|flag| is_of_section(&flag.name));
+    if is_fsdp || has_section || !names.is_empty() {
         return Sharing::Shares(stage(flags, &names));
     }
     // torchtune's recipes for several devices shard everything.
@@ -108,9 +114,37 @@ fn sharing(flags: &mut Flags<'_>, job: &Job, asked: Asked<'_>) -> Sharing {
     if asked.whose.0 == Dialect::Torchtune && is_several { Sharing::Shares(3) } else { Sharing::Copies }
 }
 
+/// Whether a word of FSDP leaves it off: `fsdp` is empty unless it is given (`TrainingArguments`), and false in a file.
+fn is_off(flags: &Flags<'_>, name: &str) -> bool {
+    const SWITCHES: [&str; 2] = ["fsdp", "use_fsdp"];
+    let value = flags.find(name).map_or_else(String::new, crate::flags::Flag::value).to_lowercase();
+    SWITCHES.contains(&name) && (value.is_empty() || value == "false" || name == "use_fsdp" && value == "no")
+}
+
+/// Words of the Trainer's `fsdp` (`FSDPOption` of `trainer_utils.py`), and the truth of a file.
+const OPTIONS: &str = "full_shard shard_grad_op no_shard hybrid_shard hybrid_shard_zero2 offload auto_wrap true";
+
+/// Refuses words of `fsdp` that the Trainer stops on.
+fn options(flags: &mut Flags<'_>, dialect: Dialect) {
+    const NAME: &str = "fsdp";
+    let Some(flag) = flags.find(NAME).filter(|_| !matches!(dialect, Dialect::Swift | Dialect::Torchtune)) else {
+        return;
+    };
+    let value = flag.value().to_lowercase();
+    let is_file = flags.shown("").is_empty();
+    let is_known = |word: &str| {
+        OPTIONS.split(' ').any(|known| known == word) || is_file && word == "false" || word.contains(UNKNOWN)
+    };
+    let Some(word) = words(&value).find(|word| !is_known(word)) else { return };
+    let what = format!("`{}`: `{word}` is none of its words", flags.shown(&format!("{NAME} {value}")));
+    let near = nearest(word, OPTIONS.split(' ')).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+    let help = format!("{near}allowed are {}; leave it out where nothing is shared", OPTIONS.replace(' ', ", "));
+    flags.wrong(NAME, what, help);
+}
+
 /// The stage of ZeRO of FSDP's strategy; everything is shared without one.
 fn stage(flags: &mut Flags<'_>, names: &[String]) -> u64 {
-    for name in names.iter().filter(|name| *name != "distributed_type" && *name != "use_fsdp") {
+    for name in names.iter().filter(|name| *name != "use_fsdp") {
         let Some(value) = flags.text(name) else { continue };
         let value = value.to_lowercase();
         if RANKS.contains(&name.as_str()) {
@@ -137,7 +171,13 @@ fn half(flags: &mut Flags<'_>, (dialect, script): Whose) -> Option<&'static str>
     let is_16 = |word: &str| {
         [("bf16", "bf16"), ("fp16", "fp16"), ("fp8", "bf16")].into_iter().find(|(known, _)| *known == word)
     };
-    if is_on(flags, "bf16") || is_on(flags, "bfloat16") {
+    let is_bf16 = is_on(flags, "bf16") || is_on(flags, "bfloat16");
+    let is_auto = flags.find("bf16").is_some_and(|flag| flag.value() == "auto");
+    if is_bf16 && !is_auto && dialect != Dialect::Torchtune && is_on(flags, "fp16") {
+        let what = format!("`{}` and `{}` are both on", flags.shown("bf16"), flags.shown("fp16"));
+        flags.wrong("fp16", what, "the Trainer takes one of them at most: leave the other out".to_owned());
+    }
+    if is_bf16 {
         return Some("bf16");
     }
     if is_on(flags, "fp16") {

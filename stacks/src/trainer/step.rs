@@ -139,10 +139,10 @@ pub(super) fn accumulates(job: &Job) -> bool {
 }
 
 /// Tensor and context ranks.
-pub(super) fn degrees(flags: &mut Flags<'_>, job: &mut Job) {
+pub(super) fn degrees(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let mut degree = |key: &str| word_of(flags, key).and_then(|name| flags.count(&name, 1..=100_000)).unwrap_or(1);
     let [tp, cp] = ["parallel.tp", "parallel.cp"].map(&mut degree);
-    job.degrees = [tp, 1, cp];
+    job.degrees = machine.over_degrees([tp, 1, cp]);
     if tp > 1 {
         job.key(("parallel", "sequence_parallel"), false, "activations are whole on every tensor rank");
     }

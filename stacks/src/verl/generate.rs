@@ -119,7 +119,7 @@ fn memory(flags: &mut Flags<'_>, out: &mut Document) {
 
 /// Limits of an iteration. SGLang is told those of sequences alone.
 fn limits(engine: Engine, flags: &mut Flags<'_>, out: &mut Document) {
-    let sequences = flags.count(&rollout("max_num_seqs"), 1..=65_536).unwrap_or(256);
+    let sequences = flags.count(&rollout("max_num_seqs"), 1..=65_536).unwrap_or(1024);
     out.set(ENGINE, "max_sequences", sequences, rollout("max_num_seqs"));
     if engine == Engine::Sglang {
         return;

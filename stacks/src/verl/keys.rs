@@ -81,7 +81,8 @@ fn of_yaml(text: &str) -> Result<Given, Finding> {
 fn of_script(text: &str) -> Result<Given, Finding> {
     let commands = shell::script(text)
         .map_err(|why| Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")))?;
-    let (words, findings) = of_launch(&commands);
+    let (words, mut findings) = of_launch(&commands);
+    findings.extend(launch::line_ends(text));
     let mut given = Given { flags: Vec::new(), findings };
     configuration(&words, &mut given);
     given.flags.extend(words.iter().filter_map(|word| over(word)));
@@ -90,16 +91,20 @@ fn of_script(text: &str) -> Result<Given, Finding> {
 
 /// Words of the command that starts verl, and of lines that are overrides alone. Of several commands the first one with the most overrides counts.
 fn of_launch(commands: &[Command]) -> (Vec<&Word>, Vec<Finding>) {
+    // What nothing calls counts where nothing else starts verl.
+    let is_called =
+        commands.iter().any(|command| command.is_called && command.words.iter().any(|word| is_of_actor(&word.text())));
+    let commands: Vec<&Command> = commands.iter().filter(|command| command.is_called || !is_called).collect();
     let is_shown = |words: &[Word]| words.first().is_some_and(|word| launch::is_showing(&[word.text()]));
     let starts = |words: &[Word]| {
         let begins = words.first().is_some_and(|word| over(word).is_none()) && !is_shown(words);
         begins && words.iter().any(|word| is_of_actor(&word.text()))
     };
     let n_overrides = |words: &[Word]| words.iter().filter(|word| over(word).is_some()).count();
-    let launches = commands.iter().enumerate().filter(|(_, command)| starts(&command.words));
+    let launches = commands.iter().copied().enumerate().filter(|(_, command)| starts(&command.words));
     let taken = launches.rev().max_by_key(|(_, command)| n_overrides(&command.words)).map(|(index, _)| index);
     let (mut read, mut findings) = (Vec::new(), Vec::new());
-    for (index, Command { words, left, .. }) in commands.iter().enumerate() {
+    for (index, Command { words, left, .. }) in commands.iter().copied().enumerate() {
         if Some(index) != taken && starts(words) {
             let what = "another command of the script starts verl with overrides too: this one is not read";
             let help = "the one with the most overrides is read, the first of several: leave the others out";

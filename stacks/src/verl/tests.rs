@@ -1,5 +1,7 @@
 //! Whole commands of verl: which configuration they lie over, and what keys of both kinds of actors give.
 
+use input::diagnostic::Code;
+
 use crate::Machine;
 
 /// Words of a command whose step is complete, with the actor's and the model's keys in short. Gives the scenario and what is said of it.
@@ -249,4 +251,45 @@ fn permutations_are_fused_by_an_override_alone() {
     assert!(unfused("Qwen/Qwen3-30B-A3B", ""));
     assert!(!unfused("Qwen/Qwen3-30B-A3B", fused));
     assert!(!unfused("Qwen/Qwen2.5-7B", ""));
+}
+
+/// Keys with one letter that is wrong: each is near one that is read, below rows that say nothing of all that begin so.
+#[test]
+fn slips_are_said_with_the_name_that_is_meant() {
+    for (word, meant) in [
+        ("data.train_batch_siz=4", "data.train_batch_size"),
+        ("data.max_response_lengt=4", "data.max_response_length"),
+        ("trainer.nnode=4", "trainer.nnodes"),
+        ("trainer.n_gpus_per_nod=4", "trainer.n_gpus_per_node"),
+        ("model.pat=x", "actor_rollout_ref.model.path"),
+        ("actor.ppo_mini_batch_siz=32", "actor_rollout_ref.actor.ppo_mini_batch_size"),
+        ("actor.ppo_micro_batch_size_per_gp=1", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"),
+        ("actor.use_dynamic_bs=True", "actor_rollout_ref.actor.use_dynamic_bsz"),
+        ("actor.fsdp_config.param_ofload=True", "actor_rollout_ref.actor.fsdp_config.param_offload"),
+        ("actor.ulysses_sequence_parallel_siz=2", "actor_rollout_ref.actor.ulysses_sequence_parallel_size"),
+        ("rollout.tensor_model_parallel_siz=4", "actor_rollout_ref.rollout.tensor_model_parallel_size"),
+        ("rollout.gpu_memory_utilisation=0.9", "actor_rollout_ref.rollout.gpu_memory_utilization"),
+        ("algorithm.use_kl_in_rewar=True", "algorithm.use_kl_in_reward"),
+    ] {
+        let text = format!(
+            "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path={DENSE} data.train_batch_size=64 \
+             actor_rollout_ref.actor.ppo_mini_batch_size=64 {}\n",
+            if word.starts_with("data") || word.starts_with("trainer") || word.starts_with("algo") {
+                word.to_owned()
+            } else {
+                format!("actor_rollout_ref.{word}")
+            }
+        );
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let found = super::import(&text, &machine).findings;
+        let said = found
+            .iter()
+            .find(|one| one.code == Code::UnknownFlag && one.what.contains(word.split('=').next().unwrap()));
+        let help = said.and_then(|one| one.help.as_deref()).unwrap_or_default();
+        assert!(help.starts_with(&format!("did you mean `{meant}`?")), "{word}: {found:?}");
+    }
+    let (scenario, said) = read(DENSE, "rollout.free_cache_engine=True data.shuffle=True actor.optim.lr=1e-6");
+    assert!(!says(&said, "not in the table"), "{said:?}");
+    // `rollout.yaml` has 1024 where nothing is said.
+    has(&scenario, &["max_sequences = 1024"]);
 }
