@@ -13,6 +13,7 @@ mod expand;
 mod follow;
 mod functions;
 mod into_names;
+mod reader;
 mod scopes;
 mod sets;
 mod uses;

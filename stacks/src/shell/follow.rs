@@ -1,17 +1,16 @@
 //! Follows a script, statement by statement: values, conditions, and the commands that are left.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::{mem, slice};
 
-use super::branches::{Branches, Kind, Runs, Status};
+use super::branches::{Kind, Runs, Status};
 use super::conditions::Known;
 use super::cut::{Dollar, FUNCTION, Mark, Part, Piece, Statement, letters, statements};
-use super::functions::{Function, Record};
-use super::scopes::{Leaves, Scope};
-use super::uses::{Left, Uses, Why};
-use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, Unreadable, Values, Word};
+use super::reader::{Leaves, Reader, text_of};
+use super::uses::{Left, Why};
+use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, Unreadable, Word};
 
 /// Commands of a script, in order; those of functions that nothing calls come last.
 pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
@@ -20,37 +19,6 @@ pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
     reader.read(&statements(letters(script), 0)?, 0)?;
     reader.read_uncalled()?;
     Ok(reader.commands)
-}
-
-/// What is known so far.
-#[derive(Default)]
-pub(super) struct Reader {
-    pub(super) values: Values,
-    /// Names whose values may be others: what they are assigned is not followed.
-    pub(super) uncertain: BTreeSet<String>,
-    /// Names that are whole numbers (`declare -i`): what they are assigned is a sum.
-    integers: BTreeSet<String>,
-    pub(super) uses: Uses,
-    pub(super) branches: Branches,
-    /// What stood before each part that is open.
-    pub(super) scopes: Vec<Scope>,
-    /// Letters of that.
-    pub(super) n_kept: usize,
-    pub(super) status: Status,
-    /// Whether a statement in front of `(` runs.
-    opening: Option<Runs>,
-    /// Whether a pattern has taken the `)` that comes.
-    is_behind_pattern: bool,
-    pub(super) functions: BTreeMap<String, Function>,
-    /// The function whose body comes.
-    pub(super) defined: Option<String>,
-    pub(super) record: Option<Record>,
-    /// Functions that are being read.
-    pub(super) calling: Vec<String>,
-    /// Letters of functions that were read.
-    pub(super) n_called: usize,
-    pub(super) commands: Vec<Command>,
-    n_letters: usize,
 }
 
 /// What stands in front of the words of a command.
@@ -152,8 +120,19 @@ impl Reader {
         if pieces.is_empty() {
             return self.alone(&front, there);
         }
-        self.give(pieces, statement.text.as_ref(), &front.prefix, there)?;
-        self.command(pieces, (here, is_apart), &front.prefix, depth)
+        let prefix = self.settled_front(&front, there)?;
+        let prefix: Vec<&Piece> = prefix.iter().collect();
+        self.give(pieces, statement.text.as_ref(), &prefix, there)?;
+        self.command(pieces, (here, is_apart), &prefix, depth)
+    }
+
+    /// Assignments in front of a command: what sums in them give to names stays behind it.
+    fn settled_front(&mut self, front: &Front<'_>, here: Runs) -> Result<Vec<Piece>, Unreadable> {
+        let mut settled = Vec::new();
+        for piece in &front.prefix {
+            settled.extend(self.settled(slice::from_ref(*piece), here)?.into_owned());
+        }
+        Ok(settled)
     }
 
     /// `(` and `)` around a shell of its own; those of patterns are none.
@@ -436,9 +415,4 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-/// Texts of words, with spaces.
-pub(super) fn text_of(words: &[Word]) -> String {
-    words.iter().map(Word::text).collect::<Vec<_>>().join(" ")
 }

@@ -4,28 +4,8 @@ use std::rc::Rc;
 
 use super::branches::{Kind, Runs, Status};
 use super::cut::{Mark, Piece, Statement};
-use super::follow::Reader;
-use super::scopes::Leaves;
+use super::reader::{Function, Leaves, Reader, Record};
 use super::{DEPTH_MAX, LETTERS_MAX, Unreadable};
-
-/// A function.
-#[derive(Clone, Debug)]
-pub(super) struct Function {
-    body: Rc<[Statement]>,
-    n_letters: usize,
-    /// Its place among those of the script.
-    index: usize,
-    is_called: bool,
-}
-
-/// A function whose body is being written down.
-#[derive(Clone, Debug)]
-pub(super) struct Record {
-    name: String,
-    body: Vec<Statement>,
-    /// Parts that were open in front of it.
-    depth: usize,
-}
 
 impl Reader {
     /// Begins to write down the body of the function whose name stands before; what stands in it does not run here.

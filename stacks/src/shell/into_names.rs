@@ -1,7 +1,7 @@
 //! What `read -r NAMES <<< TEXT` puts into its names.
 
 use super::cut::Piece;
-use super::follow::Reader;
+use super::reader::Reader;
 use super::{LETTERS_MAX, Letter, Unreadable, Word, is_of_name};
 
 impl Reader {

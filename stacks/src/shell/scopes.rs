@@ -5,44 +5,14 @@ use std::mem;
 
 use super::branches::{Kind, Runs, Status};
 use super::cut::Mark;
-use super::follow::{Reader, text_of};
-use super::uses::{Left, Why};
+use super::reader::{Kept, Leaves, Reader, Scope, text_of};
+use super::uses::Why;
 use super::{LETTERS_MAX, UNKNOWN, Unreadable, Word};
-
-/// What is known of a name.
-#[derive(Clone, Debug, Default)]
-struct Kept {
-    words: Option<Vec<Word>>,
-    is_uncertain: bool,
-    is_exported: bool,
-    left: Option<Left>,
-}
 
 impl Kept {
     fn n_letters(&self) -> usize {
         self.words.iter().flatten().map(|word| word.letters.len() + 1).sum()
     }
-}
-
-/// What of its changes a part leaves behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
-    /// All of them.
-    All,
-    /// Nothing: it runs in a shell of its own.
-    Nothing,
-    /// Only a shell knows: it was followed for what stands in it.
-    Unknown,
-}
-
-/// A part that is open, with what stood before it.
-#[derive(Clone, Debug)]
-pub(super) struct Scope {
-    kind: Kind,
-    leaves: Leaves,
-    before: BTreeMap<String, Kept>,
-    /// Names that end with it, whatever else stays.
-    own: BTreeSet<String>,
 }
 
 impl Reader {

@@ -7,7 +7,7 @@ use std::slice;
 use super::arithmetic;
 use super::branches::Runs;
 use super::cut::{Dollar, Part, Piece};
-use super::follow::Reader;
+use super::reader::Reader;
 use super::{Unreadable, Word, is_of_name};
 
 /// Options of `read` behind which a word stands that is no name.
@@ -201,6 +201,7 @@ mod tests {
             ("N=4\nN=8 &", "4"),
             ("N=4\ncase a in (a) N=8 ;; esac", "8"),
             ("N=4\n( case a in a) N=8 ;; esac )", "4"),
+            ("N=4\nN=$((N++)) true", "5"),
             ("N=4\n((N*=2))", "8"),
             ("N=4\n(( N = N * 2 ))", "8"),
             ("N=4\n: $((N*=2))", "8"),
