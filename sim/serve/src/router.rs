@@ -30,12 +30,19 @@ pub struct View<'v, 'a> {
     pub assignment: &'v Assignment,
     /// Group that has prefilled the request; none for one that arrives.
     pub from: Option<u32>,
+    /// Model that the request asks for, which all candidates serve.
+    pub model: u32,
 }
 
 impl View<'_, '_> {
     /// 0 for a request that arrives, 1 for one that comes from a prefill group: turns of the two are counted apart.
     pub const fn stage(&self) -> usize {
         self.from.is_some() as usize
+    }
+
+    /// Number of the round in which the candidates take turns: every model and every stage has its own.
+    pub const fn round(&self) -> usize {
+        2 * self.model as usize + self.stage()
     }
 
     /// Row of the assignment for a request, by stage.

@@ -308,7 +308,8 @@ impl<'a, 'r> Run<'a, 'r> {
             return None;
         }
         let (replicas, group_of, assignment) = (&self.replicas, &self.group_of, &self.fleet.assignment);
-        let view = View { replicas, candidates, group_of, assignment, from };
+        let model = self.requests.model_of(request as usize);
+        let view = View { replicas, candidates, group_of, assignment, from, model };
         let chosen = self.router.choose(request, &view);
         let decoders = &self.candidates[1];
         let can_hold = |replica: u32| {

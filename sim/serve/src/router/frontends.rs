@@ -14,22 +14,30 @@ pub const FRONTENDS: u32 = 10;
 /// The policy.
 pub(super) struct Frontends {
     stream: Stream,
-    /// Turns of every frontend, by stage.
-    next: [Vec<usize>; 2],
+    /// Turns of every frontend, by round.
+    next: Vec<Vec<usize>>,
+    n: u32,
     /// Frontend of every request: one that it has sent to a prompt's replica goes on there.
     of: Vec<Option<usize>>,
 }
 
 impl Frontends {
     pub(super) fn new(n: u32, seed: u64) -> Self {
-        let mut stream = random::stream(seed, "frontends");
-        // They do not begin together: each has served requests of its own.
-        let next = [(); 2].map(|()| (0..n.max(1)).map(|_| drawn(&mut stream, 1 << 20)).collect());
-        Self { stream, next, of: Vec::new() }
+        let mut frontends =
+            Self { stream: random::stream(seed, "frontends"), next: Vec::new(), n: n.max(1), of: Vec::new() };
+        frontends.begin(1);
+        frontends
+    }
+
+    /// Begins the rounds up to one of them. Frontends do not begin it together: each has served requests of its own.
+    fn begin(&mut self, round: usize) {
+        while self.next.len() <= round {
+            self.next.push((0..self.n).map(|_| drawn(&mut self.stream, 1 << 20)).collect());
+        }
     }
 
     fn frontend_of(&mut self, request: u32) -> usize {
-        let (request, n) = (request as usize, self.next[0].len() as u64);
+        let (request, n) = (request as usize, u64::from(self.n));
         self.of.resize(self.of.len().max(request + 1), None);
         *self.of[request].get_or_insert_with(|| drawn(&mut self.stream, n))
     }
@@ -43,7 +51,8 @@ impl Router for Frontends {
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
         let frontend = self.frontend_of(request);
         let n = view.candidates.len();
-        let next = &mut self.next[view.stage()][frontend];
+        self.begin(view.round());
+        let next = &mut self.next[view.round()][frontend];
         let at = *next % n;
         *next = (at + 1) % n;
         view.candidates[at]

@@ -4,12 +4,14 @@
 //! A cycle has as many rounds as the largest weight; in round `r` every replica with a weight of at least `r` has its turn. The replicas of
 //! a group split its planned share evenly; weights are whole percents of the heaviest replica's.
 
+use std::collections::BTreeMap;
+
 use crate::router::{Router, View};
 
 /// Weight of the heaviest replica, and so the finest step of a weight.
 const PARTS: f64 = 100.0;
 
-/// Where the cycle of a row of the assignment and a stage stands.
+/// Where a cycle stands.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     /// Rounds so far in this cycle.
@@ -21,17 +23,14 @@ struct Turn {
 /// The policy.
 #[derive(Default)]
 pub(super) struct Interleaved {
-    turns: Vec<Turn>,
+    /// By row of the assignment and round.
+    turns: BTreeMap<[usize; 2], Turn>,
 }
 
 impl Router for Interleaved {
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
         let row = view.row(request);
-        let at = 2 * row + view.stage();
-        if self.turns.len() <= at {
-            self.turns.resize(at + 1, Turn::default());
-        }
-        let turn = &mut self.turns[at];
+        let turn = self.turns.entry([row, view.round()]).or_default();
         let group = |replica: u32| view.group_of[replica as usize];
         let split = |equals: &[u32]| {
             let weight = view.assignment.weight(row, group(equals[0])) / hw::real(equals.len() as u64);

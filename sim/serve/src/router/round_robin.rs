@@ -5,16 +5,17 @@ use crate::router::{Router, View};
 /// The policy.
 #[derive(Default)]
 pub(super) struct RoundRobin {
-    /// By stage.
-    next: [usize; 2],
+    /// By round.
+    next: Vec<usize>,
 }
 
 impl Router for RoundRobin {
     fn choose(&mut self, _request: u32, view: &View<'_, '_>) -> u32 {
-        let n = view.candidates.len();
+        let (round, n) = (view.round(), view.candidates.len());
+        self.next.resize(self.next.len().max(round + 1), 0);
         // Replicas may have left since the last turn.
-        let at = self.next[view.stage()] % n;
-        self.next[view.stage()] = (at + 1) % n;
+        let at = self.next[round] % n;
+        self.next[round] = (at + 1) % n;
         view.candidates[at]
     }
 }

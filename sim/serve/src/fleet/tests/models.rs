@@ -1,6 +1,7 @@
 //! Several models in one fleet.
 
 use super::*;
+use crate::replica::Role;
 
 #[test]
 fn requests_go_to_groups_of_their_model_whatever_the_router_says() {
@@ -28,4 +29,27 @@ fn a_request_for_a_model_that_nobody_serves_is_refused() {
     requests.models = vec![0, 1];
     let served = Fleet::of(group("small", 2, 1000, 1.0)).serve(&requests, named("least-loaded").as_mut());
     assert_eq!(served.n_refused, 7);
+}
+
+/// Requests of two models alternate, and each model has two replicas. Every replica of a model has half of its requests, with one stage and with two.
+#[test]
+fn replicas_of_every_model_take_turns_of_their_own() {
+    let list: Vec<Request> = (0..80).map(|index| Request::new(Time::from_ns(index * 500_000_000), 10, 3)).collect();
+    let mut requests = Requests::of(list);
+    (requests.streams, requests.models) = ((0..80).map(|index| index % 2).collect(), vec![0, 1]);
+    let of = |name: &str, model, role| Group { model, role, ..group(name, 2, 1000, 1.0) };
+    let [both, prefill, decode] = [Role::Both, Role::Prefill, Role::Decode];
+    for roles in [vec![both], vec![prefill, decode]] {
+        let groups = roles.iter().flat_map(|role| [of("small", 0, *role), of("large", 1, *role)]).collect();
+        let fleet = Fleet { groups, ..Fleet::default() };
+        for name in ["round-robin", "interleaved-round-robin"] {
+            let served = fleet.serve(&requests, named(name).as_mut());
+            let mut taken = vec![0_u32; served.group_of.len()];
+            served.records.list.iter().for_each(|record| taken[record.replica as usize] += 1);
+            let last = &taken[taken.len() - 4..];
+            assert_eq!(last, [20; 4], "{name}, {roles:?}");
+            let prompts: Vec<u64> = served.counts[..4].iter().map(|counts| counts.prefill_tokens).collect();
+            assert_eq!(prompts, [200; 4], "{name}, {roles:?}");
+        }
+    }
 }
