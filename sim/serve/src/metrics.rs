@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use hw::{Seconds, Tick, TickSum, Time, quantile, real};
 
 use crate::fleet::Served;
-use crate::records::End;
+use crate::records::{End, Record};
 use crate::replica::Counts;
 use crate::request::Requests;
 use unexplained::Unexplained;
@@ -217,8 +217,6 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         add("goodput_requests_per_s", real(n_good) / window_s);
     }
     let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
-    let computed = sum(&|counts| counts.prefill_tokens);
-    let cached = sum(&|counts| counts.cached_tokens);
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", real(requests.len() as u64));
     add("n_refused", real(served.n_refused));
@@ -234,7 +232,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("prefix_hit_ratio", prefix_hit_ratio(requests, served));
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
-    shares_below(&mut figures, served, cached + computed);
+    shares_below(&mut figures, requests, served);
     shares_of_time(&mut figures, served);
     images(&mut figures, served);
     tools::add(&mut figures, requests, served, warm_up);
@@ -253,22 +251,28 @@ pub fn prefix_hit_ratio(requests: &Requests, served: &Served) -> f64 {
     if served.counts.iter().all(|counts| counts.cached_tokens + counts.prefill_tokens == 0) {
         return f64::NAN;
     }
-    let records = requests.list.iter().zip(&served.records.list);
-    let (mut cached, mut prompts) = (0, 0);
-    for (request, record) in records.filter(|(_, record)| record.scheduled().is_some()) {
-        cached += u64::from(record.cached_tokens);
-        prompts += u64::from(request.prompt);
-    }
-    real(cached) / real(prompts)
+    share_of_prompts(requests, served, |record| record.cached_tokens)
 }
 
-/// Adds the shares of so many prompt tokens that came from below the device, and from a store of the fleet.
-fn shares_below(into: &mut BTreeMap<String, f64>, served: &Served, prompts: u64) {
-    let brought: u64 = served.counts.iter().map(|counts| counts.brought_tokens).sum();
-    let remote: u64 = served.counts.iter().map(|counts| counts.remote_tokens).sum();
-    for (key, tokens) in [("brought_ratio", brought), ("remote_ratio", remote)] {
-        if tokens > 0 {
-            into.insert(key.to_owned(), real(tokens) / real(prompts));
+/// Share of the prompt tokens of scheduled requests.
+fn share_of_prompts(requests: &Requests, served: &Served, tokens: fn(&Record) -> u32) -> f64 {
+    let records = requests.list.iter().zip(&served.records.list);
+    let (mut part, mut prompts) = (0, 0);
+    for (request, record) in records.filter(|(_, record)| record.scheduled().is_some()) {
+        part += u64::from(tokens(record));
+        prompts += u64::from(request.prompt);
+    }
+    real(part) / real(prompts)
+}
+
+/// Adds the shares that came from below the device, and from a store of the fleet: parts of `prefix_hit_ratio`, as each request was first scheduled.
+fn shares_below(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served) {
+    let parts: [(&str, fn(&Record) -> u32); 2] =
+        [("brought_ratio", |record| record.brought_tokens), ("remote_ratio", |record| record.remote_tokens)];
+    for (key, tokens) in parts {
+        let share = share_of_prompts(requests, served, tokens);
+        if share > 0.0 {
+            into.insert(key.to_owned(), share);
         }
     }
 }

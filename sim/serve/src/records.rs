@@ -25,13 +25,17 @@ pub struct Record {
     first_token: Tick,
     ended: Tick,
     end: End,
-    is_refused: bool,
+    refused: Tick,
     /// Replica that served it; `u32::MAX` for a refused request.
     pub replica: u32,
     /// Times that it lost its blocks.
     pub n_preempted: u32,
     /// Tokens of its prompt that were cached when it was first served.
     pub cached_tokens: u32,
+    /// Those of them that came from below the device.
+    pub brought_tokens: u32,
+    /// Those of them that came from the store that replicas share.
+    pub remote_tokens: u32,
 }
 
 impl Record {
@@ -41,10 +45,12 @@ impl Record {
         first_token: Tick::NEVER,
         ended: Tick::NEVER,
         end: End::Served,
-        is_refused: false,
+        refused: Tick::NEVER,
         replica: u32::MAX,
         n_preempted: 0,
         cached_tokens: 0,
+        brought_tokens: 0,
+        remote_tokens: 0,
     };
 }
 
@@ -69,9 +75,14 @@ impl Record {
         (self.ended != Tick::NEVER).then(|| self.ended.time())
     }
 
+    /// When nobody could hold it.
+    pub fn refused(&self) -> Option<Time> {
+        (self.refused != Tick::NEVER).then(|| self.refused.time())
+    }
+
     /// Whether it has ended by a moment, or was refused.
     pub fn is_over(&self, now: Time) -> bool {
-        self.is_refused || self.ended().is_some_and(|ended| ended <= now)
+        self.refused().is_some() || self.ended().is_some_and(|ended| ended <= now)
     }
 
     /// How it ended.
@@ -181,7 +192,7 @@ impl Records {
     /// Notes at a tick that nobody can hold a request.
     pub fn refuse(&mut self, request: u32, tick: Tick) {
         self.n_refused += 1;
-        self.list[request as usize].is_refused = true;
+        self.list[request as usize].refused = tick;
         self.last_refusal = self.last_refusal.max(tick);
         // It is answered at once.
         self.deadlines.get_mut(request as usize).into_iter().for_each(|deadlines| *deadlines = [Tick::NEVER; 2]);
@@ -199,11 +210,12 @@ impl Records {
         self.list[request as usize].replica = replica;
     }
 
-    /// Notes the start of service with so many tokens cached, the first time only.
-    pub fn schedule(&mut self, request: u32, tick: Tick, cached_tokens: u32) {
+    /// Notes the start of service, the first time only: with so many tokens cached, brought from below the device, and from the store.
+    pub fn schedule(&mut self, request: u32, tick: Tick, tokens: [u32; 3]) {
         let record = &mut self.list[request as usize];
         if record.scheduled == Tick::NEVER {
-            (record.scheduled, record.cached_tokens) = (tick, cached_tokens);
+            record.scheduled = tick;
+            [record.cached_tokens, record.brought_tokens, record.remote_tokens] = tokens;
         }
     }
 

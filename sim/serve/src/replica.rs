@@ -106,6 +106,8 @@ struct Slot {
     generated: u32,
     /// Tokens of the prefill that are computed or were cached.
     computed: u32,
+    /// Those that came from below the device when it was admitted, and those of them that came from the store.
+    below: [u32; 2],
     /// Tokens that the prefill must cover: the prompt, and after a preemption what was generated.
     target: u32,
     /// Blocks of its own, as of `joined_step` for a decoding sequence.
@@ -220,10 +222,6 @@ pub struct Counts {
     pub n_preempted: u64,
     /// Prompt tokens that a cached prefix saved.
     pub cached_tokens: u64,
-    /// Those of them that came from a tier below the device.
-    pub brought_tokens: u64,
-    /// Those of them that came from the store that replicas share.
-    pub remote_tokens: u64,
     /// Prompt tokens computed, again after preemptions included.
     pub prefill_tokens: u64,
     /// Output tokens.

@@ -424,25 +424,26 @@ impl Pool {
         self.peak = self.peak.max(self.held());
     }
 
-    /// Turns a request's own blocks of these prefixes into shared ones that it holds; stops at one that another request has
-    /// cached meanwhile. Returns how many were turned.
+    /// Turns a request's own blocks of these prefixes into shared ones that it holds. Of one that another request has cached meanwhile it holds that
+    /// one's, and its own blocks come free (SGLang, `cache_finished_req` of python/sglang/srt/mem_cache/radix_cache.py). Each was computed, so the store
+    /// has it from now on. Returns how many were turned.
     pub fn publish(&mut self, ids: &[u32]) -> u32 {
-        let mut n = 0;
         if self.blocks_per_prefix == 0 {
-            return n;
+            return 0;
         }
         for id in ids {
             if self.entries.get(*id).is_some() {
-                break;
+                self.give(self.blocks_per_prefix);
+                self.hold(&[*id]);
+            } else {
+                self.entries.insert(*id, Entry { holders: 1, usage: Usage { n_uses: 1, released: 0 } });
+                self.n_cached += 1;
+                self.private -= self.blocks_per_prefix;
             }
-            self.entries.insert(*id, Entry { holders: 1, usage: Usage { n_uses: 1, released: 0 } });
             self.remote.iter_mut().for_each(|store| store.write(*id));
-            self.n_cached += 1;
-            self.private -= self.blocks_per_prefix;
-            n += 1;
         }
         debug_assert!(self.balances());
-        n
+        u32::try_from(ids.len()).expect("fewer than 2^32 prefixes")
     }
 
     /// Lets go of prefixes that a request holds; the end of the chain becomes evictable first.
@@ -495,6 +496,19 @@ mod tests {
         assert!(!pool.take(5), "one prefix of two blocks is held");
         assert!(pool.take(3));
         assert_eq!((pool.cached(&[0, 1]), pool.held(), pool.is_conserved()), (1, 10, true));
+    }
+
+    #[test]
+    fn a_prefix_that_two_requests_compute_is_kept_once() {
+        // Both have computed prefixes 0 and 1, and each has one more of its own: ten blocks of which four are left.
+        let mut pool = Pool::new(10, 16, 16);
+        assert!(pool.take(6));
+        assert_eq!((pool.publish(&[0, 1, 2]), pool.available()), (3, 4));
+        assert_eq!((pool.publish(&[0, 1, 3]), pool.available(), pool.cached(&[0, 1, 3])), (3, 6, 3));
+        pool.let_go(&[0, 1, 2]);
+        assert_eq!((pool.available(), pool.is_conserved()), (7, true), "the second still holds three");
+        pool.let_go(&[0, 1, 3]);
+        assert_eq!((pool.available(), pool.cached(&[0, 1, 2]), pool.is_conserved()), (10, 3, true));
     }
 
     #[test]

@@ -246,6 +246,7 @@ impl<'a> Replica<'a> {
             epoch,
             generated,
             computed,
+            below: [0; 2],
             target,
             blocks,
             shared,
@@ -294,9 +295,9 @@ impl<'a> Replica<'a> {
         let Some(id) = self.take_in(self.taken_by(composed), head, &claim) else { return false };
         self.counts.cached_tokens += u64::from(cached - claim.n_left * self.limits().block_tokens);
         let (brought, chosen) = claim.brought;
-        self.counts.brought_tokens += brought.len() as u64 * u64::from(self.pool.prefix_tokens());
-        let n_far = self.pool.bring(brought, &chosen);
-        self.counts.remote_tokens += n_far * u64::from(self.pool.prefix_tokens());
+        let below = [brought.len() as u64, self.pool.bring(brought, &chosen)];
+        let small = |n: u64| u32::try_from(n).expect("fewer than 2^32 prefixes");
+        self.slots[id as usize].below = below.map(|n| small(n) * self.pool.prefix_tokens());
         composed.transfer_ticks += chosen.ticks + self.take_adapter(id);
         self.prefilling.push_back(id);
         self.remember(id);
@@ -313,6 +314,7 @@ impl<'a> Replica<'a> {
                 epoch: 0,
                 generated: 0,
                 computed: 0,
+                below: [0; 2],
                 target: 0,
                 blocks: 0,
                 shared: 0,

@@ -110,7 +110,7 @@ impl Replica<'_> {
             let slot = &mut self.slots[*id as usize];
             slot.lag.ticks = slot.lag.ticks.saturating_add(entry.signed() - now.signed());
             // What is computed before its first chunk was cached.
-            records.schedule(slot.request, entry, slot.computed);
+            records.schedule(slot.request, now - early, [slot.computed, slot.below[0], slot.below[1]]);
         }
         self.newcomers.clear();
         self.pipeline.forget_places(now);
@@ -448,13 +448,17 @@ impl Replica<'_> {
                 self.spend(id);
                 self.ends.push(Reverse((end + 1, id, epoch)));
             } else {
-                let (tokens, blocks) = self.leave(id, false);
-                // Nobody knew what the last iteration of one that had ended computed.
-                let kept = self.keep(id, tokens - u32::from(slot.phase == Phase::Spent), blocks);
-                self.give_place(id, blocks - kept, now);
-                self.vacate(id, blocks - kept);
+                self.retire(id);
             }
         }
+    }
+
+    /// A sequence that has ended leaves the batch; what it said stays for the next turn of its session.
+    pub(super) fn retire(&mut self, id: u32) {
+        let (tokens, blocks) = self.leave(id, false);
+        let own = blocks - self.keep(id, tokens, blocks);
+        self.slots[id as usize].blocks = own;
+        self.vacate(id, own);
     }
 
     /// The client has its last token.

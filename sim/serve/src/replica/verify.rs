@@ -77,11 +77,9 @@ impl Replica<'_> {
                     continue;
                 }
             }
-            let (tokens, blocks) = self.leave(id, false);
-            let kept = self.keep(id, tokens, blocks);
-            self.slots[id as usize].blocks -= kept;
-            self.give_place(id, blocks - kept, now);
-            self.vacate(id, blocks - kept);
-        }
+            self.retire(id);
+            false
+        });
+        self.verifying = verifying;
     }
 }

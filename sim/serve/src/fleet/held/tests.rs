@@ -14,6 +14,7 @@ use crate::records::Record;
 use crate::replica::{Engine, Limits, Spans};
 use crate::request::Request;
 use crate::router;
+use crate::speculation::Speculation;
 use crate::step_cost::StepTable;
 use crate::step_cost::host::{EngineLoop, Host};
 
@@ -230,18 +231,46 @@ fn a_turn_is_sent_when_the_one_before_has_ended_and_sessions_follow_each_other()
     assert_eq!(run.0.list.iter().map(|request| request.prompt).sum::<u32>(), 500, "every turn is there once");
 }
 
+/// Prompt tokens of every turn that were cached, for one user at a time who waits for the answer, with tables of iteration times.
 #[test]
 fn a_turn_finds_what_its_session_said_before() {
     let turns = Requests::of(vec![Request::new(Time::ZERO, 160, 17); 8]);
     let sessions = crate::sessions::Sessions { turns: 1e9, system: 32, context_max: 100_000, block_tokens: 16 };
     let requests = sessions.lay(&turns, 1);
+    let plain = StepTable::constant(Seconds::new(STEP_S));
+    // A draft that is never accepted gives a token an iteration, and others give several: what is said is the same.
+    let drafting = |acceptance: f64| {
+        let speculation = Speculation { n_drafts: 2, tree: None, acceptance, per_draft: Seconds::ZERO, seed: 5 };
+        plain.clone().speculating(&speculation)
+    };
+    for table in [plain.clone(), drafting(0.0), drafting(0.7)] {
+        let mut fleet = fleet(8, Spans::Closed);
+        (fleet.groups[0].engine.limits.shares_prefixes, fleet.groups[0].engine.table) = (true, table);
+        let (_, served) = by_users(&fleet, &requests, Users::in_flight(1), 0.0);
+        let cached: Vec<u32> = served.records.list.iter().map(|record| record.cached_tokens).collect();
+        // Keys and values of the last output token are never computed, so 32 + 176 n tokens are there behind n turns, all in full blocks.
+        let expected: Vec<u32> = (0..8).map(|n| if n == 0 { 0 } else { (32 + 177 * n - 1) / 16 * 16 }).collect();
+        assert_eq!(cached, expected);
+    }
+}
+
+/// Two users begin at once with the same system prompt, which both compute. Each then finds all that it said itself.
+#[test]
+fn whoever_computes_a_prefix_beside_another_keeps_what_follows_it() {
+    let turns = Requests::of(vec![Request::new(Time::ZERO, 160, 17); 6]);
+    let sessions = crate::sessions::Sessions { turns: 1e9, system: 32, context_max: 600, block_tokens: 16 };
+    let requests = sessions.lay(&turns, 1);
+    let firsts: Vec<usize> = (0..requests.len()).filter(|at| !requests.is_turn(*at)).collect();
+    assert_eq!(firsts, [0, 3]);
     let mut fleet = fleet(8, Spans::Closed);
-    fleet.groups[0].engine.limits.shares_prefixes = true;
-    let (_, served) = by_users(&fleet, &requests, Users::in_flight(1), 0.0);
-    let cached: Vec<u32> = served.records.list.iter().map(|record| record.cached_tokens).collect();
-    // Keys and values of the last output token are never computed, so 32 + 176 n tokens are there behind n turns, all in full blocks.
-    let expected: Vec<u32> = (0..8).map(|n| if n == 0 { 0 } else { (32 + 177 * n - 1) / 16 * 16 }).collect();
-    assert_eq!(cached, expected);
+    // The first prompt takes two iterations, and the second begins beside its end.
+    (fleet.groups[0].engine.limits.shares_prefixes, fleet.groups[0].engine.limits.tokens_max) = (true, 128);
+    let (sent, served) = by_users(&fleet, &requests, Users::in_flight(2), 0.0);
+    let mut cached: Vec<[u32; 2]> =
+        sent.list.iter().zip(&served.records.list).map(|(of, record)| [of.prompt, record.cached_tokens]).collect();
+    cached.sort_unstable();
+    let of_turn = |n: u32| [32 + 177 * n + 160, if n == 0 { 0 } else { (32 + 177 * n - 1) / 16 * 16 }];
+    assert_eq!(cached, [0, 0, 1, 1, 2, 2].map(of_turn));
 }
 
 #[test]

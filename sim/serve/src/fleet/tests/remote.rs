@@ -1,9 +1,12 @@
 //! A store that replicas share: closed forms of one hit, of what another replica wrote and of two that read at once, and spans against single steps.
 
 use super::*;
+use crate::fleet::dynamics::Outage;
+use crate::fleet::held::Users;
 use crate::kv::remote::Remote;
 use crate::kv::tiers::{self, N_TIERS, Tier};
-use crate::replica;
+use crate::replica::{self, Role};
+use crate::sessions::Sessions;
 use hw::{Bytes, Tick};
 
 /// Seconds of an iteration and of a token.
@@ -31,7 +34,7 @@ fn prompts(list: &[(u64, u32)]) -> Requests {
 }
 
 /// Seconds to the first token of every request, on replicas of nine blocks that take requests in turn, and prompt tokens from the store.
-fn ttft_s(requests: &Requests, remote: Option<Remote>, n_replicas: usize) -> (Vec<f64>, u64) {
+fn ttft_s(requests: &Requests, remote: Option<Remote>, n_replicas: usize) -> (Vec<f64>, u32) {
     ttft_beside(requests, tiers::NO_TIERS, remote, n_replicas)
 }
 
@@ -41,14 +44,14 @@ fn ttft_beside(
     tiers: [Tier; N_TIERS],
     remote: Option<Remote>,
     n_replicas: usize,
-) -> (Vec<f64>, u64) {
+) -> (Vec<f64>, u32) {
     let mut engine = engine(12);
     engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
     engine.limits = Limits { block_tokens: 8, kv_blocks: 9, shares_prefixes: true, remote, tiers, ..engine.limits };
     let served =
         serve(requests, &vec![&engine; n_replicas], (router::named("round-robin").expect("listed").make)(7).as_mut());
     let ttft = latencies(requests, &served).map(|found| found.expect("served").ttft_s).collect();
-    (ttft, served.counts.iter().map(|counts| counts.remote_tokens).sum())
+    (ttft, served.records.list.iter().map(|record| record.remote_tokens).sum())
 }
 
 fn near(found: &[f64], expected: &[f64]) {
@@ -110,6 +113,59 @@ fn what_one_replica_wrote_another_one_reads() {
     near(&ttft_s(&requests, None, 2).0, &[all, all]);
 }
 
+/// One user whose turns have prompts of 160 tokens and answers of 17. All that was said comes from the store, whichever replica decoded it, and whether or
+/// not that one had a part of it.
+#[test]
+fn answers_of_every_decode_replica_are_in_the_store() {
+    let turns = Requests::of(vec![Request::new(Time::ZERO, 160, 17); 6]);
+    let sessions = Sessions { turns: 1e9, system: 32, context_max: 100_000, block_tokens: 16 };
+    let requests = sessions.lay(&turns, 1);
+    let expected: Vec<u32> = (0..6).map(|n| if n == 0 { 0 } else { (32 + 177 * n - 1) / 16 * 16 }).collect();
+    let mut engine = engine(12);
+    engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
+    (engine.limits.shares_prefixes, engine.limits.remote) = (true, remote(1_000_000, 1e-6, 1e-6));
+    for n_decode in [1, 3] {
+        let of = |name: &str, n, role| Group { role, ..Group::new(name, engine.clone(), n) };
+        let groups = vec![of("prompts", 1, Role::Prefill), of("answers", n_decode, Role::Decode)];
+        let fleet = Fleet { groups, links: vec![split::FREE], ..Fleet::default() }.handing_on(1.0);
+        let (_, served) = fleet.serve_held(&requests, Rules::of(named("round-robin").as_mut()), Users::in_flight(1));
+        let cached: Vec<u32> = served.records.list.iter().map(|record| record.cached_tokens).collect();
+        assert_eq!(cached, expected, "{n_decode} decode replicas");
+    }
+}
+
+/// A request is lost with its replica at 5 s and computed again on the other one, which reads its prompt from the store. What was cached is that of its
+/// first admission: nothing, from wherever.
+#[test]
+fn what_is_read_again_after_a_loss_is_no_part_of_what_was_cached() {
+    let mut requests = prompts(&[(0, 0)]);
+    requests.list[0].output = 1_000;
+    let mut engine = engine(12);
+    engine.table = StepTable::linear(Seconds::new(LAW[0]), Seconds::new(LAW[1]), Seconds::ZERO);
+    (engine.limits.block_tokens, engine.limits.shares_prefixes) = (8, true);
+    engine.limits.remote = remote(80, 0.05, 0.01);
+    let outages = vec![Outage {
+        group: 0,
+        replica: 0,
+        at: Time::from_ns(5_000_000_000),
+        notice: Seconds::ZERO,
+        back_after: None,
+    }];
+    let fleet = Fleet { outages, ..Fleet::of(Group::new("all", engine, 2)) };
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    let n_cached = [0, 1].map(|replica: usize| served.counts[replica].cached_tokens);
+    assert_eq!(n_cached, [0, 64], "the second has it from the store");
+    let figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    assert_eq!((figures["prefix_hit_ratio"], figures.get("brought_ratio")), (0.0, None));
+    // Where it was read at the first admission, it is all of what was cached.
+    let requests = prompts(&[(0, 0), (10, 0)]);
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    let figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    for key in ["prefix_hit_ratio", "brought_ratio", "remote_ratio"] {
+        close(figures[key], 64.0 / 140.0, 1e-12, key);
+    }
+}
+
 #[test]
 fn two_replicas_that_read_at_once_have_half_of_the_bandwidth_each() {
     // Eight blocks of 30 ms: 0.24 s by themselves. Both together take twice as long as one, so the later one has half of the bandwidth.
@@ -137,6 +193,6 @@ fn spans_are_single_steps_and_everybody_is_served_with_a_store() {
         single.counts.iter_mut().zip(&closed.counts).for_each(|(single, closed)| single.n_spans = closed.n_spans);
         assert!(single == closed, "seed {seed}");
         assert_eq!(closed.records.n_ended(), 400);
-        assert!(closed.counts.iter().any(|counts| counts.remote_tokens > 0), "the case is about the store");
+        assert!(closed.records.list.iter().any(|record| record.remote_tokens > 0), "the case is about the store");
     }
 }

@@ -37,7 +37,7 @@ fn a_prefix_comes_back_where_that_is_faster_than_computing_it() {
         (engine.limits.tokens_max, engine.limits.tiers) = (128, tiers);
         let served = run(&requests, &engine);
         let first = served.records.list[2].first_token().expect("served");
-        ((first - requests.list[2].arrival).to_seconds().get(), served.counts[0].brought_tokens)
+        ((first - requests.list[2].arrival).to_seconds().get(), served.records.list[2].brought_tokens)
     };
     let all = LAW[0] + 70.0 * LAW[1];
     for (tiers, seconds, brought) in [
@@ -76,6 +76,6 @@ fn spans_are_single_steps_and_everybody_is_served_with_tiers() {
         single.counts[0].n_spans = closed.counts[0].n_spans;
         assert!(single == closed, "seed {seed}");
         assert_eq!(closed.records.n_ended(), 400);
-        assert!(closed.counts[0].brought_tokens > 0, "the case is about tiers");
+        assert!(closed.records.list.iter().any(|record| record.brought_tokens > 0), "the case is about tiers");
     }
 }
