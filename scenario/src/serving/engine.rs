@@ -293,7 +293,8 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
         section.idle(&["swap_gib"], "`preemption = \"swap\"`");
     }
     let gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
-    swaps.then(|| Bytes::from_gib(gib))
+    // Without room on the host everybody is computed again.
+    (swaps && gib > 0.0).then(|| Bytes::from_gib(gib))
 }
 
 /// Host time of an iteration and of each of its sequences, microseconds.

@@ -87,7 +87,7 @@ fn a_batching_rule_by_hand_is_the_one_of_the_table() {
             for seed in (0..6).step_by(step) {
                 let mut engine = engine_of(name, kv_blocks, preemption);
                 // With prefixes vLLM finds again what a preempted sequence has left.
-                engine.limits.shares_prefixes &= kv_blocks == 1000 || name != "vllm-v1" || preemption == SWAP;
+                engine.limits.shares_prefixes &= kv_blocks == 1000 || name != "vllm-v1";
                 let fleet = Fleet::of(Group::new("one", engine, 1));
                 let requests = requests(400, [20.0, 60.0, 200.0][seed as usize % 3], seed);
                 let (listed, own) = both(&fleet, &requests, Own::default().batched(first_come(reserves_whole)));

@@ -226,7 +226,7 @@ impl Replica<'_> {
         if let Waiting::Again(id) = waiting {
             let slot = self.slots[id as usize];
             if slot.phase == Phase::Swapped
-                && let Some(Back { held, blocks }) = self.back(id)
+                && let Some(Back { held, blocks, .. }) = self.back(id)
             {
                 let (held, spare) = (self.pool.unheld(held), spare + u32::from(!is_idle));
                 return Some((

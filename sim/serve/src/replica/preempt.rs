@@ -2,7 +2,7 @@
 //!
 //! A swapped sequence shares prefixes as others do. Source: vllm-project/vllm, `vllm/core/block/cpu_gpu_block_allocator.py` (`swap`) and
 //! `prefix_caching_block.py` (`swap_in` asks for full blocks by what they hold, and finds those that are cached). Approximation: vLLM copies cached
-//! blocks onto themselves as well; here a prefix that others hold is not copied out, and one that is cached is not copied back.
+//! blocks onto themselves as well; here a prefix that others hold is not copied out, and what is cached or still lies where it was left is not copied back.
 
 use super::{Composed, Phase, Preemption, Replica};
 
@@ -11,8 +11,10 @@ use super::{Composed, Phase, Preemption, Replica};
 pub(super) struct Back<'a> {
     /// Its prefixes that are cached on the device.
     pub(super) held: &'a [u32],
-    /// Blocks of its own, which are copied.
+    /// Blocks of its own.
     pub(super) blocks: u32,
+    /// Those of them that it has left and finds again; the others are copied.
+    pub(super) n_left: u32,
 }
 
 impl<'a> Replica<'a> {
@@ -83,11 +85,10 @@ impl<'a> Replica<'a> {
         self.counts.n_preempted += 1;
     }
 
-    /// Whether preempted sequences find again what they had computed. Where sequences have windows or states besides, or blocks elsewhere, they do not.
+    /// Whether preempted sequences find again what they had computed; with blocks elsewhere they do not. Windows and states come back with it, as they do
+    /// with a prefix of another request.
     fn keeps_preempted(&self) -> bool {
-        let limits = self.limits();
-        let is_plain = limits.blocks_per_sequence == 0 && limits.preemption == Preemption::Recompute;
-        self.engine.batcher.keeps_preempted() && limits.shares_prefixes && is_plain && self.pool.borrowed() == 0
+        self.engine.batcher.keeps_preempted() && self.limits().shares_prefixes && self.pool.borrowed() == 0
     }
 
     /// Moves a preempted sequence to the host, if the engine does so and the host has room. It has let go of `shared` prefixes: those that others hold
@@ -114,7 +115,8 @@ impl<'a> Replica<'a> {
         let ids = &ids[..ids.len().min(full)];
         let n_held = self.pool.cached(ids);
         let blocks = self.blocks_of(tokens) - n_held * self.pool.blocks_per_prefix();
-        (blocks <= slot.host_blocks).then_some(Back { held: &ids[..n_held as usize], blocks })
+        let n_left = self.pool.left((id, slot.epoch), n_held * self.pool.prefix_tokens());
+        (blocks - n_left <= slot.host_blocks).then_some(Back { held: &ids[..n_held as usize], blocks, n_left })
     }
 
     /// Brings a swapped sequence back during this iteration.
@@ -126,13 +128,15 @@ impl<'a> Replica<'a> {
             return false;
         }
         self.pool.hold(back.held);
-        assert!(self.pool.take(back.blocks), "{} blocks are there", back.blocks);
+        let owner = (id, self.slots[id as usize].epoch);
+        assert!(self.pool.take_again(owner, back.n_left, back.blocks), "{} blocks are there", back.blocks);
         self.waiting.pop_front();
         self.leave_host(id);
         let slot = &mut self.slots[id as usize];
         slot.blocks = back.blocks;
         slot.shared = u32::try_from(back.held.len()).expect("fewer than 2^32 prefixes");
-        composed.transfer_ticks += ticks_per_block * u64::from(back.blocks) + self.take_adapter(id);
+        let copied = u64::from(back.blocks - back.n_left);
+        composed.transfer_ticks += ticks_per_block * copied + self.take_adapter(id);
         composed.returning.push(id);
         self.n_returning += 1;
         true

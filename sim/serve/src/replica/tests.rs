@@ -268,8 +268,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
     let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
     let (mut next, mut now, mut n_preempted) = (0, Tick::ZERO, 0);
     let n_blocks = limits.kv_blocks as usize;
-    let keeps = limits.shares_prefixes && limits.blocks_per_sequence == 0;
-    let mut blocks = Blocks { free: (0..n_blocks).collect(), holds: vec![None; n_blocks], keeps };
+    let mut blocks =
+        Blocks { free: (0..n_blocks).collect(), holds: vec![None; n_blocks], keeps: limits.shares_prefixes };
     // Iterations without a chunk since the engine looked for newcomers.
     let mut since = 0;
     let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
@@ -435,25 +435,74 @@ fn a_preempted_sequence_finds_again_what_nobody_has_overwritten() {
     assert_eq!(computed(true, "sarathi"), computed(false, "sarathi"));
 }
 
+/// The same where each sequence has one block more for windows and states. That of the second is free and is taken before what it has left, so both of its full
+/// blocks are there again.
+#[test]
+fn windows_and_states_come_back_with_what_a_preempted_sequence_finds_again() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 8, 16); 2]);
+    let computed = |shares: bool| {
+        let mut engine = engine("vllm-v1", 6, Preemption::Recompute, Spans::Stepwise);
+        (engine.limits.watermark_blocks, engine.limits.shares_prefixes) = (0, shares);
+        engine.limits.blocks_per_sequence = 1;
+        let served = run(&requests, &engine);
+        assert_eq!(served.counts[0].n_preempted, 1);
+        served.counts[0].prefill_tokens
+    };
+    assert_eq!(computed(true) + 16, computed(false));
+}
+
+/// The second of them moves two blocks to the host. One of the two is overwritten, and that one comes back from there; without a prefix cache both do.
+#[test]
+fn a_swapped_sequence_brings_back_what_was_overwritten() {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 8, 16); 2]);
+    for (shares, n_moved) in [(true, 2 + 1), (false, 2 + 2)] {
+        let busy = |ticks: u64| {
+            let preemption = Preemption::Swap { host_blocks: 9, ticks_per_block: Tick::new(ticks) };
+            let mut engine = engine("vllm-v1", 4, preemption, Spans::Stepwise);
+            (engine.limits.watermark_blocks, engine.limits.shares_prefixes) = (0, shares);
+            let counts = run(&requests, &engine).counts[0];
+            assert_eq!((counts.n_preempted, counts.prefill_tokens), (1, 16));
+            counts.busy_ticks
+        };
+        assert_eq!(busy(50_000) - busy(0), Tick::new(n_moved * 50_000), "{shares}");
+    }
+}
+
+/// Who cannot be moved is computed again, as if nobody moved.
+#[test]
+fn without_room_on_the_host_a_swap_is_a_recomputation() {
+    let none = Preemption::Swap { host_blocks: 0, ticks_per_block: Tick::new(50_000) };
+    for (seed, batcher) in [(1, "vllm-v1"), (2, "vllm-v0"), (3, "vllm-v1"), (4, "sarathi")] {
+        let requests = requests(400, 200.0, seed, false);
+        let of = |preemption| run(&requests, &engine(batcher, 25, preemption, Spans::Closed));
+        let (moved, again) = (of(none), of(Preemption::Recompute));
+        assert!(again.counts[0].n_preempted > 0 && moved == again, "{batcher}, seed {seed}");
+    }
+}
+
 /// Two requests of 40 tokens over eleven blocks of 8. Their first 32 tokens are the same: four blocks, which both hold. Each gets blocks of its own up to three, and
-/// the fourth is there for the first one alone: the second moves its three to the host and back. Its last token of 23 lies in a block of no copy.
+/// the fourth is there for the first one alone: the second moves its three to the host and back. Nobody takes them meanwhile, so an engine that finds again what
+/// is left there copies none of them back. Its last token of 23 lies in a block of no copy.
 #[test]
 fn a_swapped_sequence_moves_its_own_blocks_and_shares_its_prefix() {
     let mut requests = Requests::of(vec![Request::new(Time::ZERO, 40, 24); 2]);
     requests.list[1].arrival = Time::from_ns(3_000_000);
     (requests.prefix_tokens, requests.n_prefix_ids, requests.prefix_ids) = (16, 2, vec![0, 1]);
     requests.list.iter_mut().for_each(|request| (request.prefix_first, request.prefix_count) = (0, 2));
-    let served = |ticks: u64| {
-        let preemption = Preemption::Swap { host_blocks: 3, ticks_per_block: Tick::new(ticks) };
-        let mut engine = engine("vllm-v1", 11, preemption, Spans::Closed);
-        engine.limits.watermark_blocks = 0;
-        run(&requests, &engine)
-    };
-    let [free, priced] = [served(0), served(50_000)];
-    assert_eq!(
-        (priced.counts[0].n_preempted, priced.counts[0].cached_tokens, priced.counts[0].prefill_tokens),
-        (1, 32, 48)
-    );
-    let moved = priced.counts[0].busy_ticks - free.counts[0].busy_ticks;
-    assert_eq!(moved, Tick::new(2 * 3 * 50_000));
+    for (batcher, n_moved) in [("vllm-v1", 3), ("sarathi", 2 * 3)] {
+        let served = |ticks: u64| {
+            let preemption = Preemption::Swap { host_blocks: 3, ticks_per_block: Tick::new(ticks) };
+            let mut engine = engine(batcher, 11, preemption, Spans::Closed);
+            engine.limits.watermark_blocks = 0;
+            run(&requests, &engine)
+        };
+        let [free, priced] = [served(0), served(50_000)];
+        assert_eq!(
+            (priced.counts[0].n_preempted, priced.counts[0].cached_tokens, priced.counts[0].prefill_tokens),
+            (1, 32, 48),
+            "{batcher}"
+        );
+        let moved = priced.counts[0].busy_ticks - free.counts[0].busy_ticks;
+        assert_eq!(moved, Tick::new(n_moved * 50_000), "{batcher}");
+    }
 }
