@@ -53,14 +53,19 @@ pub fn read(section: &mut Section<'_>, of_model: Option<&Generation>) -> Clients
 }
 
 impl Clients {
+    /// Lets some clients have enough before the end. Of sessions it comes first: a turn repeats what its client read.
+    pub fn cancel(&self, requests: &mut Requests, seed: u64) {
+        if self.cancel_ratio > 0.0 && requests.asked.is_empty() {
+            requests.cancel(self.cancel_ratio, seed);
+        }
+    }
+
     /// The requests of a stream, as its clients ask for them.
     pub fn lay(&self, mut requests: Requests, seed: u64) -> Requests {
         if self.patience.ends() {
             requests.patience = vec![self.patience];
         }
-        if self.cancel_ratio > 0.0 {
-            requests.cancel(self.cancel_ratio, seed);
-        }
+        self.cancel(&mut requests, seed);
         requests.priorities = self.priority.into_iter().collect();
         match self.adapters {
             None => requests,

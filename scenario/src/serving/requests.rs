@@ -242,7 +242,11 @@ fn stream(
     let users = users::read(section, held, block_tokens, is_recorded);
     let dataset = dataset::read(section);
     let (requests, source) = match &users.sessions {
-        Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
+        Some(sessions) => {
+            let mut turns = taken?;
+            clients.cancel(&mut turns.requests, seed);
+            lay_sessions(section, turns, &asked, (sessions, seed))?
+        }
         None if is_recorded => lay_recorded(section, taken?, &asked, seed)?,
         None => lay(section, taken?, &asked, seed)?,
     };

@@ -1,6 +1,7 @@
 //! Sessions: requests of one user that follow each other, each with everything before it in its prompt.
 //!
-//! A turn's prompt is the system prompt, every earlier prompt and output of the session, and new tokens. The next turn is sent a pause after
+//! A turn's prompt is the system prompt, every earlier prompt and output of the session, and new tokens. An output is what the client reads of it,
+//! where clients have enough before the end. The next turn is sent a pause after
 //! the last token of the one before: the user reads and writes, or a tool runs. So the moments of turns are an outcome (`fleet/held.rs`), and
 //! a prefix cache finds what a session said before. All sessions share the system prompt. Units: tokens, seconds.
 
@@ -96,11 +97,12 @@ impl Sessions {
         let mut draws = random::stream(seed, "turns of sessions");
         let prefix_tokens = PREFIX_TOKENS_MIN.next_multiple_of(self.block_tokens.max(1));
         let n_prefix_ids = self.system / prefix_tokens;
-        let mut laid = Requests { prefix_tokens, n_prefix_ids, ..Requests::default() };
+        let mut laid = Requests { prefix_tokens, n_prefix_ids, asked: turns.asked.clone(), ..Requests::default() };
         let mut session = Session::new(self.system, prefix_tokens);
-        for turn in &turns.list {
+        for (at, turn) in turns.list.iter().enumerate() {
             let is_over = session.n_turns > 0 && draws.unit() * self.turns < 1.0;
-            if is_over || session.tokens_with(turn) > u64::from(self.context_max) {
+            let whole = Request { output: turns.asked_of(at), ..*turn };
+            if is_over || session.tokens_with(&whole) > u64::from(self.context_max) {
                 session = Session::new(self.system, prefix_tokens);
             }
             laid.follows.push(session.n_turns > 0);
@@ -182,6 +184,19 @@ mod tests {
         assert_eq!((ids(0).len(), &ids(0)[..3]), (11, &[0, 1, 2][..]));
         assert!(ids(1).starts_with(ids(0)) && ids(2).starts_with(ids(1)), "what was said is shared");
         assert_eq!(ids(1).len(), (50 + 260) / 16);
+    }
+
+    /// Clients ask for 30 tokens and read 17: the next prompt has these. A session ends where what is asked for would not fit.
+    #[test]
+    fn a_turn_has_what_the_client_read_of_an_answer() {
+        let turns = Requests { asked: vec![30; 3], ..Requests::of(vec![Request::new(Time::ZERO, 100, 17); 3]) };
+        let prompts = |context_max: u32| {
+            let all = Sessions { turns: 1e9, system: 0, context_max, block_tokens: 16 }.lay(&turns, 7);
+            assert_eq!(all.asked, turns.asked);
+            all.list.iter().map(|request| request.prompt).collect::<Vec<u32>>()
+        };
+        assert_eq!(prompts(1_000_000), [100, 217, 334]);
+        assert_eq!((prompts(247), prompts(246)), (vec![100, 217, 100], vec![100, 100, 100]));
     }
 
     #[test]

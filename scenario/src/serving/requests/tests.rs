@@ -93,3 +93,20 @@ fn keys_of_another_kind_of_arrivals_change_nothing_and_are_known() {
         assert_eq!(asked, read(&format!("{some}\n{bare}"), 1).0.expect("requests").requests, "{arrivals}");
     }
 }
+
+/// A turn repeats what was said before it. Of an answer whose client had enough that is what the client read.
+#[test]
+fn turns_repeat_what_clients_read_of_an_answer() {
+    let lines = "prompt_tokens = [10, 20]\noutput_tokens = [1, 300]\nrequests = 200\nconcurrency = 4\ncancel_ratio = 0.5\n\
+                 [trace.sessions]\nturns = 5\nsystem_tokens = 40";
+    let (asked, findings) = read(lines, 1);
+    assert!(findings.is_empty(), "{findings:?}");
+    let requests = asked.expect("requests").requests;
+    assert!((80..120).contains(&(0..200).filter(|at| requests.is_cancelled(*at)).count()));
+    let mut said = 0;
+    for (at, request) in requests.list.iter().enumerate() {
+        let before = if requests.is_turn(at) { said } else { 40 };
+        assert!((before + 10..=before + 20).contains(&request.prompt), "{before}: {request:?}");
+        said = request.prompt + request.output;
+    }
+}
