@@ -66,6 +66,20 @@ fn watts_hours_and_tokens_agree() {
     assert!((joules / of_watts - 1.0).abs() < 1e-9, "{joules} J, and {of_watts} of two GPUs for the whole run");
 }
 
+/// Tokens of clients who gave up are nobody's: joules are divided by the tokens that dollars are divided by.
+#[test]
+fn joules_and_dollars_are_of_the_same_tokens() {
+    let left = ["trace.timeout_s=60", "fleet.usd_per_gpu_hour=2"];
+    for set in [&left[1..], &left[..]] {
+        let (found, _) = played(PROBLEMS, set);
+        let n_left = found.get("n_timed_out").copied().unwrap_or(0.0);
+        assert_eq!(n_left > 10.0, set.len() == 2, "{n_left} have left");
+        let of_joules = found["energy_wh"] * 3600.0 / found["energy_j_per_output_token"];
+        let of_dollars = found["cost_usd"] / found["cost_usd_per_mtok"] * 1e6;
+        assert!((of_joules / of_dollars - 1.0).abs() < 1e-9, "{of_joules} tokens, and {of_dollars}");
+    }
+}
+
 #[test]
 fn idle_replicas_draw_less_and_count() {
     let set = ["trace.arrivals='poisson'", "trace.rate_per_s=0.02", "trace.requests=20", "trace.output_tokens=500"];

@@ -78,12 +78,12 @@ pub fn add(
         limit_joules += n_gpus * power.limit_watts * load.paid.get();
         gpu_s += n_gpus * load.paid.get();
     }
-    let n_tokens: u64 = served.counts.iter().map(|counts| counts.output_tokens).sum();
     let all = [
         ("energy_wh", joules / JOULES_PER_WH),
         ("gpu_power_w", joules / gpu_s),
         (LIMIT, limit_joules / gpu_s),
-        ("energy_j_per_output_token", joules / hw::real(n_tokens)),
+        // As dollars per token: tokens that clients have.
+        ("energy_j_per_output_token", joules / hw::real(super::kept_tokens(requests, served))),
         (BORROWED, borrowed_joules / joules),
     ];
     for (key, value) in all.into_iter().filter(|(_, value)| value.is_finite() && *value > 0.0) {

@@ -57,7 +57,7 @@ fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
 }
 
 /// Tokens whose keys and values a replica of a group has room for; vLLM prints them as "GPU KV cache size".
-fn kv_tokens(group: &Group) -> f64 {
+pub(super) fn kv_tokens(group: &Group) -> f64 {
     let limits = &group.engine.limits;
     f64::from(limits.kv_blocks) * f64::from(limits.block_tokens)
 }

@@ -2,7 +2,7 @@
 //!
 //! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Between its first and
 //! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
-//! preemption. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
+//! preemption or of a transfer. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
 use hw::{Span, Tick, Time, quantile};
 
@@ -29,6 +29,8 @@ pub struct RequestRow {
     pub cached_tokens: u32,
     /// Arrival to the moment at which its client gave up, or had enough.
     pub left_s: [Option<f64>; 2],
+    /// Times that it lost its blocks.
+    pub n_preempted: u32,
     /// Replica, group and latencies; `None` where it was not served to the end.
     pub served: Option<ServedRow>,
 }
@@ -67,17 +69,12 @@ impl RequestRow {
         cells.extend([count(self.prompt_tokens), self.output_tokens.and_then(count), count(self.cached_tokens)]);
         cells.extend(self.left_s);
         cells.extend(match self.served {
-            None => [None; 7],
-            Some(of) => [
-                count(of.replica),
-                count(of.group),
-                Some(of.queue_s),
-                Some(of.ttft_s),
-                of.tpot_s,
-                Some(of.e2e_s),
-                count(of.n_preempted),
-            ],
+            None => [None; 6],
+            Some(of) => {
+                [count(of.replica), count(of.group), Some(of.queue_s), Some(of.ttft_s), of.tpot_s, Some(of.e2e_s)]
+            }
         });
+        cells.push(count(self.n_preempted));
         let gaps = self.served.and_then(|of| of.gaps_s);
         cells.extend(gaps.map_or([None; 4], |gaps| gaps.map(Some)));
         cells
@@ -99,8 +96,6 @@ pub struct ServedRow {
     pub tpot_s: Option<f64>,
     /// Arrival to last token.
     pub e2e_s: f64,
-    /// Times that it lost its blocks.
-    pub n_preempted: u32,
     /// p50, p90, p99 and the longest of the times between its tokens, where they were kept; `None` for one token.
     pub gaps_s: Option<[f64; 4]>,
 }
@@ -118,7 +113,6 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             ttft_s: latencies.ttft_s,
             tpot_s: latencies.tpot_s,
             e2e_s: latencies.e2e_s,
-            n_preempted: record.n_preempted,
             gaps_s: gaps_of(index).as_ref().map(Gaps::seconds),
         });
         RequestRow {
@@ -128,6 +122,7 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             prompt_tokens: request.prompt,
             output_tokens: (is_served || record.end() == End::Cancelled).then_some(request.output),
             cached_tokens: record.cached_tokens,
+            n_preempted: record.n_preempted,
             left_s: [End::TimedOut, End::Cancelled].map(|end| {
                 let left = record.ended().filter(|_| record.end() == end)?;
                 Some((left - request.arrival).to_seconds().get())
@@ -168,11 +163,12 @@ pub struct Sample {
     pub waiting: u32,
     /// Requests that are served.
     pub running: u32,
-    /// Requests that have ended, whichever way.
+    /// Requests that have ended, whichever way, those that were refused among them.
     pub ended: u32,
     /// Output tokens per second until the next sample.
     pub output_tokens_per_s: f64,
-    /// Tokens of requests that are served, prompt and output so far: what their keys and values take without shared prefixes.
+    /// Tokens of requests that are served, prompt and output so far: what their keys and values would take without shared prefixes and if nobody were
+    /// preempted; at most what replicas that are paid have room for.
     pub kv_tokens: f64,
     /// Replicas that are paid.
     pub replicas: u32,
@@ -207,32 +203,38 @@ impl Sample {
 ///
 /// # Panics
 /// When no sample is asked for.
-pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
+pub fn series(requests: &Requests, fleet: &Fleet, served: &Served, n: u32) -> Vec<Sample> {
     assert!(n > 0, "a series has a sample");
     let end = served.records.end_ticks().time();
     let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
     let mut tally = Tally::new(n, step);
     for (request, record) in requests.list.iter().zip(&served.records.list) {
+        if let Some(refused) = record.refused() {
+            tally.wait(request.arrival, refused);
+            tally.end(refused);
+        }
         let Some(last) = record.ended() else { continue };
         let scheduled = record.scheduled().unwrap_or(last).min(last);
         tally.wait(request.arrival, scheduled);
         tally.run(scheduled, last);
+        tally.end(last);
         tally.hold([scheduled, record.first_token().unwrap_or(last), last], request);
         if let Some(first) = record.first_token().filter(|first| *first <= last && record.end() != End::TimedOut) {
             tally.give(first, last, request.output);
         }
     }
-    tally.samples()
+    let mut samples = tally.samples();
+    add_paid(&mut samples, fleet, served);
+    samples
 }
 
-/// Adds what is paid at each sample.
-pub fn add_paid(samples: &mut [Sample], fleet: &Fleet, served: &Served) {
-    let usd_per_s = |replica: u32| {
-        let group = &fleet.groups[served.group_of[replica as usize] as usize];
-        Some(group.usd_per_gpu_hour? * f64::from(group.gpus_per_replica) / 3600.0)
-    };
+/// Adds what is paid at each sample, and holds keys and values at the room of what is paid.
+fn add_paid(samples: &mut [Sample], fleet: &Fleet, served: &Served) {
+    let group = |replica: u32| &fleet.groups[served.group_of[replica as usize] as usize];
+    let usd_per_s =
+        |replica: u32| Some(group(replica).usd_per_gpu_hour? * f64::from(group(replica).gpus_per_replica) / 3600.0);
     let mut changes = served.paid_changes.iter().peekable();
-    let (mut replicas, mut rate, mut paid, mut since) = (0, Some(0.0), Some(0.0), 0.0);
+    let (mut replicas, mut rate, mut paid, mut since, mut room) = (0, Some(0.0), Some(0.0), 0.0, 0.0);
     for sample in samples {
         while let Some(change) = changes.next_if(|change| seconds_of(change.tick) <= sample.at_s) {
             let at = seconds_of(change.tick);
@@ -240,11 +242,13 @@ pub fn add_paid(samples: &mut [Sample], fleet: &Fleet, served: &Served) {
             replicas = if change.is_paid { replicas + 1 } else { replicas - 1 };
             paid = paid.zip(rate).map(|(paid, rate): (f64, f64)| paid + rate * (at - since));
             rate = rate.zip(usd_per_s(change.replica)).map(|(rate, more)| rate + sign * more);
+            room += sign * super::fleet::kv_tokens(group(change.replica));
             since = at;
         }
         paid = paid.zip(rate).map(|(paid, rate)| paid + rate * (sample.at_s - since));
         since = sample.at_s;
         (sample.replicas, sample.cost_usd) = (replicas, paid);
+        sample.kv_tokens = sample.kv_tokens.min(room);
     }
 }
 
@@ -285,7 +289,11 @@ impl Tally {
         let (from, to) = (self.sample(from), self.sample(to));
         self.running[from] += 1;
         self.running[to] -= 1;
-        self.ended[to] += 1;
+    }
+
+    fn end(&mut self, at: Time) {
+        let at = self.sample(at);
+        self.ended[at] += 1;
     }
 
     /// Prompt and output so far at every sample from its beginning to its end; output grows evenly from the first token to the last.
@@ -348,8 +356,8 @@ mod tests {
     use hw::Seconds;
 
     use super::*;
+    use crate::fleet::Group;
     use crate::fleet::dynamics::{Outage, Rule, Scaling};
-    use crate::fleet::{Group, serve};
     use crate::replica::{Engine, Limits, Spans};
     use crate::step_cost::StepTable;
     use crate::{batcher, router};
@@ -366,12 +374,13 @@ mod tests {
         // Place for one: the first is served from 0 to 4 s (a token at 1, 2, 3, 4), the second waits until 4 and ends at 6.
         let list = vec![Request::new(Time::ZERO, 10, 4), Request::new(Time::ZERO, 10, 2)];
         let requests = Requests::of(list);
-        let served = serve(&requests, &[&engine(1)], (router::ROUTERS[0].make)(0).as_mut());
+        let fleet = Fleet::of(Group::new("all", engine(1), 1));
+        let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
         let rows: Vec<RequestRow> = super::requests(&requests, &served).collect();
         let second = rows[1].served.expect("served");
         assert_eq!([second.queue_s, second.ttft_s, second.e2e_s], [4.0, 5.0, 6.0]);
         assert_eq!(second.tpot_s, Some(1.0));
-        let samples = series(&requests, &served, 6);
+        let samples = series(&requests, &fleet, &served, 6);
         let at = |second: usize| (samples[second].waiting, samples[second].running, samples[second].ended);
         assert_eq!((at(0), at(3), at(4), at(6)), ((1, 1, 0), (1, 1, 0), (0, 1, 1), (0, 0, 2)));
         let tokens: f64 = samples.iter().map(|sample| sample.output_tokens_per_s).sum();
@@ -382,6 +391,19 @@ mod tests {
         let [ttft, tpot, e2e] = curves(&requests, &served, 4);
         assert_eq!(ttft, [1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!((tpot[2], e2e[0], e2e[4]), (1.0, 4.0, 6.0));
+    }
+
+    /// Eight sequences of up to 59 cached tokens over room for 96: whoever runs out of it waits, and no sample shows more than there is room for.
+    #[test]
+    fn keys_and_values_of_a_sample_fit_the_room() {
+        let mut tight = engine(8);
+        (tight.limits.block_tokens, tight.limits.kv_blocks) = (16, 6);
+        let fleet = Fleet::of(Group::new("all", tight, 1));
+        let requests = Requests::of(vec![Request::new(Time::ZERO, 30, 30); 8]);
+        let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+        assert!(served.counts[0].n_preempted > 0);
+        let held = series(&requests, &fleet, &served, 50).into_iter().map(|sample| sample.kv_tokens);
+        assert_eq!(held.fold(0.0, f64::max), 96.0);
     }
 
     #[test]
@@ -396,8 +418,7 @@ mod tests {
         let list = vec![Request::new(Time::ZERO, 10, 4), Request::new(second(3), 10, 7)];
         let requests = Requests::of(list);
         let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
-        let mut samples = series(&requests, &served, 10);
-        add_paid(&mut samples, &fleet, &served);
+        let samples = series(&requests, &fleet, &served, 10);
         let at =
             |index: usize| (samples[index].at_s, samples[index].replicas, samples[index].cost_usd.expect("priced"));
         assert_eq!([at(0).1, at(2).1, at(6).1], [1, 2, 1]);

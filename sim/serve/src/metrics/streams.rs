@@ -32,16 +32,15 @@ fn of(stream: u32, requests: &Requests, served: &Served, slo: &Slo, warm_up: Sec
     let (mut ttft, mut tpot, mut n, mut n_met) = (Vec::new(), Vec::new(), 0_u64, 0_u64);
     let (mut n_timed_out, mut n_cancelled) = (0_u64, 0_u64);
     for (index, found) in latencies(requests, served).enumerate() {
-        if requests.stream_of(index) != stream || requests.list[index].arrival < start {
+        if requests.stream_of(index) != stream {
             continue;
         }
-        match served.records.list[index].end() {
-            End::Served => {}
-            End::TimedOut => n_timed_out += 1,
-            End::Cancelled => {
-                n_cancelled += 1;
-                continue;
-            }
+        // As of all streams together: how requests end is counted from the start, latencies behind the warm-up.
+        let end = served.records.list[index].end();
+        n_timed_out += u64::from(end == End::TimedOut);
+        n_cancelled += u64::from(end == End::Cancelled);
+        if end == End::Cancelled || requests.list[index].arrival < start {
+            continue;
         }
         n += 1;
         let Some(found) = found else { continue };

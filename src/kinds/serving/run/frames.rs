@@ -25,9 +25,7 @@ pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
     let fleet = Fleet { keeps: Keeps::TokenGaps, ..fleet(scenario, choice, Case::Expected).0 };
     let (requests, served, _) = serve_choice(scenario, choice, &fleet, &mut Own::default());
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
-    let mut samples = rows::series(&requests, &served, SAMPLES);
-    rows::add_paid(&mut samples, &fleet, &served);
-    let samples = samples.iter().map(Sample::cells).collect();
+    let samples = rows::series(&requests, &fleet, &served, SAMPLES).iter().map(Sample::cells).collect();
     Frames {
         requests: Frame { columns: &rows::REQUEST_COLUMNS, rows: lines },
         series: Frame { columns: &rows::SAMPLE_COLUMNS, rows: samples },
@@ -43,13 +41,11 @@ pub fn curves(scenario: &Serving, choice: &ServingChoice, fleet: &Fleet, (reques
         let [waiting, running, replicas] = [of.waiting, of.running, of.replicas].map(f64::from);
         [of.at_s, waiting, running, of.output_tokens_per_s, of.kv_tokens, replicas, of.cost_usd.unwrap_or(0.0)]
     };
-    let mut samples = rows::series(requests, served, POINTS);
-    rows::add_paid(&mut samples, fleet, served);
     let limit = |limit: Option<Seconds>| limit.map(Seconds::get);
     Curves {
         policy: choice.name.clone(),
         latencies_s: rows::curves(requests, served, POINTS),
         limits_s: [scenario.slo.ttft, scenario.slo.tpot, scenario.slo.e2e].map(limit),
-        samples: samples.iter().map(sample).collect(),
+        samples: rows::series(requests, fleet, served, POINTS).iter().map(sample).collect(),
     }
 }

@@ -311,7 +311,8 @@ fn what_is_paid_and_what_is_counted_end_with_the_last_refusal() {
     ] {
         close(figures[key], expected, 1e-9, key);
     }
-    // Ten samples, each at the start of its tenth.
-    let samples = metrics::rows::series(&requests, &served, 10);
+    // Ten samples, each at the start of its tenth, and one at the end.
+    let samples = metrics::rows::series(&requests, &fleet, &served, 10);
     close(samples[9].at_s, 90.0, 1e-9, "the last sample");
+    assert_eq!((samples[9].ended, samples[10].ended), (1, 2), "who is refused has ended as well");
 }

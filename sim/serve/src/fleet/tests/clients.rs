@@ -145,6 +145,20 @@ fn check_books(requests: &Requests, served: &Served, at: &str) {
         }
     }
     assert!(served.blocks.iter().all(|(peak, total)| peak <= total), "{at}");
+    check_sums(requests, served, at);
+}
+
+/// Rows of requests and figures of streams add up to those of the run, whoever left and whatever latencies leave out.
+fn check_sums(requests: &Requests, served: &Served, at: &str) {
+    let n_preempted: u64 = metrics::rows::requests(requests, served).map(|row| u64::from(row.n_preempted)).sum();
+    assert_eq!(n_preempted, served.counts.iter().map(|counts| counts.n_preempted).sum::<u64>(), "{at}");
+    let warm_up = Seconds::new(0.5);
+    let mut figures = metrics::of(requests, served, &Slo::default(), warm_up);
+    metrics::streams::add(&mut figures, &["a", "b"], requests, served, &Slo::default(), warm_up);
+    for way in ["n_timed_out", "n_cancelled"] {
+        let of_streams = ["a", "b"].map(|name| figures[&format!("stream_{way}.{name}")]);
+        assert_eq!(of_streams.iter().sum::<f64>(), figures[way], "{at}: {way}");
+    }
 }
 
 fn linear(batcher: &'static dyn Batcher, kv_blocks: u32, order: Order, spans: Spans) -> Engine {
