@@ -439,7 +439,7 @@ fn idle_tiers(serving: &Serving, places: &Places) -> Option<Finding> {
     if serving.requests.prefix_tokens > 0 {
         return small_tier(serving, places);
     }
-    let help = "no two requests share a prefix; `[trace.sessions]`, or a file of type `mooncake`, has some";
+    let help = "no prefix has a name; `[trace.sessions]`, of one turn too, or a file of type `mooncake`, gives some";
     let at = places.tiers.clone().flatten();
     Some(Finding::warning(Code::NoEffect, at, "`tiers` change nothing").help(help))
 }
