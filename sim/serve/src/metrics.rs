@@ -267,10 +267,9 @@ fn share_of_prompts(requests: &Requests, served: &Served, tokens: fn(&Record) ->
 
 /// Adds the shares that came from below the device, and from a store of the fleet: parts of `prefix_hit_ratio`, as each request was first scheduled.
 fn shares_below(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served) {
-    let parts: [(&str, fn(&Record) -> u32); 2] =
-        [("brought_ratio", |record| record.brought_tokens), ("remote_ratio", |record| record.remote_tokens)];
-    for (key, tokens) in parts {
-        let share = share_of_prompts(requests, served, tokens);
+    let brought = share_of_prompts(requests, served, |record| record.brought_tokens);
+    let remote = share_of_prompts(requests, served, |record| record.remote_tokens);
+    for (key, share) in [("brought_ratio", brought), ("remote_ratio", remote)] {
         if share > 0.0 {
             into.insert(key.to_owned(), share);
         }
