@@ -129,7 +129,7 @@ impl Rl {
         let mut serving = self.serving.clone();
         let written = |group: &ServingGroup| Written {
             n_replicas: group.n_replicas,
-            n_gpus: self.serving.engine.n_gpus(group.tensor_degree),
+            n_gpus: self.serving.engine.n_gpus(group.tensor_degree, group.ffn),
         };
         let written: Vec<Written> = serving.groups.iter().map(written).collect();
         let shared_out = split::replicas(&self.training.problem, n_trains, &written)?;

@@ -8,11 +8,13 @@ mod capacity;
 mod clients;
 mod costs;
 mod dataset;
+pub(crate) mod degrees;
 pub(crate) mod drafts;
 pub mod dynamics;
 mod efforts;
 pub(crate) mod engine;
 mod experts;
+mod ffn;
 mod fleet;
 mod groups;
 mod holds;
@@ -58,7 +60,7 @@ use serve::replica::{Limits, Role};
 use serve::request::Requests;
 use serve::router::RouterKind;
 use serve::step_cost::fusion::Fusion;
-use serve::step_cost::{PromptKernel, ReplicaConfig, census};
+use serve::step_cost::{FfnSide, PromptKernel, ReplicaConfig, census};
 
 use self::engine::EngineSection;
 
@@ -242,6 +244,8 @@ pub struct ServingGroup {
     pub profile: Option<Profile>,
     /// GPUs that share every layer.
     pub tensor_degree: u32,
+    /// GPUs that hold the experts alone, where it has some of its own.
+    pub ffn: Option<FfnSide>,
     /// Replicas.
     pub n_replicas: u32,
     /// Price of a GPU hour, where given.
@@ -357,11 +361,13 @@ impl Serving {
         let (formats, preset) = (self.formats_of(choice, group), self.engine.preset);
         let (gpu, model) = (&group.cluster.gpu, &group.model);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
-        let (placed, asked) = (engine::ExpertPlacement::of(operation, tensor_degree), self.engine.all_reduce);
+        let degrees = operation.degrees(tensor_degree, group.ffn);
+        let (placed, asked) = (engine::ExpertPlacement::of(degrees), self.engine.all_reduce);
         let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, placed.ranks, asked));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
-            expert_degree: operation.expert_degree,
+            expert_degree: degrees.expert_gpus(),
+            ffn: degrees.ffn,
             host_per_step: us(self.engine.host_us_per_step),
             host_per_sequence: us(self.engine.host_us_per_sequence),
             host_waiting: preset.map_or(Seconds::ZERO, |own| own.host_waiting(model)),
@@ -375,7 +381,7 @@ impl Serving {
             routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
             prompt_graph_tokens: preset.map_or(0, |preset| {
-                preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, tensor_degree))
+                preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, degrees))
             }),
             graph_sizes,
             graph_max,

@@ -89,6 +89,7 @@ const ROWS: [(&str, Row); 63] = [
         Row::Told([By(expert_kernel::for_vllm), By(expert_kernel::for_sglang), By(expert_kernel::for_trtllm)]),
     ),
     ("engine.expert_skew", Row::Remark),
+    ("engine.ffn", Row::Nowhere),
     ("engine.framework", Row::Remark),
     ("engine.graph_max", Row::Told([By(graphs_vllm), By(graphs_sglang), By(graphs_trtllm)])),
     ("engine.hand_over", Row::Held),

@@ -194,7 +194,7 @@ fn misfit(
         return Some(found);
     }
     let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
-    if operation.pipeline_degree > 1 || operation.attention_ranks(tensor_degree) > 1 {
+    if operation.pipeline_degree > 1 || operation.degrees(tensor_degree, None).attention_ranks() > 1 {
         return wrong("beside several batches at once", "`pp = 1`, and no `ep` above `tp`");
     }
     if modules.feed_forward && model.experts.is_some() && operation.expert_degree > 1 {

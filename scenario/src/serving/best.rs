@@ -31,6 +31,7 @@ const LISTS: [&str; 20] = [
     "tp",
     "pp",
     "ep",
+    "ffn",
     "max_sequences",
     "max_tokens",
     "chunk_tokens",
@@ -199,8 +200,9 @@ impl<'s> Usual<'s> {
         let (limits, operation) = (&engine.limits, &engine.operation);
         let is_plain = !self.has_groups
             && operation.expert_degree == 1
+            && operation.ffn.is_none()
             && operation.drafts.is_none()
-            && !["ep", "speculation"].iter().any(|key| section.has(key))
+            && !["ep", "ffn", "speculation"].iter().any(|key| section.has(key))
             && limits.sequences_max <= limits.tokens_max;
         let number = |is_usual: bool, n: u32| {
             if is_usual && !is_plain { OWN.to_owned() } else { n.to_string() }

@@ -23,9 +23,11 @@ use serve::memory_rule::MemoryRule;
 use serve::process_memory::ProcessMemory;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::sampler::Sampler;
+use serve::step_cost::FfnSide;
 
 use super::activations;
 use super::experts::{self, ExpertChoice};
+use super::ffn;
 use super::operation::{self, Operation};
 use super::start::{self, StartSection};
 use super::{Serving, ServingChoice, ServingGroup, whole_prompts};
@@ -144,9 +146,9 @@ impl EngineSection {
         rule.captured(most)
     }
 
-    /// GPUs of a replica with so many in a tensor group.
-    pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
-        self.operation.n_gpus(tensor_degree)
+    /// GPUs of a replica with so many in a tensor group, and with experts on GPUs of their own where a group of replicas has some.
+    pub fn n_gpus(&self, tensor_degree: u32, ffn_of_group: Option<FfnSide>) -> u32 {
+        self.operation.degrees(tensor_degree, ffn_of_group).n_gpus()
     }
 }
 
@@ -460,10 +462,11 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let sizes = (chunk, sequences);
     let capacity = capacity::by_rule(&deployment, engine.memory, of_process(sizes).by_rule())
         .map_err(|refused| activations::told(refused, (&deployment, engine.memory), &of_process, sizes))?;
+    ffn::fits(&deployment, engine.memory, of_process(sizes), chunk)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let host_link = deployment.host_link();
-    let of_replica = bytes_per_block * u64::from(deployment.n_gpus());
+    let of_replica = bytes_per_block * u64::from(deployment.n_attending());
     let block = BlockBytes { of_gpu: bytes_per_block, of_replica };
     let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
     let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
@@ -479,7 +482,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);
     let card = BytesPerSecond::new(group.port_bytes_per_s);
-    let remote = Remote::of(&choice.operation.remote, (card, deployment.n_gpus()), block);
+    let remote = Remote::of(&choice.operation.remote, (card, deployment.n_attending()), block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
     Ok(Memory { kv_blocks, kv_blocks_max, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })
 }
@@ -501,7 +504,7 @@ impl Serving {
         let [sequences, tokens] = choice.is_usual;
         let tokens = tokens && !self.raises_tokens(choice);
         let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let n_ranks = choice.operation.attention_ranks(tensor_degree);
+        let n_ranks = choice.operation.degrees(tensor_degree, group.ffn).attention_ranks();
         let drafts = choice.operation.drafts.is_some();
         let usual_sequences =
             own.filter(|_| sequences).map(|(preset, sizes)| preset.sequences_of_rank(&sizes, n_ranks, drafts));
@@ -517,7 +520,8 @@ impl Serving {
     /// Who hands on the tokens of a group's replicas. API servers that nobody wrote are those of the degrees that the group has under a choice.
     pub(super) fn frontend_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Frontend {
         let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
-        let degrees = [tensor_degree, choice.operation.expert_degree];
+        let degrees = choice.operation.degrees(tensor_degree, group.ffn);
+        let degrees = [tensor_degree, tensor_degree * degrees.attention_ranks()];
         let usual = self.engine.preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees));
         Frontend { processes: choice.servers.unwrap_or(usual.processes), ..choice.limits.frontend }
     }

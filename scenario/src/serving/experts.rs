@@ -220,10 +220,11 @@ impl ExpertChoice {
         Some((what, "data-parallel attention, an `ep` above `tp`; or no `dispatcher`"))
     }
 
-    /// What does not fit a model whose experts are cut over so many GPUs, and what to do.
-    pub fn misfit(&self, model: &Model, expert_degree: u32) -> Option<(String, &'static str)> {
+    /// What does not fit a model whose experts are cut over so many GPUs that attend as well, if any do, and what to do.
+    pub fn misfit(&self, model: &Model, expert_degree: Option<u32>) -> Option<(String, &'static str)> {
         let experts = model.experts?;
-        self.misfit_of_counts(model, experts).or_else(|| self.misfit_of_replicas(experts, expert_degree))
+        let of_counts = self.misfit_of_counts(model, experts);
+        of_counts.or_else(|| self.misfit_of_replicas(experts, expert_degree?))
     }
 
     fn misfit_of_counts(&self, model: &Model, experts: Experts) -> Option<(String, &'static str)> {

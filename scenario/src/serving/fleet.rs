@@ -14,12 +14,13 @@ use serve::kv::lending::Borrow;
 use serve::kv::tiers::NO_STORE;
 use serve::replica::{FirstToken, Role};
 use serve::router::RouterKind;
+use serve::step_cost::FfnSide;
 use serve::transfer::PORT_REACHED;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
-use super::{Serving, ServingChoice, ServingGroup, dynamics, streams, way};
+use super::{Serving, ServingChoice, ServingGroup, dynamics, ffn, streams, way};
 use crate::cluster;
 use crate::cluster::Tuning;
 use crate::cost::Cost;
@@ -35,6 +36,7 @@ struct Read {
     at: Place,
     gpus_per_node: u32,
     tensor_degree: Option<u32>,
+    ffn: Option<FfnSide>,
     n_replicas: u32,
     usd_per_gpu_hour: Option<f64>,
     sequences_max: Option<u32>,
@@ -239,6 +241,7 @@ fn group(mut section: Section<'_>) -> Read {
         at,
         gpus_per_node: section.small("gpus_per_node", Some(usual), 1..=1024),
         tensor_degree,
+        ffn: section.table("ffn").and_then(ffn::ffn),
         n_replicas,
         usd_per_gpu_hour: price(&mut section),
         sequences_max,
@@ -380,7 +383,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
         let own = read.model.as_ref().map(|(name, at)| known_model(reader, name, at));
         let Some(model) = own.unwrap_or_else(|| Some(serving.model.clone())) else { continue };
         if read.gpu.is_none() {
-            taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
+            taken += u64::from(serving.engine.n_gpus(tp, read.ffn)) * u64::from(read.n_replicas);
         }
         let (gpu, usual_port) = (cluster.gpu.name.clone(), usual_port(&cluster));
         serving.groups.push(ServingGroup {
@@ -391,6 +394,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
             cluster,
             tensor_degree: tp,
+            ffn: read.ffn,
             n_replicas: read.n_replicas,
             usd_per_gpu_hour: read.usd_per_gpu_hour.or(fleet.usd_per_gpu_hour),
             sequences_max: read.sequences_max,
@@ -433,7 +437,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
         None => serving.cluster.clone(),
         Some((name, at)) => {
             let gpu = known_gpu(reader, name, at)?;
-            let n_nodes = (read.n_replicas.max(1) * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
+            let n_nodes = (read.n_replicas.max(1) * serving.engine.n_gpus(tp, read.ffn)).div_ceil(read.gpus_per_node);
             hw::catalog::cluster(&gpu, n_nodes, read.gpus_per_node)
         }
     };
@@ -446,7 +450,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
 /// `fleet.replicas` equal replicas that fit the cluster.
 fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection) {
     let tensor_degree = serving.engine.tensor_degree;
-    let per_replica = u64::from(serving.engine.n_gpus(tensor_degree));
+    let per_replica = u64::from(serving.engine.n_gpus(tensor_degree, None));
     let n_gpus = u64::from(serving.cluster.n_gpus());
     divides(reader, &serving.model, tensor_degree);
     let n_fit = n_gpus / per_replica;
@@ -467,6 +471,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),
         tensor_degree,
+        ffn: None,
         n_replicas: small(n_replicas),
         usd_per_gpu_hour: fleet.usd_per_gpu_hour,
         sequences_max: None,

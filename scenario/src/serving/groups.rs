@@ -28,7 +28,7 @@ impl Serving {
 
     /// GPUs of a group: its replicas with the engine's own degrees.
     pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
-        group.n_replicas * self.engine.n_gpus(group.tensor_degree)
+        group.n_replicas * self.engine.n_gpus(group.tensor_degree, group.ffn)
     }
 
     /// GPUs of all groups that serve under a choice.

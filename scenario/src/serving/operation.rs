@@ -9,13 +9,15 @@ use serve::kv::lending::Borrow;
 use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
 use serve::replica::batcher::Cut;
-use serve::step_cost::ReplicaConfig;
 use serve::step_cost::host::{EngineLoop, RoundLaunches};
+use serve::step_cost::{FfnSide, ReplicaConfig};
 
 use super::adapters::{self, AdapterChoice};
 use super::costs::CostLaw;
+use super::degrees::Degrees;
 use super::drafts;
 use super::dynamics;
+use super::ffn;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats;
@@ -29,8 +31,10 @@ pub struct Operation {
     pub tensor_degree: Option<u32>,
     /// Pipeline stages.
     pub pipeline_degree: u32,
-    /// GPUs that share the experts; 1 cuts each over the tensor group.
+    /// GPUs that share the experts, as it is written; 1 cuts each over the tensor group.
     pub expert_degree: u32,
+    /// GPUs that hold the experts alone, where there are some.
+    pub ffn: Option<FfnSide>,
     /// How the host works, where it is written.
     pub engine_loop: Option<EngineLoop>,
     /// Drafted tokens.
@@ -48,22 +52,16 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Whether one worker computes prompts and answers on one tensor group of so many GPUs, without drafts and adapters.
-    pub fn is_plain(&self, role: Role, tensor_degree: u32) -> bool {
-        let is_one_group = self.pipeline_degree == 1 && self.expert_degree <= tensor_degree;
+    /// Whether one worker computes prompts and answers on one tensor group, with such degrees, without drafts and adapters.
+    pub fn is_plain(&self, role: Role, degrees: Degrees) -> bool {
+        let is_one_group = degrees.n_gpus() == degrees.tensor;
         role == Role::Both && is_one_group && self.drafts.is_none() && self.adapters.room().is_none()
     }
-}
 
-impl Operation {
-    /// Ranks of data-parallel attention beside tensor groups of such a degree.
-    pub fn attention_ranks(&self, tensor_degree: u32) -> u32 {
-        (self.expert_degree / tensor_degree).max(1)
-    }
-
-    /// GPUs of a replica with tensor groups of such a degree.
-    pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
-        tensor_degree * self.attention_ranks(tensor_degree) * self.pipeline_degree
+    /// How a replica lies on GPUs with tensor groups of such a degree, and with experts on GPUs of their own where a group of replicas has some.
+    pub fn degrees(&self, tensor: u32, ffn_of_group: Option<FfnSide>) -> Degrees {
+        let (pipeline, expert, ffn) = (self.pipeline_degree, self.expert_degree, ffn_of_group.or(self.ffn));
+        Degrees { tensor, pipeline, expert, ffn }
     }
 
     /// One stage, experts cut like everything else, nothing drafted, a serial loop.
@@ -71,6 +69,7 @@ impl Operation {
         tensor_degree: None,
         pipeline_degree: 1,
         expert_degree: 1,
+        ffn: None,
         engine_loop: None,
         drafts: None,
         kernels: Kernels::PLAIN,
@@ -129,6 +128,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&En
     };
     let pipeline_degree = degree("pp", base.pipeline_degree);
     let expert_degree = degree("ep", base.expert_degree);
+    let ffn = section.table("ffn").map_or(base.ffn, ffn::ffn);
     let drafts = drafts::speculation(section, base.drafts.as_ref());
     let engine_loop = engine_loop(section, base.engine_loop, usual_loop(preset, drafts.as_ref()));
     let kernels = kernels::kernels(section, &base.kernels);
@@ -140,6 +140,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&En
         tensor_degree,
         pipeline_degree,
         expert_degree,
+        ffn,
         engine_loop,
         drafts,
         kernels,
@@ -255,7 +256,7 @@ fn warn_of_older(reader: &mut Reader<'_>, serving: &Serving) {
 /// GPUs that share every dense feed-forward, and each expert.
 fn degrees_of_blocks(deployment: &ReplicaConfig) -> [u64; 2] {
     let tensor = u64::from(deployment.tensor_degree);
-    [tensor, if deployment.expert_degree > 1 { 1 } else { tensor }]
+    [tensor, if deployment.has_whole_experts() { 1 } else { tensor }]
 }
 
 impl ServingChoice {
@@ -367,9 +368,12 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
         found.push((what, "every stage has a layer"));
     }
-    found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts));
-    found.extend(serving.engine.experts.misfit(&group.model, ep));
-    if group.model.experts.is_some() {
+    match deployment.ffn {
+        Some(ffn) => found.extend(ffn::misfit(serving, choice, group, ffn)),
+        None => found.extend(expert_misfit(&group.model, tp, ep, deployment.redundant_experts)),
+    }
+    found.extend(serving.engine.experts.misfit(&group.model, deployment.ffn.is_none().then_some(ep)));
+    if group.model.experts.is_some() && deployment.ffn.is_none() {
         found.extend(serving.engine.experts.misfit_of_ranks(deployment.lanes().ranks));
     }
     if let Some(drafts) = &choice.operation.drafts {

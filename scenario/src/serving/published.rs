@@ -56,6 +56,7 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
     let kernels = &operation.kernels;
     let given = [
         ("pipeline stages", operation.pipeline_degree > 1),
+        ("experts on GPUs of their own", operation.ffn.or(group.ffn).is_some()),
         ("drafted tokens", operation.drafts.is_some()),
         ("sparse attention", kernels.attention.is_some()),
         ("chunks of their own", kernels.chunking(&choice.limits).is_some()),

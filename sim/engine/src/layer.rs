@@ -21,8 +21,9 @@ mod torch;
 
 pub use attending::prompt_attention;
 pub use attention::attention;
-pub use deep_ep::{OneWay, deep_ep};
+pub use deep_ep::{OneWay, deep_ep, dispatched_bytes};
 pub use experts::{dispatched, expert_exchange, experts_alone};
+pub use reached::reached;
 pub use recomputed::recomputed_part;
 pub use streams::outside;
 pub use torch::{Accumulation, ShardedCopies, read_by_backward, sharded_copies};

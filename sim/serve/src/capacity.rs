@@ -5,7 +5,11 @@
 //! framework, the graphs and the activations of an iteration take `reserved` of that. The stage with the least room decides. An encoder of
 //! images lies on the first stage, whether images come or not.
 
-use hw::Bytes;
+use hw::{Bytes, Gpu};
+
+mod ffn;
+
+pub use ffn::{expert_activations, experts_fit};
 
 use crate::memory_rule::MemoryRule;
 use crate::replica::Limits;
@@ -69,8 +73,11 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
         let encoder = if stage.first { encoder } else { 0 };
-        let again = redundant_bytes(deployment, stage.n_expert.into());
-        let filled = padding_bytes(deployment, stage.n_expert.into());
+        let n_apart = if deployment.ffn.is_some() { stage.n_expert } else { 0 };
+        let saved = saved + ffn::routed_bytes(deployment, n_apart.into());
+        let n_expert = u64::from(stage.n_expert - n_apart);
+        let again = redundant_bytes(deployment, n_expert);
+        let filled = padding_bytes(deployment, n_expert);
         let weights = Bytes(dense.0.saturating_sub(saved) + draft_weights + encoder + again + filled) + adapters;
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft_kv;
@@ -164,11 +171,11 @@ fn of_layers(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
     let (model, element) = (deployment.model, deployment.dtype.bytes());
     let streams = model.streams.map_or(1, engine::model::Streams::n);
     let residual = (streams + 1) * tokens * model.hidden * element;
-    let inside = match model.experts {
+    let inside = match model.experts.filter(|_| deployment.ffn.is_none()) {
         Some(experts) => {
             // `fused_experts_impl` of vllm/model_executor/layers/fused_moe/fused_moe.py: one buffer for what comes into and out of the experts of every token,
             // whose rows are as wide as the model behind the second product, and one between them.
-            let cut = if deployment.expert_degree > 1 { 1 } else { u64::from(deployment.tensor_degree) };
+            let cut = if deployment.has_whole_experts() { 1 } else { u64::from(deployment.tensor_degree) };
             let between = experts.intermediate.div_ceil(cut);
             let into = if model.gated { 2 * between } else { between };
             tokens * experts.top_k * (into.max(experts.latent.unwrap_or(model.hidden)) + between) * element
@@ -184,16 +191,18 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
     Bytes(tokens * matrices * model.intermediate * element)
 }
 
-/// Bytes of the weights on a GPU of the stage that has the least room for tokens.
+/// Bytes of the weights on a GPU of the stage that has the least room for tokens, or on one with experts alone, where that has more.
 pub fn weights(deployment: &ReplicaConfig<'_>) -> Bytes {
-    of_room(deployment, deployment.cluster.gpu.visible().0).weights
+    of_room(deployment, deployment.cluster.gpu.visible().0).weights.max(ffn::weights(deployment))
 }
 
-/// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration.
+/// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration; or of one with experts alone, where
+/// that is more.
 pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Bytes {
     let found = of_room(deployment, deployment.cluster.gpu.visible().0);
     let of_rank = u64::from(blocks.div_ceil(found.n_ranks)) * u64::from(limits.block_tokens) * found.bytes_per_token;
-    found.weights + Bytes(of_rank) + activations(deployment, u64::from(limits.tokens_max))
+    let of_experts = ffn::weights(deployment) + expert_activations(deployment, u64::from(limits.tokens_max));
+    of_experts.max(found.weights + Bytes(of_rank) + activations(deployment, u64::from(limits.tokens_max)))
 }
 
 /// Memory of a deployment by an engine's rule: `beside` is what the process and the activations take, `reserve` what an engine with a reserve
@@ -207,29 +216,42 @@ pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Byt
 pub fn by_rule(
     deployment: &ReplicaConfig<'_>,
     rule: MemoryRule,
-    [beside, reserve, kept]: [Bytes; 3],
+    taken: [Bytes; 3],
 ) -> Result<Capacity, Refused> {
-    let gpu = &deployment.cluster.gpu;
+    let (room, of_what) = room(&deployment.cluster.gpu, rule, taken);
+    let found = within(deployment, room, &of_what)?;
+    let share = if let MemoryRule::OfFree(share) = rule { share } else { 1.0 };
+    Ok(Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found })
+}
+
+/// What an engine's rule leaves for weights, keys and values of a device, and of what that is, in words.
+fn room(gpu: &Gpu, rule: MemoryRule, [beside, reserve, kept]: [Bytes; 3]) -> (u64, String) {
     match rule {
-        MemoryRule::OfDevice(share) => of(deployment, share, beside),
-        MemoryRule::Static(share) => of_free_before(deployment, share, kept),
+        MemoryRule::OfDevice(share) => of_device(gpu, share, beside),
+        MemoryRule::Static(share) => of_free_before(gpu, share, kept),
         MemoryRule::Reserve => {
             let share = 1.0 - reserve.as_f64() / gpu.memory.as_f64();
-            of_free_before(deployment, share.max(0.0), kept)
+            of_free_before(gpu, share.max(0.0), kept)
         }
-        MemoryRule::OfFree(share) => of(deployment, 1.0, beside)
-            .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
+        MemoryRule::OfFree(_) => of_device(gpu, 1.0, beside),
     }
 }
 
-/// Memory of a deployment that may use `share` of what is free before the model is loaded.
-fn of_free_before(deployment: &ReplicaConfig<'_>, share: f64, kept: Bytes) -> Result<Capacity, Refused> {
-    let gpu = &deployment.cluster.gpu;
+/// A share of what is free before the model is loaded.
+fn of_free_before(gpu: &Gpu, share: f64, kept: Bytes) -> (u64, String) {
     let free = Bytes(gpu.visible().0.saturating_sub(kept.0));
     let gib = free.as_f64() / hw::GIB;
     let of_what =
         format!("{:.0} % of the {gib:.1} GiB of `{}` that are free before it is loaded are", share * 100.0, gpu.name);
-    within(deployment, hw::whole(free.as_f64() * share), &of_what)
+    (hw::whole(free.as_f64() * share), of_what)
+}
+
+/// A share of what programs see of the device, less what is reserved.
+fn of_device(gpu: &Gpu, usable: f64, reserved: Bytes) -> (u64, String) {
+    let seen = gpu.visible().as_f64();
+    let room = hw::whole(seen * usable).saturating_sub(reserved.0);
+    let (share, gib, less) = (usable * 100.0, seen / hw::GIB, reserved.as_f64() / hw::GIB);
+    (room, format!("{share:.0} % of the {gib:.1} GiB of `{}` less {less:.1} GiB reserved leave", gpu.name))
 }
 
 /// Memory of a deployment that may use `usable` of what programs see of the device.
@@ -237,11 +259,7 @@ fn of_free_before(deployment: &ReplicaConfig<'_>, share: f64, kept: Bytes) -> Re
 /// # Errors
 /// A sentence with the figures and the smallest tensor degree that would fit, when weights leave no room for a token.
 pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, Refused> {
-    let gpu = &deployment.cluster.gpu;
-    let seen = gpu.visible().as_f64();
-    let room = hw::whole(seen * usable).saturating_sub(reserved.0);
-    let (share, gib, less) = (usable * 100.0, seen / hw::GIB, reserved.as_f64() / hw::GIB);
-    let of_what = format!("{share:.0} % of the {gib:.1} GiB of `{}` less {less:.1} GiB reserved leave", gpu.name);
+    let (room, of_what) = of_device(&deployment.cluster.gpu, usable, reserved);
     within(deployment, room, &of_what)
 }
 
@@ -252,8 +270,9 @@ fn within(deployment: &ReplicaConfig<'_>, room: u64, of_what: &str) -> Result<Ca
         return Ok(found);
     }
     let wider = |degree: &u32| {
-        // Whole experts stay whole.
-        let expert_degree = if deployment.expert_degree > 1 { deployment.expert_degree.max(*degree) } else { 1 };
+        // Whole experts stay whole, and those that are apart stay where they are.
+        let is_shared = deployment.expert_degree > 1 && deployment.ffn.is_none();
+        let expert_degree = deployment.expert_degree.max(if is_shared { *degree } else { 1 });
         let wider = ReplicaConfig { tensor_degree: *degree, expert_degree, ..deployment.clone() };
         of_room(&wider, room).holds_a_token()
     };

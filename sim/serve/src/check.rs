@@ -210,7 +210,7 @@ fn replica(deployment: &Deployment, site: &Site<'_>, at: u32, found: &mut Vec<Re
 /// Tensor groups divide the GPUs and the heads, and lie in a node or fill several: those of every copy, `copies` being how many
 /// there are and how many GPUs each lies behind the one before.
 fn tensor(model: &Model, machine: &Machine, (stage, copies): (&Stage, (u32, u32)), at: At) -> Option<Refusal> {
-    let (tensor, n_gpus, per_node) = (stage.tensor, stage.gpus.n(), machine.gpus_per_node);
+    let (tensor, n_gpus, per_node) = (stage.tensor, attending(stage), machine.gpus_per_node);
     let refused = |why| Some(Refusal::Tensor { at, tensor, n_gpus, n_heads: model.n_heads, per_node, why });
     if tensor == 0 || n_gpus == 0 || !n_gpus.is_multiple_of(tensor) {
         return refused("it must divide the GPUs of the stage");
@@ -218,7 +218,7 @@ fn tensor(model: &Model, machine: &Machine, (stage, copies): (&Stage, (u32, u32)
     if !model.n_heads.is_multiple_of(u64::from(tensor)) {
         return refused("it must divide the heads");
     }
-    if n_gpus > tensor && model.experts.is_none() {
+    if (n_gpus > tensor || stage.ffn_gpus > 0) && model.experts.is_none() {
         return refused("tensor groups side by side share experts, and the model has none");
     }
     if per_node == 0 {
@@ -237,14 +237,20 @@ fn tensor(model: &Model, machine: &Machine, (stage, copies): (&Stage, (u32, u32)
 
 /// Where in a node the tensor groups of every copy begin. Copies repeat after as many as a node has GPUs, and so do groups.
 fn firsts(stage: &Stage, (copies, apart): (u32, u32), per_node: u32) -> impl Iterator<Item = u32> {
-    let (first, tensor, groups) = (stage.gpus.first % per_node, stage.tensor % per_node, stage.gpus.n() / stage.tensor);
+    let groups = attending(stage) / stage.tensor;
+    let (first, tensor) = (stage.gpus.first % per_node, stage.tensor % per_node);
     let begin = move |copy: u32| (first + copy * (apart % per_node)) % per_node;
     let group = move |copy: u32| (0..groups.min(per_node)).map(move |group| (begin(copy) + group * tensor) % per_node);
     (0..copies.min(per_node)).flat_map(group)
 }
 
-/// Weights of a stage, with the embedding on the first and the head on the last.
-fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
+/// GPUs of a stage that do more than hold experts.
+fn attending(stage: &Stage) -> u32 {
+    stage.gpus.n().saturating_sub(stage.ffn_gpus)
+}
+
+/// Weights of a stage, with the embedding on the first and the head on the last: those of every tensor group, and the routed experts.
+fn weights(site: &Site<'_>, stage: &Stage) -> [f64; 2] {
     let model = site.model;
     let (first, end) = (u64::from(stage.layers.first), u64::from(stage.layers.end));
     let n_routed = model.n_expert_layers_of(end) - model.n_expert_layers_of(first.min(end));
@@ -254,9 +260,8 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     let embedding = if first == 0 { model.first_stage_parameters() + encoder } else { 0 };
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };
     // Every tensor group has attention, experts are there once.
-    let n_groups = f64::from(stage.gpus.n() / stage.tensor.max(1));
-    let parameters = n_groups * hw::real(shared + embedding + head) + hw::real(experts);
-    site.parameter_bytes * parameters
+    let n_groups = f64::from(attending(stage) / stage.tensor.max(1));
+    [n_groups * hw::real(shared + embedding + head), hw::real(experts)].map(|parameters| site.parameter_bytes * parameters)
 }
 
 /// Bytes of keys and values of a token in the layers of a stage that keep those of every token, on all GPUs of a tensor group: layers with a state or
@@ -270,14 +275,22 @@ fn kept_bytes(site: &Site<'_>, stage: &Stage) -> f64 {
     site.kv_bytes * kept.map(of_kind).sum::<f64>()
 }
 
-/// The stage's GPUs hold its layers and what the replica caches of them.
+/// The stage's GPUs hold its layers and what the replica caches of them. Those with experts alone hold nothing else, and no others hold these.
 fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, at: At) -> Option<Refusal> {
-    let memory = machine.memory?.as_f64() * f64::from(stage.gpus.n());
-    let weights = weights(site, stage);
+    let each = machine.memory?.as_f64();
+    let [shared, experts] = weights(site, stage);
     let cache = hw::real(replica.engine.kv_tokens) * kept_bytes(site, stage);
+    let sides = if stage.ffn_gpus == 0 {
+        vec![(shared + experts, cache, stage.gpus.n())]
+    } else {
+        vec![(shared, cache, attending(stage)), (experts, 0.0, stage.ffn_gpus)]
+    };
     let gb = |bytes: f64| bytes / 1e9;
-    let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };
-    (weights + cache > memory).then_some(refusal)
+    sides.into_iter().find_map(|(weights, cache, n_gpus)| {
+        let memory = each * f64::from(n_gpus);
+        let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };
+        (weights + cache > memory).then_some(refusal)
+    })
 }
 
 /// The engine has a policy, room for a block and for a sequence.

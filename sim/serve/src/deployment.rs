@@ -110,6 +110,9 @@ pub struct Stage {
     pub gpus: Range,
     /// GPUs that share every layer; where the stage has more, tensor groups side by side share the experts.
     pub tensor: u32,
+    /// How many of the GPUs, the last ones, hold the experts alone.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub ffn_gpus: u32,
     /// Layers.
     pub layers: Range,
 }
@@ -211,6 +214,11 @@ pub struct Link {
     /// Seconds of packing and unpacking per token, before the first byte.
     #[serde(default)]
     pub pack_s_per_token: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+const fn is_none(n: &u32) -> bool {
+    *n == 0
 }
 
 const fn every() -> NonZeroU32 {

@@ -57,9 +57,10 @@ pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable,
     (whole + behind) * (1.0 / stages)
 }
 
-/// Least time of a prompt's attention in all layers, however it is cut; nothing is said where some layers attend to less than all tokens.
+/// Least time of a prompt's attention in all layers, however it is cut; nothing is said where some layers attend to less than all tokens, and where attention
+/// may hide behind experts on other GPUs.
 pub fn attention(config: &ReplicaConfig<'_>, cost: &dyn CostModel, prompt: u32) -> Seconds {
-    if !config.model.is_plain() {
+    if !config.model.is_plain() || config.ffn.is_some() {
         return Seconds::ZERO;
     }
     let kernels = config.kernels(cost);

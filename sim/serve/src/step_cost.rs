@@ -19,11 +19,14 @@ pub mod decode_attention;
 pub mod decoding;
 mod drafts;
 pub mod encoder;
+mod ffn_side;
 pub mod fusion;
 mod graphs;
 pub mod host;
 pub mod lanes;
+mod law;
 pub mod least;
+mod ping_pong;
 mod prefill;
 pub mod prompt_exchange;
 mod replica_config;
@@ -33,6 +36,8 @@ pub mod stages;
 pub mod transit;
 mod writer;
 
+pub use ffn_side::FfnSide;
+pub use law::Law;
 pub use replica_config::{PromptKernel, ReplicaConfig};
 
 use hw::{Seconds, Tick};
@@ -51,6 +56,7 @@ use engine::task::Document;
 use graphs::Graphs;
 use host::Host;
 use lanes::Lanes;
+use ping_pong::PingPong;
 use prefill::Prefill;
 use sizes::{at, filled};
 use stages::Stages;
@@ -84,21 +90,12 @@ pub struct StepTable {
     draft: Option<Box<Draft>>,
     /// The encoder of images, where the model has one.
     encoder: Option<Encoder>,
+    /// Attention and experts, where these have GPUs of their own; they take the place of `tokens` and go by their own law in keys.
+    apart: Option<Box<PingPong>>,
     /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
     stages: Option<Stages>,
     /// Weakest source among all that was asked.
     pub source: Source,
-}
-
-/// Time of iterations that only decode, as a law in the keys that their sequences attend to together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
-    /// Ticks but for cached tokens.
-    pub fixed: Tick,
-    /// Ticks per key.
-    pub rate: Tick,
-    /// Ticks that it takes at least.
-    pub least: Tick,
 }
 
 /// How long an iteration takes.
@@ -213,15 +210,18 @@ impl StepTable {
         let sampled = sampled_max.max(1) as usize;
         let of_batch = if sampled_max > tokens_max { tokens_max.saturating_add(sampled_max) } else { tokens_max };
         let lanes = deployment.lanes();
-        let tokens = filled(of_batch as usize, |m| writer.layers(m));
-        let alone = if lanes.ranks > 1 { alone(&writer, &tokens) } else { Vec::new() };
+        let apart = PingPong::of(deployment, of_batch, cost, case).map(Box::new);
+        let (tokens, alone) = match &apart {
+            Some(apart) => apart.by_tokens(of_batch).into(),
+            None => by_tokens(&writer, of_batch),
+        };
         let exchanged = writer.sums_added(of_batch as usize * lanes.ranks as usize);
         let head = filled(sampled, |n| writer.head(n));
         let prefill = Prefill::of(&writer, tokens_max, cost, case);
         let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, of_batch));
         let decode = DecodeTicks::new(deployment, sampled_max.max(1), cost, case);
         let draft = Draft::of(deployment, sizes_max, cost, case).map(Box::new);
-        let source = writer.source.get().max(decode.source);
+        let source = writer.source.get().max(decode.source).max(apart.as_ref().map_or(Source::Measured, |of| of.source));
         Self {
             tokens,
             alone,
@@ -238,6 +238,7 @@ impl StepTable {
             drafting: None,
             draft,
             encoder: Encoder::new(deployment, cost, case),
+            apart,
             stages: None,
             source,
         }
@@ -283,6 +284,7 @@ impl StepTable {
             drafting: None,
             draft: None,
             encoder: None,
+            apart: None,
             stages: None,
             source: Source::Measured,
         }
@@ -337,8 +339,9 @@ impl StepTable {
 
     /// An iteration with its stages.
     pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item: Into<Placed>>) -> Round {
-        let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let (device, launches) = self.device(load, chunks.map(Into::into));
+        let rate = if self.apart.is_some() { Tick::ZERO } else { self.rate_in(load.n_decode, load.n_chunks) };
+        let attended = rate * load.context;
         let device = device.and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
         let ticks = device.ticks.max(launches);
@@ -366,25 +369,14 @@ impl StepTable {
         let is_held = load.n_chunks > 0 && self.graphs.hold_prompts(tokens);
         let launched = self.host.launched(load.n_chunks > 0, !self.graphs.hold(n_decode));
         // Tokens are drafted before they are verified, so drafting hides no launch of the model behind it.
+        // Every micro-batch launches the kernels of all layers.
+        let launched = launched * self.apart.as_ref().map_or(1, |apart| apart.parts(tokens)).into();
         if is_held || launched == Tick::ZERO { Tick::ZERO } else { launched + self.drafts_of(load, batches) }
     }
 
     /// Whether kernels of a batch that only decodes are launched one by one.
     pub fn launches_tokens(&self, n_decode: u32) -> bool {
         !self.graphs.hold(self.lanes.largest(n_decode))
-    }
-
-    /// Law of iterations that only decode.
-    pub fn law(&self, n_decode: u32) -> Law {
-        self.law_of(n_decode, AdapterLoad::default())
-    }
-
-    /// The same where some of the sequences have adapters.
-    pub fn law_of(&self, n_decode: u32, adapters: AdapterLoad) -> Law {
-        let load = StepLoad { n_decode, n_sampled: n_decode, adapters, ..StepLoad::default() };
-        let (added, least) = self.around(&load);
-        let (device, launches) = self.device(&load, std::iter::empty());
-        Law { fixed: device.ticks + added, rate: self.rate(n_decode), least: least.max(launches + added) }
     }
 
     /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.
@@ -431,7 +423,8 @@ impl StepTable {
     fn rate_in(&self, n_decode: u32, n_chunks: u32) -> Tick {
         let n_lane = self.lanes.largest(n_decode);
         let drafts = self.drafts_per_key(n_lane);
-        let alike = self.decode.per_key(n_lane, n_chunks);
+        let n_at_once = self.apart.as_ref().map_or(n_lane, |apart| apart.of_part(n_lane));
+        let alike = self.decode.per_key(n_at_once, n_chunks);
         let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
@@ -446,7 +439,7 @@ impl StepTable {
         self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
 
-    /// The device but for cached tokens of decoding sequences: ticks of the largest batch, and those that its launches take at least.
+    /// The device but for cached tokens of decoding sequences, unless experts are apart: ticks of the largest batch, and those that its launches take at least.
     fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> (Round, Tick) {
         if let Some(stages) = &self.stages {
             let chunks: Vec<Placed> = chunks.collect();
@@ -456,7 +449,11 @@ impl StepTable {
             return (round.and(drafts + self.adapters_of(load.adapters), (1, 1)), Tick::ZERO);
         }
         let batches = self.micro_batches(load, chunks);
-        (self.computed(load, &batches), self.launches(load, &batches))
+        let round = match &self.apart {
+            Some(apart) => Round::alone(self.lines(apart, load, &batches[0]).at(load.context)),
+            None => self.computed(load, &batches),
+        };
+        (round, self.launches(load, &batches))
     }
 
     /// What the device computes of these micro-batches.
@@ -554,6 +551,13 @@ impl StepTable {
     fn head_at(&self, n: u64) -> Tick {
         at(&self.head, n)
     }
+}
+
+/// Ticks of batches of every size up to so many tokens: where all ranks of data-parallel attention have as many, and where all others have none.
+fn by_tokens(writer: &Writer<'_>, tokens_max: u32) -> (Vec<Tick>, Vec<Tick>) {
+    let even = filled(tokens_max as usize, |m| writer.layers(m));
+    let alone = if writer.deployment.lanes().ranks > 1 { alone(writer, &even) } else { Vec::new() };
+    (even, alone)
 }
 
 /// Ticks of batches of one rank of data-parallel attention while all others have none: never longer than where they have as much.

@@ -6,7 +6,7 @@ use engine::cost::experts::kernel::ExpertKernel;
 use hw::{Format, Gpu};
 
 use super::super::ServingGroup;
-use super::super::operation::Operation;
+use super::super::degrees::Degrees;
 use super::EngineSection;
 
 /// How experts lie on the GPUs that share them.
@@ -21,11 +21,10 @@ pub(crate) struct ExpertPlacement {
 }
 
 impl ExpertPlacement {
-    /// That of an operation on tensor groups.
-    pub(crate) fn of(operation: &Operation, tensor_degree: u32) -> Self {
-        let spread = operation.expert_degree;
-        let cut = if spread > 1 { 1 } else { tensor_degree };
-        Self { ranks: operation.attention_ranks(tensor_degree), spread, cut }
+    /// That of a replica.
+    pub(crate) fn of(degrees: Degrees) -> Self {
+        let cut = if degrees.has_whole_experts() { 1 } else { degrees.tensor };
+        Self { ranks: degrees.attention_ranks(), spread: degrees.expert_gpus(), cut }
     }
 
     /// Whether whole experts are spread.

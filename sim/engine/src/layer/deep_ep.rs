@@ -61,7 +61,7 @@ pub fn deep_ep(
 }
 
 /// Bytes of a token of so many numbers on the way to experts that compute in such a format.
-fn dispatched_bytes(format: Format, wide: u64) -> u64 {
+pub fn dispatched_bytes(format: Format, wide: u64) -> u64 {
     if format.activation_bits() <= 9.0 { wide + wide.div_ceil(SCALED) * 4 } else { 2 * wide }
 }
 

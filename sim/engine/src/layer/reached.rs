@@ -4,7 +4,7 @@ use crate::model::Experts;
 
 /// Mean number of `n` ranks or nodes that have one of a token's experts. A token visits distinct experts, all of them as likely. Where a router chooses groups
 /// of experts first, they lie in the groups that it chose (Megatron-Core, `group_limited_topk`); that is heeded where targets and groups divide each other.
-pub(super) fn reached(experts: Experts, n: u32) -> f64 {
+pub fn reached(experts: Experts, n: u32) -> f64 {
     let (n, all, chosen) = (u64::from(n.max(1)), experts.n_groups, experts.groups_of_token);
     let is_free = chosen >= all || !(n.is_multiple_of(all) || all.is_multiple_of(n));
     let [all, chosen] = if is_free { [1, 1] } else { [all, chosen] };

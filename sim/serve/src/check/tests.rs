@@ -43,7 +43,7 @@ fn options(kv_tokens: u64) -> EngineOptions {
 }
 
 fn stage(machine: u32, gpus: Range, tensor: u32, layers: Range) -> Stage {
-    Stage { machine, gpus, tensor, layers }
+    Stage { machine, gpus, tensor, ffn_gpus: 0, layers }
 }
 
 fn replica(name: &str, role: Role, stages: Vec<Stage>) -> Replica {

@@ -35,11 +35,13 @@ impl Lifted<'_> {
     pub fn on(&self, machine: u32, first: u32) -> Replica {
         let tensor = self.config.tensor_degree;
         let n_gpus = self.config.n_gpus() / self.config.pipeline_degree;
+        let ffn_gpus = self.config.ffn.map_or(0, |ffn| ffn.gpus);
         let (mut stages, mut layer) = (Vec::new(), 0);
         for (at, stage) in (0_u32..).zip(self.config.stages()) {
             let layers = Range::new(layer, stage.n_layers());
             layer = layers.end;
-            stages.push(Stage { machine, gpus: Range::new(first + at * n_gpus, n_gpus), tensor, layers });
+            let gpus = Range::new(first + at * n_gpus, n_gpus);
+            stages.push(Stage { machine, gpus, tensor, ffn_gpus, layers });
         }
         Replica { name: self.name.to_owned(), copies: self.copies, role: self.role, stages, engine: self.options() }
     }

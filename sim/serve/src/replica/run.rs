@@ -152,12 +152,12 @@ impl Replica<'_> {
             let has_news = self.n_unseen > 0 || self.handover.has_news();
             let is_looked_for = has_news || !self.leaving.is_empty() || composed.gathers;
             let is_settled = is_same && elsewhere == Elsewhere::default() && !is_looked_for;
-            let n_steps = if is_settled { self.span_steps() } else { 1 };
-            let law = table.law_of(n_decode, adapters);
-            let (rate, least) = (law.rate, law.least);
-            let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
             let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
+            let law = table.law_of(n_decode, adapters, context);
+            let (rate, least) = (law.rate, law.least);
             let n_decode = u64::from(n_decode);
+            let n_steps = if is_settled { self.span_steps().min(law.steps(context, n_decode)) } else { 1 };
+            let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
             let stage_share = table.lanes().share(self.n_decode);
             let going =
                 Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }.paced();

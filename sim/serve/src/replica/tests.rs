@@ -12,6 +12,7 @@ mod gathering;
 mod host;
 mod images;
 mod lanes;
+mod ping_pong;
 mod ranks;
 mod tiers;
 mod verify;

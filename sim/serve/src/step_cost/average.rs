@@ -82,17 +82,53 @@ impl Average {
         };
         let busy = Busy { part, gpu: &deployment.cluster.gpu };
         let of_keys = if part == Part::Memory { OfKeys::Read } else { OfKeys::Multiplied };
-        Seconds::new(self.on_device(&in_turn, &busy, of_keys).seconds().map(|(_, _, seconds)| seconds).sum())
+        let attending = whole_s(&self.attending(&in_turn, &busy, of_keys));
+        let Some(ffn) = in_turn.ffn else { return Seconds::new(attending) };
+        // On average over the GPUs of both sides.
+        let experts = whole_s(&self.with_experts(&in_turn, &busy));
+        let [n_attending, n_experts] = [in_turn.n_attending(), ffn.gpus].map(f64::from);
+        Seconds::new((n_attending * attending + n_experts * experts) / (n_attending + n_experts))
     }
 
-    /// The same without the host.
+    /// The same without the host. Where experts have GPUs of their own it is what both sides do, one beside the other.
     fn on_device(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel, of_keys: OfKeys) -> Provenance {
+        let mut all = self.attending(deployment, cost, of_keys);
+        all.merge(&self.with_experts(deployment, cost));
+        all
+    }
+
+    /// Decoding sequences and tokens of prompts of a lane.
+    fn of_lane(&self, deployment: &ReplicaConfig<'_>) -> [u64; 2] {
         let lanes = f64::from(deployment.lanes().n());
-        let [decode, prompt] = [self.decode, self.prompt].map(|n| hw::whole((n / lanes).ceil()));
+        [self.decode, self.prompt].map(|n| hw::whole((n / lanes).ceil()))
+    }
+
+    /// What GPUs with experts alone do, where there are some, and the ways to them and back.
+    fn with_experts(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Provenance {
+        let Some((ffn, apart)) = deployment.ffn.zip(deployment.of_experts()) else { return Provenance::default() };
+        let (n, tokens) = parts(deployment, self.of_lane(deployment).iter().sum());
+        let kernels = [deployment, &apart].map(|side| side.kernels(cost));
+        let ways = Writer::new(deployment, kernels[0].as_ref(), Case::Expected).itemised();
+        let experts = Writer::new(&apart, kernels[1].as_ref(), Case::Expected).itemised();
+        for _ in 0..n {
+            ways.ways(tokens);
+            experts.routed_experts(tokens * u64::from(ffn.attention_ranks));
+        }
+        let mut all = ways.provenance();
+        all.merge(&experts.provenance());
+        all
+    }
+
+    /// What GPUs that attend do: all, but for experts that have GPUs of their own.
+    fn attending(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel, of_keys: OfKeys) -> Provenance {
+        let [decode, prompt] = self.of_lane(deployment);
         let per_sequence = self.speculation.map_or(1, |speculation| u64::from(speculation.n_verified()));
         let kernels = deployment.kernels(cost);
         let writer = Writer::new(deployment, kernels.as_ref(), Case::Expected).itemised();
-        writer.layers((decode * per_sequence + prompt).max(1));
+        let (n, tokens) = parts(deployment, decode * per_sequence + prompt);
+        for _ in 0..n {
+            writer.layers(tokens);
+        }
         writer.head((decode * per_sequence).max(1));
         if prompt > 0 {
             // On average a chunk lies in the middle of its prompt.
@@ -111,6 +147,17 @@ impl Average {
         }
         provenance
     }
+}
+
+/// Micro-batches of so many tokens of a lane, where experts have GPUs of their own, and the tokens of each; else one of all.
+fn parts(deployment: &ReplicaConfig<'_>, tokens: u64) -> (u64, u64) {
+    let tokens = tokens.max(1);
+    let n = deployment.ffn.map_or(1, |ffn| u64::from(ffn.micro_batches)).min(tokens);
+    (n, tokens.div_ceil(n))
+}
+
+fn whole_s(parts: &Provenance) -> f64 {
+    parts.seconds().map(|(_, _, seconds)| seconds).sum()
 }
 
 fn small(n: u64) -> u32 {

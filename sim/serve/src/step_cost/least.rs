@@ -26,7 +26,8 @@ pub struct Least {
 }
 
 impl StepTable {
-    /// Prices with so many sequences of the replica, over all ranks, and so many tokens of a batch; `None` where stages have times of their own, for which no price is known.
+    /// Prices with so many sequences of the replica, over all ranks, and so many tokens of a batch; `None` where stages have times of their own, or experts have GPUs of their
+    /// own, for which no price is known.
     ///
     /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
     /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
@@ -41,7 +42,7 @@ impl StepTable {
     /// When a limit is 0.
     pub fn least(&self, sequences_max: u32, tokens_max: u32) -> Option<Least> {
         assert!(sequences_max > 0 && tokens_max > 0, "a batch has a sequence and a token");
-        if self.stages.is_some() || self.tokens.len() < 2 {
+        if self.stages.is_some() || self.apart.is_some() || self.tokens.len() < 2 {
             return None;
         }
         let per_sequence = self.tokens_per_sequence();

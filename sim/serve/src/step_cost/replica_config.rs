@@ -8,6 +8,7 @@ use engine::stage::{self, Stage};
 use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use super::adapter_room::AdapterRoom;
+use super::ffn_side::FfnSide;
 use super::census::{self, Census};
 use super::fusion::Fusion;
 use super::host::{self, EngineLoop, Host, RoundLaunches};
@@ -40,8 +41,10 @@ pub struct ReplicaConfig<'a> {
     /// Stages, each with a part of the layers.
     pub pipeline_degree: u32,
     /// GPUs of a stage that share the experts: 1 cuts every expert over the tensor group, a multiple of `tensor_degree` gives each GPU
-    /// whole experts, and attention is then data-parallel over tensor groups.
+    /// whole experts, and attention is then data-parallel over tensor groups. Where experts have GPUs of their own it is the number of these.
     pub expert_degree: u32,
+    /// GPUs that hold the experts alone, behind those that attend; `None` where every GPU does both.
+    pub ffn: Option<FfnSide>,
     /// Format of activations.
     pub dtype: Dtype,
     /// Formats of weights, by part, and of keys and values.
@@ -145,6 +148,7 @@ impl<'a> ReplicaConfig<'a> {
             tensor_degree,
             pipeline_degree: 1,
             expert_degree: 1,
+            ffn: None,
             dtype: Dtype::Bf16,
             formats: model.formats,
             host_per_step: Seconds::ZERO,
@@ -204,9 +208,9 @@ impl<'a> ReplicaConfig<'a> {
         }
     }
 
-    /// What all ports of so many replicas carry, where a port carries `each`.
+    /// What all ports of so many replicas carry of keys and values, where a port carries `each`.
     pub fn ports(&self, n_replicas: u32, each: f64) -> f64 {
-        f64::from(self.n_gpus()) * f64::from(n_replicas) * each
+        f64::from(self.n_attending()) * f64::from(n_replicas) * each
     }
 
     /// What a GPU copies from and to the host. GPUs of a replica copy at the same time, and those behind one switch share its link.
@@ -298,13 +302,25 @@ impl<'a> ReplicaConfig<'a> {
 
     /// Batches that the replica has under way at once.
     pub const fn lanes(&self) -> Lanes {
-        let ranks = self.expert_degree / self.tensor_degree;
+        let ranks = match self.ffn {
+            Some(ffn) => ffn.attention_ranks,
+            None => self.expert_degree / self.tensor_degree,
+        };
         Lanes { stages: self.pipeline_degree, ranks: if ranks == 0 { 1 } else { ranks } }
     }
 
     /// GPUs of a stage.
     pub const fn gpus_per_stage(&self) -> u32 {
-        self.tensor_degree * self.lanes().ranks
+        let beside = match self.ffn {
+            Some(ffn) => ffn.gpus,
+            None => 0,
+        };
+        self.tensor_degree * self.lanes().ranks + beside
+    }
+
+    /// GPUs of a replica that attend, and so hold keys and values.
+    pub const fn n_attending(&self) -> u32 {
+        self.tensor_degree * self.lanes().ranks * self.pipeline_degree
     }
 
     /// Replicas that the machine has GPUs for.
@@ -331,7 +347,8 @@ impl<'a> ReplicaConfig<'a> {
 
     /// How the GPUs that share the experts lie on nodes.
     pub fn expert_shape(&self) -> GroupShape {
-        self.shape(self.expert_degree)
+        let first = if self.ffn.is_some() { self.n_attending() } else { 0 };
+        self.cluster.shape_of(&(first..first + self.expert_degree).map(Rank).collect::<Vec<_>>())
     }
 
     /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
@@ -373,7 +390,7 @@ impl<'a> ReplicaConfig<'a> {
 
     /// The model as one GPU sees it: with an expert degree of 1 the tensor group cuts every expert, else each GPU has whole ones.
     pub fn shard(&self) -> Shard<'a> {
-        let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
+        let expert_tp = if self.has_whole_experts() { 1 } else { self.tensor_degree };
         let formats = self.formats;
         Shard {
             dispatcher: Dispatcher::AllToAll,
@@ -383,6 +400,11 @@ impl<'a> ReplicaConfig<'a> {
             formats,
             ..Shard::forward(self.model, self.dtype, self.tensor_degree)
         }
+    }
+
+    /// Whether a GPU has whole experts, or a part of each.
+    pub const fn has_whole_experts(&self) -> bool {
+        self.expert_degree > 1 || self.ffn.is_some()
     }
 
     /// Layers of every stage.

@@ -14,14 +14,16 @@ impl Writer<'_> {
             .model
             .experts
             .is_some_and(|experts| experts.shared_intermediate == experts.intermediate && experts.latent.is_none());
-        self.deployment.shared_among_routed && self.shard.ep == 1 && is_alike
+        self.deployment.shared_among_routed && self.deployment.ffn.is_none() && self.shard.ep == 1 && is_alike
     }
 
     /// Whether a batch of so many tokens computes it beside the routed ones.
     pub(super) fn is_shared_beside(&self, m: u64) -> bool {
         let has_shared = self.shard.model.experts.is_some_and(|experts| experts.shared_intermediate > 0);
         let captured = self.deployment.graph_sizes.iter().copied().max().unwrap_or(0);
-        has_shared && !self.is_shared_among_routed() && m <= u64::from(self.deployment.shared_beside.min(captured))
+        // Beside them there are none where they have GPUs of their own.
+        let has_both = has_shared && self.deployment.ffn.is_none();
+        has_both && !self.is_shared_among_routed() && m <= u64::from(self.deployment.shared_beside.min(captured))
     }
 
     /// Time in which the weights of shared experts are read once. It adds to the routed ones' on the other stream, because both read one memory.

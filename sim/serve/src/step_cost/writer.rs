@@ -2,6 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+mod apart;
 
 use hw::{Capability, GroupShape, Seconds, Tick};
 
@@ -65,6 +68,13 @@ fn mixer_sums(mixer: Mixer) -> u32 {
         Mixer::Joint => 2,
         _ => 1,
     }
+}
+
+/// Where the routed experts of a layer stand among its operations: their products, the permutation before and the sum behind them.
+fn routed(ops: &Ops) -> Option<RangeInclusive<usize>> {
+    let is_product = |(op, _): &(Op, u32)| matches!(op, Op::GroupedGemm { .. });
+    let (first, last) = ops.iter().position(is_product).zip(ops.iter().rposition(is_product))?;
+    (first > 0 && last + 1 < ops.len()).then(|| first - 1..=last + 1)
 }
 
 /// Asks the cost model for parts of an iteration.
@@ -164,14 +174,10 @@ impl<'a> Writer<'a> {
     /// Takes out the routed experts that an engine runs as one layer, with the permutation before and the sum behind them; their time in so many
     /// layers.
     fn fused(&self, ops: &mut Ops, tokens: u64, n_layers: u32) -> Seconds {
-        let is_product = |(op, _): &(Op, u32)| matches!(op, Op::GroupedGemm { .. });
-        let ends = ops.iter().position(is_product).zip(ops.iter().rposition(is_product));
-        let Some((first, last)) = ends.filter(|(first, last)| *first > 0 && last + 1 < ops.len()) else {
-            return Seconds::ZERO;
-        };
-        let Some(layer) = self.fused_layer(&ops[first].0, tokens) else { return Seconds::ZERO };
+        let Some(routed) = routed(ops) else { return Seconds::ZERO };
+        let Some(layer) = self.fused_layer(&ops[routed.start() + 1].0, tokens) else { return Seconds::ZERO };
         let Some(found) = self.cost.experts(&layer) else { return Seconds::ZERO };
-        ops.drain(first - 1..=last + 1);
+        ops.drain(routed);
         if self.is_shared_among_routed() {
             self.leave_out_shared(ops);
         }
@@ -203,6 +209,15 @@ impl<'a> Writer<'a> {
             (Op::Gemm { m: rows, n: layer.hidden * n_experts, k: layer.width, format }, 1),
         ];
         self.cost.estimate(&Op::Sequence(ops))
+    }
+
+    /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
+    /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
+    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
+    fn sends_to_experts(&self, experts: Experts) -> bool {
+        let is_sparse = u64::from(self.shard.ep) > experts.top_k;
+        let sends = is_sparse || self.deployment.deep_ep.is_some() || self.deployment.ffn.is_some();
+        self.deployment.lanes().ranks > 1 && sends
     }
 
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
@@ -280,7 +295,12 @@ impl<'a> Writer<'a> {
         for &Kind { layer: kind, counted, n } in &self.kinds {
             let load = kind.has_experts().then_some(&load);
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
-            if kind.has_experts() {
+            if kind.has_experts() && self.deployment.ffn.is_some() {
+                if let Some(elsewhere) = routed(&after) {
+                    after.drain(elsewhere);
+                }
+                own = own + self.taken(&mut after, n);
+            } else if kind.has_experts() {
                 let tokens = m * u64::from(n_busy);
                 self.visit(&mut after, tokens, counted);
                 own = own + self.fused(&mut after, tokens, n) + self.taken(&mut after, n);
@@ -405,14 +425,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Layers with experts.
-    fn n_with_experts(&self) -> u32 {
+    pub(super) fn n_with_experts(&self) -> u32 {
         self.kinds.iter().filter(|kind| kind.layer.has_experts()).map(|kind| kind.n).sum()
     }
 
     /// Tokens to experts and back. Both ways of a layer are one entry, or one each.
     pub(super) fn expert_exchange(&self, m: u64, n_busy: u32) -> Ops {
         let ranks = self.deployment.lanes().ranks;
-        let Some(experts) = self.shard.model.experts.filter(|_| ranks > 1) else { return Vec::new() };
+        // Between two sides tokens go by ways of their own.
+        let are_exchanged = ranks > 1 && self.deployment.ffn.is_none();
+        let Some(experts) = self.shard.model.experts.filter(|_| are_exchanged) else { return Vec::new() };
         let n_expert = self.n_with_experts();
         let n_dense = self.kinds.iter().map(|kind| kind.n).sum::<u32>() - n_expert;
         if self.deployment.sends_to_experts(experts) {

@@ -20,7 +20,7 @@ fn a100() -> Cluster {
 fn added_s(config: &ReplicaConfig<'_>, n_decode: u32, n: u32) -> f64 {
     let cost = Roofline::new(config.cluster);
     let table = StepTable::new(config, (256, 256), &cost, Case::Expected);
-    let fixed = |load| table.law_of(n_decode, load).fixed.to_seconds();
+    let fixed = |load| table.law_of(n_decode, load, 0).fixed.to_seconds();
     fixed(AdapterLoad { tokens: n_decode, n }) - fixed(AdapterLoad::default())
 }
 
