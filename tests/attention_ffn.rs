@@ -74,7 +74,10 @@ fn what_cannot_stand_beside_it_is_refused_with_the_reason() {
     for (set, what) in [
         (vec!["engine.ep=8"], "`ffn` beside `ep`"),
         (vec!["engine.pp=2"], "`ffn` beside `pp`"),
-        (vec!["engine.speculation={ draft_tokens = 2, acceptance = 0.7, draft_us_per_token = 100 }"], "`ffn` beside `speculation`"),
+        (
+            vec!["engine.speculation={ draft_tokens = 2, acceptance = 0.7, draft_us_per_token = 100 }"],
+            "`ffn` beside `speculation`",
+        ),
         (vec!["engine.dispatcher='deepep'"], "`ffn` beside `dispatcher`"),
         (vec!["engine.two_batch_overlap=true"], "`ffn` beside `two_batch_overlap`"),
         (vec!["kv.borrow='when-short'"], "`ffn` beside memory that is lent"),
@@ -82,10 +85,7 @@ fn what_cannot_stand_beside_it_is_refused_with_the_reason() {
         (vec!["engine.ffn={ gpus = 3 }"], "`ffn.gpus` = 3 with 8 experts"),
         (vec!["engine.ffn={ attention_ranks = 3 }"], "key `engine.ffn.gpus` is missing"),
         (vec!["engine.ffn={ gpus = 8, ranks = 3 }"], "unknown key `engine.ffn.ranks`"),
-        (
-            vec!["fleet.group=[{ name = 'decode', role = 'outputs', ffn = { gpus = 8 } }]"],
-            "`ffn` beside another `ffn`",
-        ),
+        (vec!["fleet.group=[{ name = 'decode', role = 'outputs', ffn = { gpus = 8 } }]"], "`ffn` beside another `ffn`"),
     ] {
         let found = words(&set);
         assert!(found.contains(what), "{set:?}: {found}");

@@ -38,7 +38,13 @@ mod tests {
             [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm"), ("kubernetes", "vllm-v1")]
         {
             for batcher in ["vllm-v0", "vllm-v1", "sarathi", "trtllm", "sglang"] {
-                let stages = vec![Stage { machine: 0, gpus: Range::new(0, 4), tensor: 4, ffn_gpus: 0, layers: Range::new(0, 80) }];
+                let stages = vec![Stage {
+                    machine: 0,
+                    gpus: Range::new(0, 4),
+                    tensor: 4,
+                    ffn_gpus: 0,
+                    layers: Range::new(0, 80),
+                }];
                 let engine = crate::example::engine(batcher);
                 let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
                 let replicas = vec![replica];

@@ -69,7 +69,8 @@ mod tests {
             gpus_per_node: 8,
             ..Machine::default()
         };
-        let stage = Stage { machine: 0, gpus: Range::new(0, 2), tensor: 2, ffn_gpus: 0, layers: Range::new(0, n_layers) };
+        let stage =
+            Stage { machine: 0, gpus: Range::new(0, 2), tensor: 2, ffn_gpus: 0, layers: Range::new(0, n_layers) };
         let engine = crate::example::engine("vllm-v1");
         let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages: vec![stage], engine };
         Deployment { replicas: vec![replica], ..Deployment::new(model, n_layers, vec![machine]) }

@@ -64,7 +64,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 63] = [
+const ROWS: [(&str, Row); 64] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),

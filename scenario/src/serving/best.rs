@@ -23,7 +23,7 @@ use input::diagnostic::Code;
 use input::reader::{Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 20] = [
+const LISTS: [&str; 21] = [
     "policy",
     "router",
     "replicas",

@@ -154,7 +154,9 @@ fn degrees(serving: &Serving, policy: &str, asked: Option<Vec<u64>>) -> Vec<Degr
     let operation = choice.map_or(&serving.engine.operation, |choice| &choice.operation);
     let own = operation.tensor_degree.unwrap_or(serving.engine.tensor_degree);
     let all = asked.unwrap_or_else(|| vec![own.into()]);
-    all.into_iter().map(|tensor| Degree { tensor, gpus_per_replica: operation.degrees(small(tensor), None).n_gpus().into() }).collect()
+    all.into_iter()
+        .map(|tensor| Degree { tensor, gpus_per_replica: operation.degrees(small(tensor), None).n_gpus().into() })
+        .collect()
 }
 
 /// Every group that serves, with the numbers that are asked or its own.

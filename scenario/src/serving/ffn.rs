@@ -42,14 +42,30 @@ pub(super) fn misfit(
     let is_twice = operation.ffn.is_some() && group.ffn.is_some();
     let beside = [
         (is_twice, "another `ffn`, of the engine or the variant and of the group", "say it in one of both places"),
-        (shares_none && operation.expert_degree > 1, "`ep`", "`ffn.gpus` says how many GPUs share the experts; no `ep`"),
+        (
+            shares_none && operation.expert_degree > 1,
+            "`ep`",
+            "`ffn.gpus` says how many GPUs share the experts; no `ep`",
+        ),
         (operation.pipeline_degree > 1, "`pp`", "micro-batches go to and fro between two sides; no `pp`"),
         (operation.drafts.is_some(), "`speculation`", "no drafts: their time beside two sides is not known"),
         (operation.adapters.room().is_some(), "`adapters`", "adapters merged into the weights, or no `ffn`"),
-        (experts.deep_ep.is_some(), "`dispatcher`", "tokens go from one side to the other, and not among equals; no `dispatcher`"),
-        (experts.overlaps_batches, "`two_batch_overlap`", "`ffn.micro_batches` overlap already; no `two_batch_overlap`"),
+        (
+            experts.deep_ep.is_some(),
+            "`dispatcher`",
+            "tokens go from one side to the other, and not among equals; no `dispatcher`",
+        ),
+        (
+            experts.overlaps_batches,
+            "`two_batch_overlap`",
+            "`ffn.micro_batches` overlap already; no `two_batch_overlap`",
+        ),
         (choice.kv.borrow != Borrow::Never, "memory that is lent", "`borrow = \"never\"`"),
-        (matches!(serving.law, CostLaw::Stages(_)), "`cost.stage_ms`", "costs of operations: a stage's time does not tell both sides apart"),
+        (
+            matches!(serving.law, CostLaw::Stages(_)),
+            "`cost.stage_ms`",
+            "costs of operations: a stage's time does not tell both sides apart",
+        ),
     ];
     if let Some((_, other, help)) = beside.into_iter().find(|(is_there, ..)| *is_there) {
         return Some((format!("`ffn` beside {other}"), help));

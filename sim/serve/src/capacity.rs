@@ -213,11 +213,7 @@ pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Byt
 ///
 /// # Errors
 /// As `of`.
-pub fn by_rule(
-    deployment: &ReplicaConfig<'_>,
-    rule: MemoryRule,
-    taken: [Bytes; 3],
-) -> Result<Capacity, Refused> {
+pub fn by_rule(deployment: &ReplicaConfig<'_>, rule: MemoryRule, taken: [Bytes; 3]) -> Result<Capacity, Refused> {
     let (room, of_what) = room(&deployment.cluster.gpu, rule, taken);
     let found = within(deployment, room, &of_what)?;
     let share = if let MemoryRule::OfFree(share) = rule { share } else { 1.0 };

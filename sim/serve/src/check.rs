@@ -261,7 +261,8 @@ fn weights(site: &Site<'_>, stage: &Stage) -> [f64; 2] {
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };
     // Every tensor group has attention, experts are there once.
     let n_groups = f64::from(attending(stage) / stage.tensor.max(1));
-    [n_groups * hw::real(shared + embedding + head), hw::real(experts)].map(|parameters| site.parameter_bytes * parameters)
+    [n_groups * hw::real(shared + embedding + head), hw::real(experts)]
+        .map(|parameters| site.parameter_bytes * parameters)
 }
 
 /// Bytes of keys and values of a token in the layers of a stage that keep those of every token, on all GPUs of a tensor group: layers with a state or

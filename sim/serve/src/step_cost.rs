@@ -221,7 +221,8 @@ impl StepTable {
         let adapters = deployment.adapters.as_ref().map(|room| AdapterTicks::new(&writer, room, of_batch));
         let decode = DecodeTicks::new(deployment, sampled_max.max(1), cost, case);
         let draft = Draft::of(deployment, sizes_max, cost, case).map(Box::new);
-        let source = writer.source.get().max(decode.source).max(apart.as_ref().map_or(Source::Measured, |of| of.source));
+        let source =
+            writer.source.get().max(decode.source).max(apart.as_ref().map_or(Source::Measured, |of| of.source));
         Self {
             tokens,
             alone,

@@ -95,7 +95,8 @@ fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
     let replica = &mut one.replicas[0];
     replica.role = role;
     replica.stages.truncate(1);
-    replica.stages[0] = Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, ffn_gpus: 0, layers: Range::new(0, 32) };
+    replica.stages[0] =
+        Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, ffn_gpus: 0, layers: Range::new(0, 32) };
     [one]
 }
 

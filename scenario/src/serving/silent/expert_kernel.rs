@@ -28,7 +28,11 @@ fn without_time(
 ) -> Option<Finding> {
     group.model.experts?;
     let format = serving.formats_of(choice, group).experts;
-    let is_known = serving.engine.has_asked_kernel(format, group, choice.operation.degrees(group.tensor_degree, group.ffn).expert_gpus() > 1);
+    let is_known = serving.engine.has_asked_kernel(
+        format,
+        group,
+        choice.operation.degrees(group.tensor_degree, group.ffn).expert_gpus() > 1,
+    );
     let what = format!(
         "`engine.expert_kernel = \"{}\"` changes nothing: no table has that kernel for experts in {} on `{}`",
         asked.word(),

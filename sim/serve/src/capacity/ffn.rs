@@ -63,3 +63,47 @@ pub fn experts_fit(deployment: &ReplicaConfig<'_>, rule: MemoryRule, taken: [Byt
         "`{name}` needs {gib:.1} GiB of experts on each GPU of `ffn`, and {of_what} {of_room:.1} GiB; {advice}"
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::model::Model;
+    use hw::Cluster;
+
+    use super::*;
+
+    fn machine() -> (Model, Cluster) {
+        let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
+        (engine::model::embedded("mixtral-8x22b").expect("embedded"), hw::catalog::cluster(&gpu, 4, 8))
+    }
+
+    fn config<'a>((model, cluster): &'a (Model, Cluster), gpus: u32) -> ReplicaConfig<'a> {
+        let ffn = FfnSide { gpus, attention_ranks: 4, micro_batches: 2 };
+        ReplicaConfig { expert_degree: gpus, ffn: Some(ffn), ..ReplicaConfig::new(model, cluster, 2) }
+    }
+
+    #[test]
+    fn both_sides_hold_the_model_once_and_experts_leave_keys_alone() {
+        let machine = machine();
+        let experts = hw::real(56 * 8 * machine.0.expert_parameters() * 2);
+        let shared = 2.0 * hw::real(machine.0.n_parameters()) - experts;
+        let rooms = [1, 2, 4, 8].map(|gpus| {
+            let config = config(&machine, gpus);
+            let attending = super::super::of(&config, 0.9, Bytes::ZERO).expect("it fits");
+            assert!((attending.weights.as_f64() * 2.0 / shared - 1.0).abs() < 1e-3, "{attending:?}");
+            assert!((weights(&config).as_f64() * f64::from(gpus) / experts - 1.0).abs() < 1e-6);
+            assert_eq!(attending.n_ranks, 4);
+            attending.kv
+        });
+        assert!(rooms.iter().all(|room| *room == rooms[0]), "{rooms:?}");
+    }
+
+    #[test]
+    fn who_has_no_room_for_its_experts_is_told_how_many_gpus_would_do() {
+        let machine = machine();
+        let told = |gpus| experts_fit(&config(&machine, gpus), MemoryRule::OfDevice(0.9), [Bytes::ZERO; 3]);
+        // 252 GiB of experts: 118 GiB of a card are there for a quarter of them, and not for a half.
+        let why = told(1).expect_err("too many for one GPU").why;
+        assert!(why.contains("252.0 GiB of experts on each GPU of `ffn`") && why.contains("`ffn.gpus = 4`"), "{why}");
+        assert_eq!(told(4), Ok(()));
+    }
+}

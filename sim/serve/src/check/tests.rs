@@ -276,6 +276,33 @@ fn weights_and_cache_must_fit() {
 }
 
 #[test]
+fn each_side_of_a_replica_holds_its_own_part() {
+    // Mixtral in 16 bits: 270.6 GB of experts, and 10.6 GB of all else on every group of four GPUs that attend. A token's keys and values are 229,376 bytes.
+    let model = engine::model::embedded("mixtral-8x22b").expect("embedded");
+    let machine = Machine { n_gpus: 8, gpus_per_node: 8, memory: Some(Bytes(80_000_000_000)), ..Machine::default() };
+    let found = |ffn_gpus: u32, kv_tokens: u64| {
+        let stages = vec![Stage { ffn_gpus, ..stage(0, Range::new(0, 8), 4, Range::new(0, 56)) }];
+        let mut deployment = Deployment::new("mixtral-8x22b", 56, vec![machine.clone()]);
+        deployment.replicas = vec![Replica { engine: options(kv_tokens), ..replica("both", Role::Both, stages) }];
+        let site = Site { model: &model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        let refused = check(&deployment, &site).err().unwrap_or_default();
+        refused.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    // 320 GB less 10.6 GB are 1,348,000 tokens.
+    assert_eq!(found(4, 1_340_000), "");
+    assert!(found(4, 1_360_000).contains("10.6"), "{}", found(4, 1_360_000));
+    // Where all GPUs do both, keys have what experts leave.
+    assert_eq!(found(0, 1_360_000), "");
+    let narrow = Machine { memory: Some(Bytes(60_000_000_000)), ..machine.clone() };
+    let mut deployment = Deployment::new("mixtral-8x22b", 56, vec![narrow]);
+    let stages = vec![Stage { ffn_gpus: 4, ..stage(0, Range::new(0, 8), 4, Range::new(0, 56)) }];
+    deployment.replicas = vec![replica("both", Role::Both, stages)];
+    let site = Site { model: &model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let refused = check(&deployment, &site).expect_err("experts have 240 GB").remove(0).to_string();
+    assert!(refused.contains("270.6") && refused.contains("240.00"), "{refused}");
+}
+
+#[test]
 fn every_layer_is_done_in_order() {
     each_is_named(
         stations,

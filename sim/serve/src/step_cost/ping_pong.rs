@@ -108,7 +108,12 @@ impl Stations {
 
 impl PingPong {
     /// Of a deployment whose experts have GPUs of their own, for batches of at most so many tokens of a group.
-    pub(super) fn of(deployment: &ReplicaConfig<'_>, tokens_max: u32, cost: &dyn CostModel, case: Case) -> Option<Self> {
+    pub(super) fn of(
+        deployment: &ReplicaConfig<'_>,
+        tokens_max: u32,
+        cost: &dyn CostModel,
+        case: Case,
+    ) -> Option<Self> {
         let (ffn, apart) = deployment.ffn.zip(deployment.of_experts())?;
         let kernels = [deployment, &apart].map(|side| side.kernels(cost));
         let attending = Writer::new(deployment, kernels[0].as_ref(), case);

@@ -8,8 +8,8 @@ use engine::stage::{self, Stage};
 use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use super::adapter_room::AdapterRoom;
-use super::ffn_side::FfnSide;
 use super::census::{self, Census};
+use super::ffn_side::FfnSide;
 use super::fusion::Fusion;
 use super::host::{self, EngineLoop, Host, RoundLaunches};
 use super::prompt_exchange::PromptExchange;

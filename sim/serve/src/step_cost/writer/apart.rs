@@ -66,7 +66,10 @@ mod tests {
                 let together = writer(&whole).one_batch(tokens, 8, Vec::new()).get();
                 let [attends, routed] =
                     [writer(&apart).layers(tokens), writer(&experts).routed_experts(8 * tokens)].map(Seconds::get);
-                assert!(((attends + routed) / together - 1.0).abs() < 1e-9, "{name}: {attends} and {routed} of {together}");
+                assert!(
+                    ((attends + routed) / together - 1.0).abs() < 1e-9,
+                    "{name}: {attends} and {routed} of {together}"
+                );
             }
         }
     }
