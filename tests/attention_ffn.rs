@@ -73,7 +73,7 @@ fn each_side_says_where_it_has_no_room() {
 fn what_cannot_stand_beside_it_is_refused_with_the_reason() {
     for (set, what) in [
         (vec!["engine.ep=8"], "`ffn` beside `ep`"),
-        (vec!["engine.pp=2"], "`ffn` beside `pp`"),
+        (vec!["engine.pp=2", "cluster.nodes=4"], "`ffn` beside `pp`"),
         (
             vec!["engine.speculation={ draft_tokens = 2, acceptance = 0.7, draft_us_per_token = 100 }"],
             "`ffn` beside `speculation`",

@@ -34,6 +34,7 @@ mod shared_experts;
 mod sizes;
 pub mod stages;
 pub mod transit;
+mod two_sides;
 mod writer;
 
 pub use ffn_side::FfnSide;

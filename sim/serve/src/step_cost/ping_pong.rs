@@ -1,4 +1,4 @@
-//! Micro-batches that go to and fro between GPUs that attend and GPUs that hold the experts (`ffn_side.rs`), layer by layer: a ping-pong pipeline.
+//! Micro-batches that go to and fro between GPUs that attend and GPUs that hold the experts (`two_sides.rs`), layer by layer: a ping-pong pipeline.
 //!
 //! A layer has four stations: attention, the way there, the experts, the way back. Each takes one micro-batch at a time, in order, and a micro-batch is at the
 //! first one again when it has left the last one. With `L` layers, `m` micro-batches, `B` as the longest station and `S` as the sum of all four, a layer's period is

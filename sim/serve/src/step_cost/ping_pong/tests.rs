@@ -1,3 +1,5 @@
+//! The closed form against stations that are played one by one, and what another machine or another cut has to change.
+
 use engine::cost::roofline::Roofline;
 use hw::Cluster;
 use proptest::prelude::*;
