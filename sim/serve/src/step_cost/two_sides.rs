@@ -2,7 +2,7 @@
 //!
 //! GPUs that attend hold all weights but those of routed experts, and the keys and values. They choose the experts of a token, send it there, and add up what comes back.
 //! Shared experts stay with them: every token visits these, so they need no way. The other GPUs hold whole routed experts and nothing else.
-//! Source: MegaScale-Infer (Zhu et al., arXiv:2504.02263), sections 3 and 4. Units: GPUs, tokens, bytes.
+//! Source: MegaScale-Infer (Zhu et al., arXiv:2504.02263). Units: GPUs, tokens, bytes.
 
 use engine::layer;
 use engine::model::Experts;
