@@ -18,6 +18,7 @@ mod ffn;
 mod fleet;
 mod groups;
 mod holds;
+mod host_weights;
 mod images;
 mod kernels;
 pub mod kv;
@@ -52,15 +53,13 @@ use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::drafter::OwnDrafters;
-use serve::engine_preset::EnginePreset;
-use serve::engine_reduces;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::Requests;
 use serve::router::RouterKind;
-use serve::step_cost::fusion::Fusion;
-use serve::step_cost::{FfnSide, PromptKernel, ReplicaConfig, census};
+use serve::step_cost::{FfnSide, PromptKernel, ReplicaConfig, census, fusion::Fusion};
+use serve::{engine_preset::EnginePreset, engine_reduces};
 
 use self::engine::EngineSection;
 
@@ -405,6 +404,7 @@ impl Serving {
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(&group.drafters)),
             formats,
             sparse_weights: operation.kernels.sparse_weights(),
+            host_weights: operation.host_weights,
             prompt_attention: PromptKernel {
                 flops_ratio: self.attention_flops_ratio,
                 sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),

@@ -29,6 +29,7 @@ pub mod export;
 mod fields;
 pub mod flags;
 pub mod fleet;
+mod host_weights;
 #[cfg(test)]
 mod hostile;
 mod job;

@@ -12,6 +12,7 @@ pub(crate) mod groups;
 
 use crate::adapters;
 use crate::expert_kernel;
+use crate::host_weights;
 
 /// Values by key, as `engine.scheduling`.
 pub type Settings = BTreeMap<String, Value>;
@@ -64,7 +65,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 64] = [
+const ROWS: [(&str, Row); 65] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -98,6 +99,7 @@ const ROWS: [(&str, Row); 64] = [
     ("engine.host_us_per_layer", Row::Remark),
     ("engine.host_us_per_sequence", Row::Remark),
     ("engine.host_us_per_step", Row::Remark),
+    ("engine.host_weights", Row::Told([By(host_weights::vllm), By(host_weights::sglang), Nothing])),
     ("engine.kv_blocks", Row::Told([Flag("--num-gpu-blocks-override"), Nothing, Nothing])),
     ("engine.layer_times", Row::Remark),
     ("engine.link_gb_per_s", Row::Remark),

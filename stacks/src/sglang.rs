@@ -13,6 +13,7 @@ use crate::encoder;
 use crate::environment::{self, Variable};
 use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
+use crate::host_weights;
 use crate::launch::Launch;
 use crate::serving::{Server, format};
 use crate::shell::UNKNOWN;
@@ -98,6 +99,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
+    if let Some((value, flag)) = host_weights::of_sglang(&mut flags) {
+        server.key("host_weights", value, flag);
+    }
     drafts(&mut server, &mut flags);
     overlap_of_drafts(&mut server, &flags, &launch.environment);
     (server, flags)

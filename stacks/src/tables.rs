@@ -135,6 +135,8 @@ fn rows_of_vllm_are_read() {
         files: &[
             "vllm serve deepseek-ai/DeepSeek-V3 -tp 8",
             "vllm serve deepseek-ai/DeepSeek-V3 --enable-lora --spec-tokens 2",
+            "vllm serve deepseek-ai/DeepSeek-V3 --cpu-offload-gb 8",
+            "vllm serve deepseek-ai/DeepSeek-V3 --offload-group-size 4",
             "vllm serve",
         ],
         with: option,
@@ -151,6 +153,7 @@ fn rows_of_sglang_are_read() {
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --enable-lora --speculative-algorithm EAGLE",
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --moe-a2a-backend deepep",
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 8",
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --offload-group-size 4",
         ],
         with: option,
     });

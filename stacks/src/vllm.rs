@@ -17,6 +17,7 @@ use crate::encoder;
 use crate::environment::{self, Variable};
 use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
+use crate::host_weights;
 use crate::kv_memory;
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format, with_letter};
@@ -213,6 +214,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
     kv_memory::of_vllm(&mut server, &mut flags);
+    if let Some((value, flag)) = host_weights::of_vllm(&mut flags) {
+        server.key("host_weights", value, flag);
+    }
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
 }

@@ -10,6 +10,7 @@ use serve::kv::tiers::{N_TIERS, NO_STORE, Store};
 use serve::replica::Role;
 use serve::replica::batcher::Cut;
 use serve::step_cost::host::{EngineLoop, RoundLaunches};
+use serve::step_cost::host_weights::HostWeights;
 use serve::step_cost::{FfnSide, ReplicaConfig};
 
 use super::adapters::{self, AdapterChoice};
@@ -18,6 +19,7 @@ use super::degrees::Degrees;
 use super::drafts;
 use super::dynamics;
 use super::ffn;
+use super::host_weights;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::formats;
@@ -45,6 +47,8 @@ pub struct Operation {
     pub tiers: [Store; N_TIERS],
     /// What all replicas share of keys and values.
     pub remote: Store,
+    /// Weights in host memory.
+    pub host_weights: Option<HostWeights>,
     /// What it does with requests that ask for an adapter.
     pub adapters: AdapterChoice,
     /// Engine whose published runs are asked.
@@ -75,6 +79,7 @@ impl Operation {
         kernels: Kernels::PLAIN,
         tiers: [NO_STORE; N_TIERS],
         remote: NO_STORE,
+        host_weights: None,
         adapters: AdapterChoice::Unknown,
         framework: None,
     };
@@ -134,6 +139,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&En
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
     let (tiers, remote) = section.table("tiers").map_or((base.tiers, base.remote), tiers);
+    let host_weights = section.table("host_weights").map_or(base.host_weights, host_weights::host_weights);
     let adapters = section.table("adapters").map_or(base.adapters, adapters::adapters);
     let tensor_degree = base.tensor_degree;
     Operation {
@@ -146,6 +152,7 @@ pub fn operation(section: &mut Section<'_>, base: &Operation, preset: Option<&En
         kernels,
         tiers,
         remote,
+        host_weights,
         adapters,
         framework,
     }
@@ -314,6 +321,9 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     let kernels = &choice.operation.kernels;
     let mut found: Vec<Misfit> = kernels.misfit(&group.model).into_iter().collect();
     let mut wrong = |what: String, help: &str| found.push((Code::WrongOperation, what, help.to_owned()));
+    if let Some((what, help)) = host_weights::misfit(serving, choice, group) {
+        wrong(what, help);
+    }
     if let Some(what) = formats::misfit(&serving.deployment_of(choice, group).formats, &group.cluster.gpu) {
         wrong(what, formats::NARROW_WEIGHTS);
     }

@@ -66,6 +66,7 @@ fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Opt
         ("capacity question", serving.capacity.is_some()),
         ("experts that were counted or lie twice", serving.engine.experts.is_written()),
         ("keys and values below the device", operation.has_tiers()),
+        ("weights in host memory", operation.host_weights.is_some()),
         ("adapters", operation.adapters.room().is_some() || !serving.requests.ranks.is_empty()),
         ("images", !serving.requests.images.is_empty()),
         ("clients who leave", !serving.requests.is_patient()),

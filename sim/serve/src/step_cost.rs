@@ -23,6 +23,8 @@ mod ffn_side;
 pub mod fusion;
 mod graphs;
 pub mod host;
+pub mod host_bytes;
+pub mod host_weights;
 pub mod lanes;
 mod law;
 pub mod least;
@@ -232,7 +234,7 @@ impl StepTable {
             decode,
             prefill,
             adapters,
-            host: deployment.host(),
+            host: deployment.host().copying(writer.copied()),
             lanes,
             graphs: Graphs::new(&deployment.graph_sizes, deployment.graph_max, deployment.prompt_graph_tokens),
             tokens_max,

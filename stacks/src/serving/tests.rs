@@ -265,7 +265,7 @@ fn the_image_of_a_container_says_the_version() {
 #[test]
 fn what_is_wrong_or_left_out_is_named() {
     check(
-        "vllm serve llama-3-8b --max-num-sequences 4 --cpu-offload-gb 2 -tp x",
+        "vllm serve llama-3-8b --max-num-sequences 4 --decode-context-parallel-size 2 -tp x",
         &["tp = 1"],
         &[Code::WrongFlag, Code::MissingFlag, Code::UnknownFlag, Code::NotModelled],
     );

@@ -37,7 +37,7 @@ pub(super) fn idle(serving: &Serving, written: &Written) -> Vec<Finding> {
         Some(unused(key, at.as_ref()?, help))
     });
     let of_host = written.hosts.iter().filter(|_| !reaches_host).filter_map(|(key, at)| {
-        let help = "nothing goes to the host: it needs `tiers` without a rate of their own, `preemption = \"swap\"`, adapters, or GPUs \
+        let help = "nothing goes to the host: it needs `tiers` without a rate of their own, `preemption = \"swap\"`, adapters, `host_weights`, or GPUs \
                     that exchange over the bus";
         Some(unused(key, at.as_ref()?, help))
     });
@@ -69,7 +69,8 @@ fn uses_host(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) ->
     let n_gpus = deployment.n_gpus();
     let exchanges = n_gpus > 1 && (!group.cluster.gpu.has_own_link() || n_gpus > group.cluster.nvlink_island);
     let keeps = choice.operation.tiers.iter().any(|store| *store != NO_STORE && store.gb_per_s.is_none());
-    exchanges || keeps || serving.engine.swap.is_some() || deployment.adapters.is_some()
+    let copies = serving.engine.swap.is_some() || deployment.host_weights.is_some();
+    exchanges || keeps || copies || deployment.adapters.is_some()
 }
 
 /// Links whose bytes per second are no fewer than the ports of all replicas on one of its ends, which are then the limit.

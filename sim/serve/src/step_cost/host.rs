@@ -34,6 +34,8 @@ pub struct Host {
     launches: Tick,
     /// Launches of an iteration that only decodes and is not captured.
     decode_launches: Tick,
+    /// Copies of weights out of host memory, beside which the device computes.
+    copies: Tick,
 }
 
 /// Host time of the launches of a layer that only decodes, in seconds. Eight billion parameters in 32 layers take 8.23 ms a token without graphs and 7.35
@@ -87,6 +89,7 @@ impl Host {
             waiting: Tick::ZERO,
             launches: Tick::ZERO,
             decode_launches: Tick::ZERO,
+            copies: Tick::ZERO,
         }
     }
 
@@ -98,6 +101,11 @@ impl Host {
     /// The same where the device waits so long in every iteration.
     pub fn waited_for(self, waiting: Seconds) -> Self {
         Self { waiting: Tick::from_seconds(waiting), ..self }
+    }
+
+    /// The same where a pass through a stage takes at least so long, because it copies weights out of host memory meanwhile.
+    pub fn copying(self, copies: Seconds) -> Self {
+        Self { copies: Tick::from_seconds(copies), ..self }
     }
 
     /// Least ticks of an iteration's kernels that are launched one by one, those of chunks and those of tokens: the device waits where the host launches
@@ -116,7 +124,8 @@ impl Host {
             EngineLoop::Serial => (schedule + detokenize, schedule + detokenize),
             EngineLoop::Asynchronous => (Tick::ZERO, schedule.max(detokenize)),
         };
-        (added + self.waiting, (least + self.waiting) * n_batches)
+        let added = added + self.waiting;
+        (added, (least + self.waiting).max(self.copies + added) * n_batches)
     }
 }
 

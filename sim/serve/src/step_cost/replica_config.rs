@@ -12,6 +12,7 @@ use super::census::{self, Census};
 use super::ffn_side::FfnSide;
 use super::fusion::Fusion;
 use super::host::{self, EngineLoop, Host, RoundLaunches};
+use super::host_weights::HostWeights;
 use super::prompt_exchange::PromptExchange;
 use crate::sampler::Drawing;
 use crate::speculation::DraftKind;
@@ -77,6 +78,8 @@ pub struct ReplicaConfig<'a> {
     pub drafts_as: Option<DraftKind>,
     /// Products whose weights are kept sparse; `None` keeps all dense.
     pub sparse_weights: Option<SparseLayers>,
+    /// Weights of layers that lie in host memory; `None` keeps all on the device.
+    pub host_weights: Option<HostWeights>,
     /// Attention of prompts.
     pub prompt_attention: PromptKernel,
     /// How tokens spread over experts.
@@ -165,6 +168,7 @@ impl<'a> ReplicaConfig<'a> {
             draft: None,
             drafts_as: None,
             sparse_weights: None,
+            host_weights: None,
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
             prompt_exchange: PromptExchange::Gathered,
@@ -356,7 +360,7 @@ impl<'a> ReplicaConfig<'a> {
     /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
     pub fn sends_to_experts(&self, experts: Experts) -> bool {
         let is_sparse = u64::from(self.expert_degree) > experts.top_k;
-        self.lanes().ranks > 1 && (is_sparse || self.deep_ep.is_some())
+        self.lanes().ranks > 1 && (is_sparse || self.deep_ep.is_some() || self.ffn.is_some())
     }
 
     /// Whether tokens travel otherwise by DeepEP than by what the engine does by itself: between nodes, where all would be gathered, or beside computation.

@@ -4,6 +4,7 @@ mod beside_chunk;
 mod compressed;
 mod counted;
 mod exchange;
+mod host_weights;
 mod latent;
 mod ranks;
 mod shared;

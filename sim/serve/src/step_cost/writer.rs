@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 mod apart;
+mod from_host;
 
 use hw::{Capability, GroupShape, Seconds, Tick};
 
@@ -211,15 +212,6 @@ impl<'a> Writer<'a> {
         self.cost.estimate(&Op::Sequence(ops))
     }
 
-    /// Whether a token goes by all-to-all to the GPUs of its experts alone: where attention is data-parallel and more GPUs share the experts than a token
-    /// visits. Else all tokens are gathered on all GPUs, and what experts gave is summed on the way back (TensorRT-LLM `select_alltoall_method_type`, which
-    /// asks for `moe_ep_size <= top_k`; SGLang's recipes of racks name `DeepEP`; vLLM `AgRsAll2AllManager`, its default). DeepEP always sends.
-    fn sends_to_experts(&self, experts: Experts) -> bool {
-        let is_sparse = u64::from(self.shard.ep) > experts.top_k;
-        let sends = is_sparse || self.deployment.deep_ep.is_some() || self.deployment.ffn.is_some();
-        self.deployment.lanes().ranks > 1 && sends
-    }
-
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
     pub(super) fn fused_layer(&self, product: &Op, tokens: u64) -> Option<FusedExperts> {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
@@ -247,6 +239,11 @@ impl<'a> Writer<'a> {
     /// The same where so many ranks of data-parallel attention have these tokens and the others none: fewer tokens come to the experts. Who has
     /// tokens sends as many as ever.
     pub(super) fn layers_beside(&self, m: u64, n_busy: u32) -> Seconds {
+        self.on_device(m, n_busy) + self.of_host_weights(m, n_busy)
+    }
+
+    /// The same with all weights on the device.
+    fn on_device(&self, m: u64, n_busy: u32) -> Seconds {
         let mut sent = self.expert_exchange(m, n_busy);
         // Without a way to experts there is nothing to hide, and engines refuse the option.
         if self.deployment.overlaps_batches && m > 1 && !sent.is_empty() {
