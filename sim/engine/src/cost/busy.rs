@@ -50,6 +50,17 @@ impl Busy<'_> {
     }
 }
 
+/// What the elementary parts of an operation take together: work that is slowed, or that waits for a host, is no more work.
+pub fn work(of_part: &impl CostModel, op: &Op) -> Estimate {
+    match op {
+        Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
+            let seconds = |(part, n): &(Op, u32)| work(of_part, part).time * f64::from(*n);
+            Estimate::exact(parts.iter().map(seconds).sum(), Source::Measured)
+        }
+        elementary => of_part.elementary(elementary),
+    }
+}
+
 /// Bytes that an elementary operation reads and writes of its card's memory.
 pub(super) fn moved(op: &Op) -> f64 {
     match op {
@@ -77,15 +88,8 @@ impl CostModel for Busy<'_> {
         Estimate::exact(self.seconds(op), Source::Measured)
     }
 
-    /// Parts that are slowed, or wait for a host, are no more work.
     fn estimate(&self, op: &Op) -> Estimate {
-        match op {
-            Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
-                let seconds = |(part, n): &(Op, u32)| self.estimate(part).time * f64::from(*n);
-                Estimate::exact(parts.iter().map(seconds).sum(), Source::Measured)
-            }
-            elementary => self.elementary(elementary),
-        }
+        work(self, op)
     }
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {

@@ -11,7 +11,7 @@ use hw::{Gpu, Power};
 use super::{Played, f64_of, op_flops};
 use crate::problem::Problem;
 use engine::Model;
-use engine::cost::busy::{Busy, Part};
+use engine::cost::busy::{self, Busy, Part};
 use engine::cost::{CostModel, Estimate};
 use engine::task::{Op, Stream};
 
@@ -37,7 +37,8 @@ impl Energy {
         let power = Power::of(&problem.cluster.gpu)?;
         let joules = steps.iter().map(|step| joules(step, (&problem.model, &problem.cluster.gpu), &power)).sum::<f64>()
             / f64_of(steps.len());
-        let gpu_watts = joules / (step_s * f64::from(problem.layout.n_ranks()));
+        // Sums of many ranks are rounded, and no card draws more than its limit.
+        let gpu_watts = (joules / (step_s * f64::from(problem.layout.n_ranks()))).min(power.limit_watts);
         Some(Self { joules, gpu_watts, limit_watts: power.limit_watts, lender: power.lender })
     }
 
@@ -76,6 +77,10 @@ impl CostModel for BusyWith<'_> {
             return priced;
         }
         Estimate { time: priced.time * (op_flops(self.model, op) / flops), ..priced }
+    }
+
+    fn estimate(&self, op: &Op) -> Estimate {
+        busy::work(self, op)
     }
 }
 
@@ -140,6 +145,20 @@ mod tests {
         let model = engine::model::embedded("llama-3-8b").expect("embedded");
         let found = joules(&Played { graph, timeline }, (&model, &gpu), &power);
         assert!((found / wanted - 1.0).abs() < 1e-6, "{found} J, not {wanted}");
+    }
+
+    /// A host that launches slowly makes a step longer and is no work.
+    #[test]
+    fn a_card_that_waits_for_its_host_draws_what_an_idle_card_draws() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let model = engine::model::embedded("llama-3-8b").expect("embedded");
+        let product = Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 };
+        let launched = Op::Launched { parts: vec![(product.clone(), 2)], ns: 1_000_000_000 };
+        for part in [Part::Memory, Part::Products] {
+            let busy = BusyWith { busy: Busy { part, gpu: &gpu }, model: &model };
+            let [alone, both] = [&product, &launched].map(|op| busy.estimate(op).time.get());
+            assert!((both / alone - 2.0).abs() < 1e-9, "{both} of {alone}");
+        }
     }
 
     /// Sixteen heads with keys of 192 and values of 128: the units for products are busy for the one and the other.
