@@ -140,7 +140,7 @@ fn listen() {
         if stop::is_asked() {
             std::process::exit(130);
         }
-        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once\n");
+        end_after(Duration::ZERO, "stopping with what is there by now; Ctrl-C again to quit at once\n");
     };
     // Without a handler, Ctrl-C ends the program as it always did.
     let _ = ctrlc::set_handler(handler);
@@ -169,9 +169,12 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     write_bytes(path, text.as_bytes())
 }
 
-/// Writes a file, or prints it where its name is `-`.
-fn put(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    if path == std::path::Path::new("-") { print(text) } else { write(path, text) }
+/// Writes a file that an option names and that was not read, or prints it where its name is `-`.
+fn put(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
+    if path == std::path::Path::new("-") {
+        return print(&String::from_utf8_lossy(bytes));
+    }
+    text_file::spare(path).map_err(|error| unwritable(path, &error)).and_then(|()| write_bytes(path, bytes))
 }
 
 fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {

@@ -211,3 +211,61 @@ fn a_strict_hull_refuses_engines_beyond_what_was_measured_and_no_others() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("warning[S060]"));
     std::fs::remove_dir_all(&folder).ok();
 }
+
+/// A scenario in a folder that names a file beside it.
+fn with_lengths(folder: &Path) {
+    std::fs::create_dir_all(folder.join("sub")).expect("a folder");
+    let text = "kind = \"training\"\n[model]\nname = \"qwen2.5-0.5b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[training]\nbatch_size = 16\n\
+        [workload]\nfile = \"of me.txt\"\n[policies]\nrun = [\"deepspeed\"]\n";
+    std::fs::write(folder.join("sub/a.toml"), text).expect("a scenario");
+    let lengths: String = (1..=40).map(|n| format!("{}\n", 100 * n)).collect();
+    std::fs::write(folder.join("sub/of me.txt"), lengths).expect("lengths");
+}
+
+#[test]
+fn files_that_a_plan_and_a_result_name_lie_beside_their_scenario_or_beside_them() {
+    let folder = folder("beside");
+    with_lengths(&folder);
+    for verb in ["run", "plan"] {
+        assert!(ran(&folder, &[verb, "sub/a.toml", "-q", "--out", "made"]).status.success(), "{verb}");
+    }
+    for file in ["made/result.json", "made/plan.json"] {
+        let output = ran(&folder, &["run", file, "-q", "--out", "again"]);
+        assert!(output.status.success(), "{file}: {}", printed(&output)[1]);
+    }
+    // Elsewhere the scenario is gone, and what it names lies beside the plan.
+    std::fs::rename(folder.join("sub/of me.txt"), folder.join("made/of me.txt")).expect("it moves");
+    std::fs::remove_dir_all(folder.join("sub")).expect("it goes");
+    let output = ran(&folder, &["run", "made/plan.json", "-q", "--out", "again"]);
+    assert!(output.status.success(), "{}", printed(&output)[1]);
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn what_was_read_is_not_written_over() {
+    let folder = folder("read");
+    with_lengths(&folder);
+    std::fs::copy(folder.join("sub/a.toml"), folder.join("a.toml")).expect("a copy");
+    std::fs::copy(folder.join("sub/of me.txt"), folder.join("of me.txt")).expect("a copy");
+    let before = std::fs::read(folder.join("a.toml")).expect("the scenario");
+    for args in [
+        ["compare", "a.toml", "--seeds", "2", "--junit", "./a.toml"],
+        ["compare", "a.toml", "--seeds", "2", "--chart", "of me.txt"],
+    ] {
+        let output = ran(&folder, &args);
+        let said = printed(&output)[1].clone();
+        assert!(output.status.code() == Some(3) && said.contains("it was read, and would be lost"), "{said}");
+    }
+    assert_eq!(std::fs::read(folder.join("a.toml")).expect("the scenario"), before);
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn a_name_in_quotes_holds_dots_on_the_command_line() {
+    let folder = folder("quotes");
+    let asked = "expect.\"metrics.deepspeed.iteration_time_s\"={ max = 1e-9 }";
+    let output = ran(&folder, &["run", "quickstart", "-q", "--check", "--set", asked]);
+    let said = printed(&output)[1].clone();
+    assert!(output.status.code() == Some(1) && said.contains("metrics.deepspeed.iteration_time_s"), "{said}");
+    std::fs::remove_dir_all(&folder).ok();
+}

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::cost::law::{AttentionLaw, GemmLaw, Law};
 use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA};
+use engine::stop;
 use engine::task::Op;
 use hw::quantile;
 use thiserror::Error;
@@ -107,8 +108,7 @@ pub fn measure(
     earlier: Vec<Sample>,
     say: &dyn Fn(&str),
 ) -> Result<Campaign, CampaignError> {
-    let begun = Instant::now();
-    let reference = device.facts().reference.clone();
+    let (begun, reference) = (Instant::now(), device.facts().reference.clone());
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };
     let flops_per_s = clock.reference.flops() / seconds;
@@ -124,6 +124,9 @@ pub fn measure(
         samples.push(sample);
     }
     let ended = loop {
+        if stop::is_asked() {
+            break "it was asked to stop".to_owned();
+        }
         let is_spent = begun.elapsed() >= effort.budget.mul_f64(FIRST_LOOK);
         let all = states.iter_mut().enumerate().filter(|(_, state)| !is_spent || (holds_first && state.is_new()));
         let all: Vec<(usize, Next)> = all.filter_map(|(index, state)| Some((index, state.next()?))).collect();
@@ -151,7 +154,7 @@ pub fn measure(
         }
     };
     for op in suspects(&states) {
-        if begun.elapsed() >= effort.budget {
+        if begun.elapsed() >= effort.budget || stop::is_asked() {
             break;
         }
         say(&format!("{}, again", crate::device::describe(&op)));
@@ -159,12 +162,20 @@ pub fn measure(
         log.append(&sample)?;
         samples.push(sample);
     }
+    finish_if_asked();
     // What is usual is known at the end.
     let usual = clock.usual();
     for (sample, reference) in samples[n_earlier..].iter_mut().zip(&clock.beside) {
         sample.slowdown = reference / usual;
     }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
+}
+
+/// Where a campaign was asked to stop, what was measured is fitted to its end.
+fn finish_if_asked() {
+    if stop::is_asked() {
+        stop::finish();
+    }
 }
 
 /// What may be measured of every family: nothing that takes too much of the budget, by the rate of the reference kernel in operations

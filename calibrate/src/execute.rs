@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::play::{self, Machine};
+use engine::stop;
 use engine::task::{LaneId, Op, TaskGraph, TaskId};
 use engine::validation::{Execution, How, PartTime, elementary};
 use engine::{Outcome, Timeline};
@@ -51,6 +52,11 @@ pub fn execute(
     let mut running = Running::begin(graph, device, machine)?;
     for _ in 0..runs {
         running.run(device)?;
+        // One run has times of everything.
+        if stop::is_asked() {
+            stop::finish();
+            break;
+        }
     }
     let best = running.reference_s();
     running.finish(machine, best)

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use engine::cost::host::HostKernel;
 use engine::cost::surface::Axis;
+use engine::stop;
 use graph::host::{Job, Kernel};
 use hw::quantile;
 
@@ -64,24 +65,25 @@ pub fn measured(
 /// largest table: that costs seconds, and features are many times larger than the graph that they belong to.
 pub fn sweep(bytes_max: f64, budget: Duration, say: &(dyn Fn(&str) + Sync)) -> Vec<HostSample> {
     let begun = Instant::now();
+    let lasts = |budget: Duration| begun.elapsed() < budget && !stop::is_asked();
     let mut samples = Vec::new();
     let mut bytes = BYTES_MIN;
     loop {
         say(&format!("kernels of the host on {:.1} MiB", bytes / hw::GIB * 1024.0));
         samples.extend(timed(cases::of_size(bytes), RUNS));
         // The next size takes as long as all before it.
-        if bytes >= bytes_max || begun.elapsed() >= budget / 2 {
+        if bytes >= bytes_max || !lasts(budget / 2) {
             break;
         }
         bytes *= STEP;
     }
     for table_bytes in TABLES {
-        if begun.elapsed() < budget {
+        if lasts(budget) {
             say(&format!("samplings between gathers of {:.0} MiB", table_bytes / hw::GIB * 1024.0));
             samples.extend(timed(cases::sampling_apart(bytes, table_bytes), RUNS_LONG));
         }
     }
-    while bytes < cases::TABLE_MAX && begun.elapsed() < budget {
+    while bytes < cases::TABLE_MAX && lasts(budget) {
         bytes *= STEP;
         say(&format!("gathers from {:.0} MiB", bytes / hw::GIB * 1024.0));
         samples.extend(timed(cases::gathers(bytes), RUNS));

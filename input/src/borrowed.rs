@@ -209,7 +209,9 @@ pub(crate) fn number(finding: Finding, text: &str) -> Finding {
         figures if plain.ends_with(['k', 'K']) => (figures, 1024),
         figures => (figures, 1024 * 1024),
     };
-    match figures.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
+    let is_whole = !figures.is_empty() && figures.bytes().all(|byte| byte.is_ascii_digit());
+    match figures.parse::<i64>().ok().filter(|_| is_whole).and_then(|number| number.checked_mul(unit)) {
+        None if is_whole => finding.label(format!("whole numbers go up to {}", i64::MAX)),
         Some(number) => finding.label(format!("write it as a number, without quotes: {number}")),
         None if with_unit(&plain).is_some() => {
             finding.label("write the number alone, without quotes: its unit is that of the key's name")

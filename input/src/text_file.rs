@@ -1,9 +1,11 @@
 //! Files of a user, packed ones as the text they stand for: read whole, text without a byte-order mark and never more than `BYTES_MAX` of it;
 //! written whole or not at all.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use packed::PackedError;
 use thiserror::Error;
@@ -14,6 +16,9 @@ const BYTES_MAX: u64 = 128 << 20;
 const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// Bytes that say whether a file is a table.
 const HEAD_BYTES: u64 = 16;
+
+/// Places of the files that this program has read.
+static READ: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Why a file gives no text.
 #[derive(Debug, Error)]
@@ -93,7 +98,20 @@ pub fn open(path: &Path) -> Result<File, NoText> {
     if !kind.is_file() && !is_given {
         return Err(NoText::Device);
     }
-    Ok(File::open(path)?)
+    let file = File::open(path)?;
+    READ.lock().unwrap_or_else(PoisonError::into_inner).insert(place(path));
+    Ok(file)
+}
+
+/// Holds that a file was not read before: what it asked would be lost with it.
+///
+/// # Errors
+/// When it was.
+pub fn spare(path: &Path) -> io::Result<()> {
+    if READ.lock().unwrap_or_else(PoisonError::into_inner).contains(&place(path)) {
+        return Err(io::Error::other("it was read, and would be lost; give another name"));
+    }
+    Ok(())
 }
 
 /// The text that a reader holds.

@@ -228,7 +228,7 @@ pub fn html(swept: &Swept) -> String {
     }
     if !over_rates.is_empty() {
         out.push_str("<section id=\"rates\">\n<h2>Throughput against latency</h2>\n");
-        figure(&mut out, &over_rates, "A line for each policy and other values of the sweep, a point for each rate.");
+        figure(&mut out, &over_rates, &rates::caption(&swept.rates));
         out.push_str("</section>\n");
     }
     if !swept.effects.is_empty() {

@@ -47,10 +47,10 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         comparison.gates.extend(cases.map_err(|why| Failure::input(Code::WrongGate, why))?);
     }
     if let Some(path) = &args.junit {
-        put(path, &reports::junit::render(&comparison.gates))?;
+        put(path, reports::junit::render(&comparison.gates).as_bytes())?;
     }
     if let Some(path) = &args.chart {
-        put(path, &reports::svg::ratio_bars(&comparison))?;
+        put(path, reports::svg::ratio_bars(&comparison).as_bytes())?;
     }
     print(&match args.common.format {
         Format::Table if is_stdout([&args.junit, &args.chart]) => String::new(),

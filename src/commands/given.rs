@@ -48,7 +48,7 @@ pub enum Unusable {
     Changed { policy: String },
 }
 
-/// The text of a plan of any kind as what can be run, and that of a result as what it was asked. Files that its scenario names lie beside `path`.
+/// The text of a plan of any kind as what can be run, and that of a result as what it was asked. Files that its scenario names lie beside it, or beside `path`.
 ///
 /// # Errors
 /// Why it cannot be used.
@@ -118,11 +118,12 @@ fn asked(Checked { scenario, source, findings }: Checked) -> Result<Box<dyn Kind
     scenario.ok_or(Unusable::WrongScenario(WrongInput { source, findings }))
 }
 
-/// Reads the scenario of a plan, with what it was made with and more laid over it.
+/// Reads the scenario of a plan, with what it was made with and more laid over it. Files that it names lie beside it; where it is gone, beside the plan.
 fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
     let set = [origin.set, more.set.clone()].concat();
     let source = Source { path: origin.scenario, text: origin.text };
-    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
+    let own = Path::new(&source.path);
+    let folder = if own.is_file() { own } else { path }.parent().map_or_else(Default::default, Path::to_path_buf);
     kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) })
 }
 

@@ -10,7 +10,7 @@ use engine::cost::profile::Profile;
 use engine::shard::{AttentionKernel, Framework};
 use score::{learned::Learned, recipe::layouts, table::listed};
 
-use super::{Failure, imported, no_scenario, print, unwritable, write};
+use super::{Failure, imported, no_scenario, print, put, unwritable, write};
 use crate::ask;
 use crate::cli::{ImportArgs, ImportFormat};
 use input::diagnostic::{Code, Source};
@@ -167,8 +167,8 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
         let folder = args.dir.parent().unwrap_or(Path::new(""));
         ask::scenario(found, folder, &Overrides { set: args.set.clone(), seed: None })?;
     }
-    match &args.out {
-        Some(path) => write(path, &scenario).and_then(|()| print(&format!("{}\n", path.display()))),
+    match args.out.as_deref().filter(|path| *path != Path::new("-")) {
+        Some(path) => put(path, scenario.as_bytes()).and_then(|()| print(&format!("{}\n", path.display()))),
         None => print(&scenario),
     }
 }

@@ -126,13 +126,13 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
         served.into_iter().map(|(name, frames)| ((name, frames.requests), (name, frames.series))).unzip();
     for (path, frames) in [(&args.requests, requests), (&args.series, series)] {
         let Some(path) = path else { continue };
+        let mut bytes = Vec::new();
         if is_parquet(path) {
-            write_bytes(path, &parquet::render(&columns::of_frames(&frames)))?;
-            continue;
+            bytes = parquet::render(&columns::of_frames(&frames));
+        } else {
+            frame::csv(&frames, &mut bytes).map_err(|error| Failure::Machine(format!("error: {error}")))?;
         }
-        let mut text = Vec::new();
-        frame::csv(&frames, &mut text).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-        put(path, &String::from_utf8_lossy(&text))?;
+        put(path, &bytes)?;
     }
     Ok(())
 }

@@ -6,10 +6,29 @@ use toml_span::value::{Table, ValueInner};
 use super::{FROM_COMMAND_LINE, owned};
 use crate::diagnostic::{Code, Finding};
 
-/// Names on the way to the key of `section.key=value`; nothing where there is none.
+/// Names on the way to the key of `section.key=value`, in quotes where they hold dots as in TOML; nothing where there is none.
 pub fn path(item: &str) -> Option<Vec<&str>> {
-    let parts: Vec<&str> = item.split_once('=')?.0.trim().split('.').collect();
-    (!parts.contains(&"")).then_some(parts)
+    let mut rest = Some(item.split_once('=')?.0.trim());
+    let mut names = Vec::new();
+    while let Some(text) = rest {
+        let (name, behind) = first_name(text)?;
+        names.push(name);
+        rest = behind;
+    }
+    Some(names)
+}
+
+/// The first name of a path, and what stands behind its dot.
+fn first_name(text: &str) -> Option<(&str, Option<&str>)> {
+    let quote = text.chars().next().filter(|first| matches!(first, '"' | '\''));
+    let (name, behind) = match quote {
+        Some(quote) => {
+            let (name, behind) = text[1..].split_once(quote)?;
+            (name, if behind.is_empty() { None } else { Some(behind.strip_prefix('.')?) })
+        }
+        None => text.split_once('.').map_or((text, None), |(name, behind)| (name, Some(behind))),
+    };
+    (!name.is_empty()).then_some((name, behind))
 }
 
 /// The same, and the value. One that is no TOML is a text.
@@ -105,4 +124,19 @@ fn insert_named(items: &mut [Value<'static>], path: &[&str], inner: ValueInner<'
     let is_placed = insert(&mut table, &path[2..], inner);
     *item = Value::with_span(ValueInner::Table(table), span);
     is_placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path;
+
+    #[test]
+    fn names_in_quotes_hold_dots() {
+        assert_eq!(path("a.b = 1"), Some(vec!["a", "b"]));
+        assert_eq!(path("expect.\"metrics.megatron.x\"={ max = 1 }"), Some(vec!["expect", "metrics.megatron.x"]));
+        assert_eq!(path("expect.'a.b'.max=1"), Some(vec!["expect", "a.b", "max"]));
+        for wrong in ["a..b=1", "=1", "a.=1", "a", "a.\"b=1", "a.\"b\"c=1", "a.\"\"=1"] {
+            assert_eq!(path(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -25,6 +25,22 @@ const VLLM: &str = r#"{"model_id": "org/M", "request_rate": 2.0, "max_concurrenc
   "total_output_tokens": 4, "input_lens": [10, 20, 5], "output_lens": [3, 1, 0], "ttfts": [0.1, 0.2, 0.0], "itls": [[0.1, 0.1], [], []],
   "start_times": [7.0, 7.5, 8.0], "errors": ["", "", "timed out"], "mean_ttft_ms": 150.0, "mean_tpot_ms": 100.0}"#;
 
+/// Without moments the client's own rates stand, and a request whose lists are too short is left out and counted.
+#[test]
+fn rates_of_requests_without_moments_are_those_that_the_client_printed() {
+    let cut =
+        VLLM.replace("\"start_times\": [7.0, 7.5, 8.0], ", "\"request_throughput\": 2.5, \"output_throughput\": 5.5, ");
+    let [bench] = &read(cut.as_bytes()).expect("a run")[..] else { panic!("one run") };
+    assert_eq!((bench.figures["requests_per_s"], bench.figures["output_tokens_per_s"]), (2.5, 5.5));
+    assert!((bench.figures["ttft_s.mean"] - 0.15).abs() < 1e-9 && bench.client == "vllm bench serve");
+    let silent = VLLM.replace("\"start_times\": [7.0, 7.5, 8.0], ", "");
+    let [bench] = &read(silent.as_bytes()).expect("a run")[..] else { panic!("one run") };
+    assert!(!bench.figures.contains_key("requests_per_s"));
+    let short = VLLM.replace("\"ttfts\": [0.1, 0.2, 0.0]", "\"ttfts\": [0.1], \"sharegpt_output_len\": null");
+    let [bench] = &read(short.as_bytes()).expect("a run")[..] else { panic!("one run") };
+    assert_eq!((bench.requests.len(), bench.n_failed, bench.client), (1, 2, "sglang.bench_serving"));
+}
+
 const GUIDELLM: &str = r#"{"benchmarks": [{"config": {"strategy": {"type_": "poisson", "rate": 2.0}}, "requests": {"successful": [
   {"request_start_time": 7.5, "prompt_tokens": 20, "output_tokens": 1, "time_to_first_token_ms": 200.0, "request_latency": 0.2},
   {"request_start_time": 7.0, "prompt_tokens": 10, "output_tokens": 3, "time_to_first_token_ms": 100.0, "request_latency": 0.3}],

@@ -1,4 +1,5 @@
-//! `vllm bench serve --save-result`, with and without `--save-detailed`. Source: vllm-project/vllm, vllm/benchmarks/serve.py, read at 009e6d4a1cd6.
+//! `vllm bench serve --save-result`, with and without `--save-detailed`, and `sglang.bench_serving --output-file`, which writes the same words. Source:
+//! vllm-project/vllm, vllm/benchmarks/serve.py, read at 009e6d4a1cd6; sgl-project/sglang, python/sglang/bench_serving.py.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,14 @@ use serde_json::Value;
 
 use super::{Bench, BenchError, Load, Seen, number, tokens};
 
-const CLIENT: &str = "vllm bench serve";
+/// Whose file it is: SGLang's client alone says how long answers of one of its data sets are.
+fn client(root: &Value) -> &'static str {
+    if root.get("sharegpt_output_len").is_some() { "sglang.bench_serving" } else { "vllm bench serve" }
+}
+
+/// Rates of the contract and the client's words of them.
+const RATES: [(&str, &str); 2] =
+    [("requests_per_s", "request_throughput"), ("output_tokens_per_s", "output_throughput")];
 
 /// Figures of the contract and the client's words of them; milliseconds.
 const FIGURES: [(&str, &str); 9] = [
@@ -43,21 +51,32 @@ pub fn read(root: &Value) -> Result<Bench, BenchError> {
                 (None, None, None) => Load::Together,
             };
             let request = |index: usize| {
-                let ttft = number(&ttfts[index])?;
+                let ttft = number(ttfts.get(index)?)?;
                 let gaps = || number(&root["itls"][index]);
                 let e2e = number(&root["latencies"][index]).or_else(|| Some(ttft + gaps()?))?;
                 let at = starts.and_then(|starts| number(starts.get(index)?)).unwrap_or(hw::real(index as u64) * 1e-9);
-                let lengths = [tokens(&prompts[index])?, tokens(outputs.get(index)?)?];
+                let lengths = [tokens(prompts.get(index)?)?, tokens(outputs.get(index)?)?];
                 let is_failed = root["errors"][index].as_str().is_some_and(|words| !words.is_empty());
                 Seen::new(at, lengths, [ttft, e2e]).filter(|_| !is_failed)
             };
-            let n = prompts.len().min(ttfts.len());
-            Bench::of_requests(CLIENT, load, (0..n).filter_map(request).collect(), n)?
+            let n = prompts.len().max(ttfts.len()).max(outputs.len());
+            let mut bench = Bench::of_requests(client(root), load, (0..n).filter_map(request).collect(), n)?;
+            if starts.is_none() {
+                // Nobody kept when requests were sent, so their ends say nothing of a rate.
+                bench.figures.retain(|key, _| RATES.iter().all(|(rate, _)| rate != key));
+                bench.figures.extend(rates(root));
+            }
+            bench
         }
         _ => of_sums(root, in_flight, rate)?,
     };
     bench.model = root["model_id"].as_str().map(str::to_owned);
     Ok(bench)
+}
+
+/// Rates that the client printed.
+fn rates(root: &Value) -> impl Iterator<Item = (String, f64)> {
+    RATES.iter().filter_map(|(key, word)| Some(((*key).to_owned(), number(&root[*word])?)))
 }
 
 fn of_sums(root: &Value, in_flight: Option<u32>, rate: Option<f64>) -> Result<Bench, BenchError> {
@@ -72,11 +91,9 @@ fn of_sums(root: &Value, in_flight: Option<u32>, rate: Option<f64>) -> Result<Be
     for (key, word) in FIGURES {
         figures.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
     }
-    for (key, word) in [("requests_per_s", "request_throughput"), ("output_tokens_per_s", "output_throughput")] {
-        figures.extend(number(&root[word]).map(|rate| (key.to_owned(), rate)));
-    }
+    figures.extend(rates(root));
     let lengths = [mean("total_input_tokens"), mean("total_output_tokens")];
-    let mut bench = Bench::of_sums(CLIENT, load, (n as usize, lengths), figures)?;
+    let mut bench = Bench::of_sums(client(root), load, (n as usize, lengths), figures)?;
     for (key, word) in DEVIATIONS {
         bench.deviations.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
     }
