@@ -260,7 +260,7 @@ fn warnings(name: &str, [from, to]: [&str; 2], set: &[&str]) -> String {
 #[test]
 fn what_engines_would_not_do_is_warned_of() {
     const LONG: &str = "engine.max_context=200000";
-    const BEYOND: &str = "`engine.max_context` = 200000 is above the 131072 positions of `llama-3-8b`";
+    const BEYOND: &str = "`engine.max_context` = 200000 is above the 131072 positions of `llama-3.1-8b`";
     let of = |key: &str| {
         let set = [key, "policies.run=['vllm-v1']", "policies.baseline='vllm-v1'"];
         warnings("serving/azure-conv", ["[engine]", "[engine]\nname = \"vllm\""], &set)
