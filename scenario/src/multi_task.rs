@@ -87,7 +87,7 @@ pub fn read(
     overrides: &Overrides,
 ) -> Option<MultiTaskScenario> {
     let (network, sustained_at) = (Written::of(reader), reader.peek_in("cost", "sustained_flops_ratio"));
-    let (given, asked, usual) = (no_effect::Given::of(reader), Asked::of(reader), Usual::of(reader));
+    let (given, asked, usual) = (no_effect::Given::of(reader, false), Asked::of(reader), Usual::of(reader));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let work = work::read(&mut top);

@@ -91,18 +91,19 @@ impl Rooms {
 
 /// GPUs that a replica which is larger than a machine leaves of its last one where it lies alone.
 const fn rest(machine: u32, size: u32) -> u32 {
-    size.next_multiple_of(machine) - size
+    (machine - size % machine) % machine
 }
 
 /// What is free behind the first so many GPUs, and behind so many replicas `(size, n)` that lie alone: the border, the rests of these, whole machines, and the
 /// last one.
 fn rooms(offer: &Offer, taken: u32, alone: &[(u32, u32)]) -> Vec<Rooms> {
     let machine = offer.n_gpus_per_machine.max(1);
-    let border = (taken.next_multiple_of(machine).min(offer.n_available)) - taken;
+    let border = rest(machine, taken).min(offer.n_available - taken);
     let mut all = vec![Rooms::one(taken, border)];
     let mut behind = taken + border;
     for &(size, n) in alone {
-        let of = Rooms { first: behind + size, room: rest(machine, size), apart: size.next_multiple_of(machine), n };
+        let room = rest(machine, size);
+        let of = Rooms { first: behind + size, room, apart: size + room, n };
         behind = of.end() - size;
         all.push(of);
     }

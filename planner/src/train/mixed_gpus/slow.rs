@@ -24,7 +24,8 @@ pub(super) fn beside(
     let Some(slow) = job.run.as_ref().and_then(|run| run.slow_nodes.as_ref()) else { return Ok(None) };
     let asked = if slow.reaction == Asked::OfPolicy { Asked::Given(Reaction::Endure) } else { slow.reaction };
     let healthy_s = step_s(job, plan, costs);
-    let (mut endured, mut shared): (Vec<(f64, u32)>, Option<Vec<(f64, u32)>>) = (Vec::new(), Some(Vec::new()));
+    let mut endured: Vec<(f64, u32)> = Vec::new();
+    let mut shared: Option<Vec<(f64, u32)>> = Some(Vec::new());
     for (group, node, n) in job.kinds_of_nodes(plan).into_iter().take(KINDS) {
         let slow_node = Some(SlowNode { group, node, rate: slow.rate });
         let beside = MixedJob { slow_node, ..job.clone() };

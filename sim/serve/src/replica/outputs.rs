@@ -19,6 +19,7 @@ impl Replica<'_> {
             let free = self.place_free(claim.blocks);
             let Some(id) = self.take_in(0, head, &claim) else { break };
             records.schedule(claim.request, now, [0; 3]);
+            self.slots[id as usize].lag = self.lag_in_place(free, now);
             self.slots[id as usize].target = claim.target - 1;
             self.share(id);
             self.join(id, claim.target - 1);

@@ -110,7 +110,7 @@ impl Replica<'_> {
             let slot = &mut self.slots[*id as usize];
             slot.lag.ticks = slot.lag.ticks.saturating_add(entry.signed() - now.signed());
             // What is computed before its first chunk was cached.
-            records.schedule(slot.request, now - early, [slot.computed, slot.below[0], slot.below[1]]);
+            records.schedule(slot.request, entry, [slot.computed, slot.below[0], slot.below[1]]);
         }
         self.newcomers.clear();
         self.pipeline.forget_places(now);
@@ -448,16 +448,18 @@ impl Replica<'_> {
                 self.spend(id);
                 self.ends.push(Reverse((end + 1, id, epoch)));
             } else {
-                self.retire(id);
+                // Nobody knew what the last iteration of one that had ended computed.
+                self.retire(id, u32::from(slot.phase == Phase::Spent), now);
             }
         }
     }
 
-    /// A sequence that has ended leaves the batch; what it said stays for the next turn of its session.
-    pub(super) fn retire(&mut self, id: u32) {
+    /// A sequence that has ended leaves the batch; what it said stays for the next turn of its session, but for its last tokens of which nobody knew.
+    pub(super) fn retire(&mut self, id: u32, n_unknown: u32, now: Tick) {
         let (tokens, blocks) = self.leave(id, false);
-        let own = blocks - self.keep(id, tokens, blocks);
+        let own = blocks - self.keep(id, tokens - n_unknown, blocks);
         self.slots[id as usize].blocks = own;
+        self.give_place(id, own, now);
         self.vacate(id, own);
     }
 

@@ -77,9 +77,7 @@ impl Replica<'_> {
                     continue;
                 }
             }
-            self.retire(id);
-            false
-        });
-        self.verifying = verifying;
+            self.retire(id, 0, now);
+        }
     }
 }

@@ -70,7 +70,7 @@ impl Schedule {
     /// Positions of the pieces of each turn: all of them where nothing takes turns, else those of a task.
     pub fn in_turn(&self, work: &Work) -> Vec<Range<usize>> {
         if self.turns == Turns::Off {
-            return vec![0..self.pieces.len()];
+            return std::iter::once(0..self.pieces.len()).collect();
         }
         let is_of_one = |a: &Piece, b: &Piece| work.meta_ops[a.meta_op].task == work.meta_ops[b.meta_op].task;
         let mut from = 0;

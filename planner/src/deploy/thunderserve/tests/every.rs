@@ -62,7 +62,8 @@ fn what_is_chosen_is_near_the_best_of_every_grouping() {
 /// Every set of replicas of both phases over the GPUs, each with every layout that meets the targets by means; of one machine each, or over any.
 fn every_set(task: &Task, is_single: bool) -> Vec<Vec<Replica>> {
     let all: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
-    let mut open: Vec<(Vec<(Vec<u32>, Replica)>, Vec<u32>)> = vec![(Vec::new(), all)];
+    let none: Vec<(Vec<u32>, Replica)> = Vec::new();
+    let mut open = vec![(none, all)];
     let mut found = Vec::new();
     while let Some((state, left)) = open.pop() {
         if !state.is_empty() {

@@ -3,7 +3,7 @@
 use hw::{Seconds, Span, Time};
 
 use super::{Drawn, both, ensure, hold, is_dynamic, same};
-use crate::fleet::{Keeps, Served};
+use crate::fleet::{Fleet, Keeps, Served};
 use crate::metrics::rows::RequestRow;
 use crate::metrics::{self, Slo};
 use crate::records::End;
@@ -153,14 +153,14 @@ fn figures_are_those_of_the_rows() {
                 return Some(Err(format!("{key}: {found} and {sum} of {n}")));
             }
         }
-        Some(samples(&requests, &served))
+        Some(samples(&requests, &drawn.fleet, &served))
     });
 }
 
 /// Samples of a run add up to its tokens and end with nobody.
-fn samples(requests: &Requests, served: &Served) -> Result<(), String> {
+fn samples(requests: &Requests, fleet: &Fleet, served: &Served) -> Result<(), String> {
     let n = 50;
-    let samples = metrics::rows::series(requests, served, n);
+    let samples = metrics::rows::series(requests, fleet, served, n);
     let step_s =
         Span::from_ns((served.records.end_ticks().time() - Time::ZERO).as_ns() / u64::from(n)).to_seconds().get();
     let found: f64 = samples.iter().map(|sample| sample.output_tokens_per_s * step_s).sum();
@@ -168,7 +168,9 @@ fn samples(requests: &Requests, served: &Served) -> Result<(), String> {
     let wanted: u64 = given.map(|(request, _)| u64::from(request.output)).sum();
     ensure((found - hw::real(wanted)).abs() < 1e-6 * (1.0 + found), || format!("{found} tokens of samples, {wanted}"))?;
     let last = samples.last().expect("samples");
-    ensure(last.waiting + last.running == 0 && u64::from(last.ended) == served.records.n_ended(), || {
-        format!("{last:?}")
-    })
+    ensure(
+        last.waiting + last.running == 0
+            && u64::from(last.ended) == served.records.n_ended() + served.records.n_refused(),
+        || format!("{last:?}"),
+    )
 }
