@@ -131,15 +131,15 @@ fn a_process_that_serves_keeps_as_much_wherever_it_is_asked() {
 #[test]
 fn constants_are_named_where_a_model_uses_them() {
     let named = |model: &str, set: &[&str]| {
-        let pieces = [["name = \"vllm\"\nversion = \"0.11.0\"", "name = \"sglang\""], ["llama-3-70b", model]];
+        let pieces = [["name = \"vllm\"\nversion = \"0.11.0\"", "name = \"sglang\""], ["llama-3.1-70b", model]];
         let checked = changed("serving/closed-loop", &pieces, &[&["trace.requests=10"], set].concat());
         serving(&checked).free_parameters.clone()
     };
     let has = |found: &[String], key: &str| found.iter().any(|sentence| sentence.starts_with(&format!("`{key}`")));
-    let of_dense = named("llama-3-70b", &[]);
+    let of_dense = named("llama-3.1-70b", &[]);
     assert!(!has(&of_dense, "engine.host_us_per_intricate_layer") && has(&of_dense, "engine.start_ms"), "{of_dense:?}");
     let of_latent = named("deepseek-v2-lite", &["engine.tp=1"]);
     assert!(has(&of_latent, "engine.host_us_per_intricate_layer"), "{of_latent:?}");
-    let of_none = named("llama-3-70b", &["engine.start_ms=0"]);
+    let of_none = named("llama-3.1-70b", &["engine.start_ms=0"]);
     assert!(!has(&of_none, "engine.start_ms"), "{of_none:?}");
 }

@@ -19,7 +19,7 @@ const EXPERTS: [&str; 3] = ["experts", "w13_weight", "w2_weight"];
 const LAYERS_MAX: u64 = 1024;
 
 /// The value of `host_weights`, and the option that gives it.
-type Found = Option<(String, &'static str)>;
+pub(crate) type Found = Option<(String, &'static str)>;
 
 /// What vLLM's options say: a size is read in place.
 pub(crate) fn of_vllm(flags: &mut Flags<'_>) -> Found {

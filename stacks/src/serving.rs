@@ -17,6 +17,7 @@ use crate::document::Document;
 use crate::drafts::Drafts;
 use crate::expert_kernel;
 use crate::flags::Flags;
+use crate::host_weights;
 use crate::load::Load;
 use crate::{Imported, Machine};
 
@@ -146,6 +147,13 @@ impl Server {
     pub(crate) fn expert_kernel(&mut self, asked: expert_kernel::Asked) {
         if let Some((kernel, source)) = asked {
             self.key("expert_kernel", format!("\"{}\"", kernel.word()), &source);
+        }
+    }
+
+    /// Weights in host memory, where some are asked for.
+    pub(crate) fn host_weights(&mut self, asked: host_weights::Found) {
+        if let Some((value, flag)) = asked {
+            self.key("host_weights", value, flag);
         }
     }
 

@@ -99,9 +99,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     experts(&mut server, &mut flags);
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     server.adapters = adapters::of_sglang(&mut flags);
-    if let Some((value, flag)) = host_weights::of_sglang(&mut flags) {
-        server.key("host_weights", value, flag);
-    }
+    server.host_weights(host_weights::of_sglang(&mut flags));
     drafts(&mut server, &mut flags);
     overlap_of_drafts(&mut server, &flags, &launch.environment);
     (server, flags)

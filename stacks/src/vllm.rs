@@ -214,9 +214,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);
     kv_memory::of_vllm(&mut server, &mut flags);
-    if let Some((value, flag)) = host_weights::of_vllm(&mut flags) {
-        server.key("host_weights", value, flag);
-    }
+    server.host_weights(host_weights::of_vllm(&mut flags));
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
 }
