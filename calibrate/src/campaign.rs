@@ -108,6 +108,7 @@ pub fn measure(
     earlier: Vec<Sample>,
     say: &dyn Fn(&str),
 ) -> Result<Campaign, CampaignError> {
+    stop::ends_by_itself();
     let (begun, reference) = (Instant::now(), device.facts().reference.clone());
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };
@@ -162,20 +163,12 @@ pub fn measure(
         log.append(&sample)?;
         samples.push(sample);
     }
-    finish_if_asked();
     // What is usual is known at the end.
     let usual = clock.usual();
     for (sample, reference) in samples[n_earlier..].iter_mut().zip(&clock.beside) {
         sample.slowdown = reference / usual;
     }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
-}
-
-/// Where a campaign was asked to stop, what was measured is fitted to its end.
-fn finish_if_asked() {
-    if stop::is_asked() {
-        stop::finish();
-    }
 }
 
 /// What may be measured of every family: nothing that takes too much of the budget, by the rate of the reference kernel in operations

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub static ASKED: AtomicBool = AtomicBool::new(false);
 /// Whether everything is to end.
 static OVER: AtomicBool = AtomicBool::new(false);
+/// Whether what is under way ends by itself once it was asked to.
+static ENDS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether the work of the nearest `unless_over` has its answer, and goes on to its end.
@@ -30,6 +32,7 @@ pub fn ask() {
 pub fn forget() {
     ASKED.store(false, Ordering::Relaxed);
     OVER.store(false, Ordering::Relaxed);
+    ENDS.store(false, Ordering::Relaxed);
 }
 
 /// Whether that was asked.
@@ -51,7 +54,7 @@ pub fn is_over() -> bool {
 /// A place where long work may end: it does not come back when everything is to end.
 #[inline]
 pub fn pause() {
-    if is_over() && !FINISHES.get() {
+    if is_over() && !FINISHES.get() && !ENDS.load(Ordering::Relaxed) {
         resume_unwind(Box::new(Over));
     }
 }
@@ -59,6 +62,11 @@ pub fn pause() {
 /// The work of the nearest `unless_over` has its answer: what is left of it on this thread goes on to its end.
 pub fn finish() {
     FINISHES.set(true);
+}
+
+/// From here on the work of the process, on every thread, looks at `is_asked` and ends by itself: what was measured is fitted to its end.
+pub fn ends_by_itself() {
+    ENDS.store(true, Ordering::Relaxed);
 }
 
 /// Does a piece of work; `None` where it was ended before.
