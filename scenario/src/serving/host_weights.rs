@@ -25,6 +25,10 @@ pub fn host_weights(mut section: Section<'_>) -> Option<HostWeights> {
         _ => {
             let what = "`host_weights` has a size or a share of the layers";
             section.refuse_all(Code::WrongOperation, what, "`{ gib = 20 }`, or `{ layers = 1, of = 4 }`, one of both");
+            // They are known, whichever is meant.
+            for key in ["gib", "layers", "of", "ahead", "way"] {
+                section.take(key);
+            }
             None
         }
     };
