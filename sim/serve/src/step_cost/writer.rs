@@ -1,12 +1,13 @@
 //! Asks a cost model for the parts of an iteration.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 mod apart;
 mod from_host;
 
+use from_host::FromHost;
 use hw::{Capability, GroupShape, Seconds, Tick};
 
 use crate::sampler::Work;
@@ -91,6 +92,8 @@ pub(super) struct Writer<'a> {
     busiest: Vec<BusiestRank>,
     /// Rows that were drawn, by tokens: many batches are asked by the same draws.
     drawn: RefCell<BTreeMap<u64, Vec<u64>>>,
+    /// What weights in host memory cost every batch alike, once it was asked.
+    from_host: OnceCell<FromHost>,
     pub(super) cost: &'a dyn CostModel,
     case: Case,
     /// Weakest source so far.
@@ -113,8 +116,8 @@ impl<'a> Writer<'a> {
         }
         let (shard, shape) = (deployment.shard(), deployment.tensor_shape());
         let source = Cell::new(Source::Measured);
-        let drawn = RefCell::default();
-        Self { deployment, shard, shape, mixers, kinds, busiest, drawn, cost, case, source, parts: None }
+        let (drawn, from_host) = Default::default();
+        Self { deployment, shard, shape, mixers, kinds, busiest, drawn, from_host, cost, case, source, parts: None }
     }
 
     /// The same that keeps where the time comes from.

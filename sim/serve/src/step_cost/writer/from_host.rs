@@ -52,25 +52,46 @@ impl Pass {
     }
 }
 
+/// What weights in host memory cost every batch alike, over all stages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FromHost {
+    /// Their bytes on a GPU of every stage, together.
+    kept: f64,
+    /// Seconds for which passes wait for copies.
+    waited: Seconds,
+}
+
 impl Writer<'_> {
     /// What a batch of so many tokens on each of so many ranks takes longer through all stages, because weights lie in host memory.
     pub(super) fn of_host_weights(&self, m: u64, n_busy: u32) -> Seconds {
         let Some(weights) = self.deployment.host_weights else { return Seconds::ZERO };
-        let stages = self.deployment.stages();
-        let kept = stages.iter().map(|stage| kept(weights, self.deployment, stage).as_f64()).sum::<f64>();
-        let over_link = |bytes: f64| Bytes::from_f64(bytes) / self.deployment.host_link();
+        let FromHost { kept, waited } = *self.from_host.get_or_init(|| self.of_every_batch(weights));
         let longer = match weights.way {
-            HostWay::Copied(_) => over_link(kept),
+            HostWay::Copied(_) | HostWay::Ahead { .. } => waited,
             HostWay::InPlace(_) => {
                 let (share, visited, products) = self.read_in_place(weights.part, kept, m, n_busy);
-                (over_link(visited) - products * share).max(Seconds::ZERO)
-            }
-            HostWay::Ahead { .. } => {
-                let waited = stages.iter().map(|stage| self.with_pass(weights, stage, Pass::waited)).sum();
-                Seconds::new(waited)
+                (self.over_host_link(visited) - products * share).max(Seconds::ZERO)
             }
         };
         self.own("weights on the host", &datasheet(longer), 1)
+    }
+
+    /// What does not depend on a batch.
+    fn of_every_batch(&self, weights: HostWeights) -> FromHost {
+        let stages = self.deployment.stages();
+        let kept = stages.iter().map(|stage| kept(weights, self.deployment, stage).as_f64()).sum::<f64>();
+        let waited = match weights.way {
+            HostWay::Copied(_) => self.over_host_link(kept),
+            HostWay::InPlace(_) => Seconds::ZERO,
+            HostWay::Ahead { .. } => {
+                Seconds::new(stages.iter().map(|stage| self.with_pass(weights, stage, Pass::waited)).sum())
+            }
+        };
+        FromHost { kept, waited }
+    }
+
+    fn over_host_link(&self, bytes: f64) -> Seconds {
+        Bytes::from_f64(bytes) / self.deployment.host_link()
     }
 
     /// Least time of a pass through the slowest stage, where copies beside it set the pace.
@@ -89,7 +110,7 @@ impl Writer<'_> {
             return 0.0;
         }
         let bytes = kept(weights, self.deployment, stage).as_f64() / hw::real(copied.len() as u64);
-        let copy = (Bytes::from_f64(bytes) / self.deployment.host_link()).get();
+        let copy = self.over_host_link(bytes).get();
         asked(&Pass { n_layers: stage.n_layers(), copied, ahead: ahead as usize, copy })
     }
 
