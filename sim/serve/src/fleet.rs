@@ -24,6 +24,7 @@ use crate::replica::batcher::Batcher;
 use crate::replica::{Counts, Engine, FirstToken, Role};
 use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
+use crate::samples::GivenTokens;
 use crate::token_gaps::Gaps;
 use dynamics::{Failures, Outage, Rule, Scaling};
 use hw::Tick;
@@ -135,8 +136,11 @@ pub enum Keeps {
     /// Records and counts.
     #[default]
     Records,
-    /// Times between the tokens of every request, too.
-    TokenGaps,
+    /// Times between the tokens of every request too, and how many came between so many samples of the run.
+    Tokens {
+        /// Samples behind the first one.
+        samples: u32,
+    },
 }
 
 /// How keys and values moved.
@@ -226,6 +230,8 @@ pub struct Served {
     pub loaned: Loaned,
     /// Times between the tokens of every request, in order of arrival; empty where they are not kept.
     pub token_gaps: Vec<Option<Gaps>>,
+    /// Tokens of the requests that have such times, where that was asked.
+    pub given_tokens: Option<GivenTokens>,
 }
 
 impl Fleet {

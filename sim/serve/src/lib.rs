@@ -40,6 +40,7 @@ pub mod replica;
 pub mod request;
 pub mod router;
 pub mod sampler;
+pub mod samples;
 pub mod sessions;
 pub mod speculation;
 pub mod step_cost;

@@ -77,6 +77,10 @@ impl Router for OwnRouter<'_> {
         }
         view.candidates[0]
     }
+
+    fn looks_into_caches(&self) -> bool {
+        true
+    }
 }
 
 /// The answer of a router, if it is a candidate.

@@ -65,6 +65,11 @@ impl View<'_, '_> {
 pub trait Router {
     /// The candidate that takes the request.
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32;
+
+    /// Whether it looks at what replicas have cached. They tell it what has left their devices by now, in the middle of a span too.
+    fn looks_into_caches(&self) -> bool {
+        false
+    }
 }
 
 /// A row of the table of routers.

@@ -58,7 +58,7 @@ use engine::play::Case;
 use engine::task::Document;
 use graphs::Graphs;
 use host::Host;
-use lanes::Lanes;
+use lanes::{Lanes, Spread};
 use ping_pong::PingPong;
 use prefill::Prefill;
 use sizes::{at, filled};
@@ -110,6 +110,8 @@ pub struct Round {
     pub stage_ticks: Tick,
     /// Its micro-batches in their order; none where an iteration is one batch.
     pub transits: Vec<Transit>,
+    /// The first and the last micro-batch of every chunk; none where an iteration is one batch.
+    pub of_chunks: Vec<[u32; 2]>,
     /// Ticks from the start of the first of them until the next round's may start.
     pub turn: Tick,
     /// How many of these it waits for batches of earlier rounds.
@@ -189,7 +191,7 @@ impl Round {
         let first = transits.first().map_or(Tick::ZERO, |first| first.pace);
         let held_up = (load.ahead + first).saturating_sub(largest);
         let turn = largest + held_up;
-        Self { ticks: turn, stage_ticks: all.pace, turn, transits, held_up }
+        Self { ticks: turn, stage_ticks: all.pace, turn, transits, held_up, ..Self::default() }
     }
 
     /// One batch that nothing follows.
@@ -452,12 +454,12 @@ impl StepTable {
             let drafts = self.drafts_of(load, &self.micro_batches(load, chunks.into_iter()));
             return (round.and(drafts + self.adapters_of(load.adapters), (1, 1)), Tick::ZERO);
         }
-        let batches = self.micro_batches(load, chunks);
+        let (batches, of_chunks) = self.in_batches(load, chunks);
         let round = match &self.apart {
             Some(apart) => Round::alone(self.lines(apart, load, &batches[0]).at(load.context)),
             None => self.computed(load, &batches),
         };
-        (round, self.launches(load, &batches))
+        (Round { of_chunks, ..round }, self.launches(load, &batches))
     }
 
     /// What the device computes of these micro-batches.
@@ -490,12 +492,17 @@ impl StepTable {
 
     /// Chunks of every micro-batch of a round; the slowest rank of each counts.
     fn micro_batches(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> Vec<Batch> {
+        self.in_batches(load, chunks).0
+    }
+
+    /// The same, and the first and the last micro-batch of every chunk.
+    fn in_batches(&self, load: &StepLoad, chunks: impl Iterator<Item = Placed>) -> (Vec<Batch>, Vec<[u32; 2]>) {
         if self.lanes == Lanes::ONE {
             let prefill = chunks.map(|placed| self.prefill.ticks(placed.chunk)).sum();
-            return vec![Batch { chunk_tokens: load.n_chunk_tokens.into(), fewer: 0, prefill }];
+            return (vec![Batch { chunk_tokens: load.n_chunk_tokens.into(), fewer: 0, prefill }], Vec::new());
         }
         let room = self.tokens_max.saturating_sub(self.padded(load).saturating_mul(self.tokens_per_sequence()));
-        let parts = self.lanes.spread(chunks, room, |past| self.chunk_max(past));
+        let Spread { parts, of_chunks } = self.lanes.spread(chunks, room, |past| self.chunk_max(past));
         let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<Tick>();
         let micro_batch = |index: usize| {
             let chunk_tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
@@ -506,7 +513,7 @@ impl StepTable {
                 prefill: parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or_default(),
             }
         };
-        (0..self.lanes.stages as usize).map(micro_batch).collect()
+        ((0..self.lanes.stages as usize).map(micro_batch).collect(), of_chunks)
     }
 
     /// Sequences of the fullest lane that decode, with the idle ones that a graph adds.

@@ -7,6 +7,7 @@ use hw::Tick;
 use crate::records::Records;
 use crate::replica::TokenLog;
 use crate::request::Requests;
+use crate::samples::GivenTokens;
 
 /// Quantiles that are kept, in hundredths; the last is the longest.
 const PERCENTILES: [u64; 4] = [50, 90, 99, 100];
@@ -62,8 +63,13 @@ fn as_given(mut ticks: Vec<Tick>, n: u32, first: Tick) -> Option<Vec<Tick>> {
     Some(ticks.into_iter().map(|tick| tick.max(first)).collect())
 }
 
-/// Of every request with all its tokens, what the logs of all replicas say.
-pub(crate) fn of_logs(requests: &Requests, records: &Records, logs: &[&TokenLog]) -> Vec<Option<Gaps>> {
+/// Of every request with all its tokens, what the logs of all replicas say; its tokens are added to those that were given.
+pub(crate) fn of_logs(
+    requests: &Requests,
+    records: &Records,
+    logs: &[&TokenLog],
+    all: &mut GivenTokens,
+) -> Vec<Option<Gaps>> {
     let mut found = vec![None; requests.len()];
     for of_request in places(logs).chunk_by(|a, b| a.0 == b.0) {
         let request = of_request[0].0 as usize;
@@ -74,7 +80,10 @@ pub(crate) fn of_logs(requests: &Requests, records: &Records, logs: &[&TokenLog]
         let mut given = as_given(ticks, requests.list[request].output, first.into());
         let last = of_request.last().map_or(0, |(_, replica, _)| *replica);
         given.iter_mut().for_each(|ticks| logs[last].frontend.gathered(ticks));
-        found[request] = given.and_then(|ticks| Gaps::of(&ticks));
+        found[request] = given.as_deref().and_then(Gaps::of);
+        if let Some(ticks) = given.filter(|_| found[request].is_some()) {
+            all.add(&ticks);
+        }
     }
     found
 }

@@ -30,6 +30,7 @@ use crate::replica::batcher::Batcher;
 use crate::replica::{Engine, Replica, Role, TokenLog};
 use crate::request::Requests;
 use crate::router::{Router, View};
+use crate::samples::{GivenTokens, Samples};
 use crate::token_gaps;
 use hw::Tick;
 
@@ -96,7 +97,7 @@ impl<'a, 'r> Run<'a, 'r> {
         };
         let mut replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
         share_store(&mut replicas);
-        if fleet.keeps == Keeps::TokenGaps {
+        if fleet.keeps != Keeps::Records {
             replicas.iter_mut().for_each(Replica::watch_tokens);
         }
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
@@ -273,7 +274,7 @@ impl<'a, 'r> Run<'a, 'r> {
         if self.records.expire(request, now) {
             return;
         }
-        let Some(chosen) = self.choose(request, None) else {
+        let Some(chosen) = self.choose(request, None, now) else {
             if self.may_come(request, 0) {
                 self.control.backlog.push_back(waiter);
             } else {
@@ -295,7 +296,12 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// The router's choice, or the least loaded replica that can hold the request where the chosen one cannot.
-    pub(super) fn choose(&mut self, request: u32, from: Option<u32>) -> Option<u32> {
+    pub(super) fn choose(&mut self, request: u32, from: Option<u32>, now: Tick) -> Option<u32> {
+        if self.router.looks_into_caches() {
+            // Requests arrive before iterations end at the same tick, and go on behind these.
+            let until = if from.is_some() { now + Tick::ONE } else { now };
+            self.replicas.iter_mut().for_each(|replica| replica.evict_until(until));
+        }
         let all = &self.candidates[usize::from(from.is_some())];
         let of_model: Vec<u32>;
         let candidates = if self.requests.models.is_empty() {
@@ -337,8 +343,13 @@ impl<'a, 'r> Run<'a, 'r> {
         }
         let end = self.records.end_ticks();
         let logs: Vec<&TokenLog> = self.replicas.iter().filter_map(Replica::token_log).collect();
-        let is_asked = self.fleet.keeps == Keeps::TokenGaps;
-        let token_gaps = if is_asked { token_gaps::of_logs(self.requests, &self.records, &logs) } else { Vec::new() };
+        let mut given_tokens = match self.fleet.keeps {
+            Keeps::Records => None,
+            Keeps::Tokens { samples } => Some(GivenTokens::none(Samples::over(end.time(), samples))),
+        };
+        let token_gaps = given_tokens
+            .as_mut()
+            .map_or_else(Vec::new, |given| token_gaps::of_logs(self.requests, &self.records, &logs, given));
         Served {
             paid_ticks: self.control.paid_until(end),
             up_ticks: self.control.up_until(end),
@@ -353,6 +364,7 @@ impl<'a, 'r> Run<'a, 'r> {
             changes: self.control.changes,
             loaned: self.lending.loaned,
             token_gaps,
+            given_tokens,
         }
     }
 }

@@ -329,8 +329,8 @@ impl Pool {
         self.left.take(n);
     }
 
-    /// Evicts prefixes until `n` blocks are free.
-    fn make_free(&mut self, n: u32) {
+    /// Evicts prefixes until `n` blocks are free, which whoever has them takes later.
+    pub fn make_free(&mut self, n: u32) {
         while self.free < n {
             let (_, id) = self.evictable.pop_first().expect("what is available is free or evictable");
             self.entries.remove(id);

@@ -1,15 +1,16 @@
 //! What became of every request, and how the fleet stood over time: rows for files and plots.
 //!
-//! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Between its first and
-//! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
-//! preemption or of a transfer. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
+//! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Where the run kept when tokens came,
+//! samples are exact. Elsewhere a request is taken to give its tokens evenly between its first and its last, which is exact for their number and not for the
+//! pauses of a preemption or of a transfer. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
-use hw::{Span, Tick, Time, quantile};
+use hw::{Tick, Time, quantile};
 
 use crate::fleet::{Fleet, Served};
 use crate::metrics::latencies;
 use crate::records::End;
 use crate::request::{Request, Requests};
+use crate::samples::{GivenTokens, Samples};
 use crate::token_gaps::Gaps;
 
 /// One request as it was served.
@@ -204,11 +205,10 @@ impl Sample {
 /// # Panics
 /// When no sample is asked for.
 pub fn series(requests: &Requests, fleet: &Fleet, served: &Served, n: u32) -> Vec<Sample> {
-    assert!(n > 0, "a series has a sample");
-    let end = served.records.end_ticks().time();
-    let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
-    let mut tally = Tally::new(n, step);
-    for (request, record) in requests.list.iter().zip(&served.records.list) {
+    let samples = Samples::over(served.records.end_ticks().time(), n);
+    let mut tally = Tally::new(samples);
+    let known = served.given_tokens.as_ref().filter(|given| given.samples == samples);
+    for (index, (request, record)) in requests.list.iter().zip(&served.records.list).enumerate() {
         if let Some(refused) = record.refused() {
             tally.wait(request.arrival, refused);
             tally.end(refused);
@@ -218,10 +218,17 @@ pub fn series(requests: &Requests, fleet: &Fleet, served: &Served, n: u32) -> Ve
         tally.wait(request.arrival, scheduled);
         tally.run(scheduled, last);
         tally.end(last);
-        tally.hold([scheduled, record.first_token().unwrap_or(last), last], request);
+        let is_known = known.is_some() && served.token_gaps[index].is_some();
+        tally.hold([scheduled, record.first_token().unwrap_or(last), last], request, is_known);
+        if is_known {
+            continue;
+        }
         if let Some(first) = record.first_token().filter(|first| *first <= last && record.end() != End::TimedOut) {
             tally.give(first, last, request.output);
         }
+    }
+    if let Some(given) = known {
+        tally.add(given);
     }
     let mut samples = tally.samples();
     add_paid(&mut samples, fleet, served);
@@ -258,7 +265,7 @@ fn seconds_of(tick: Tick) -> f64 {
 
 /// Changes at each sample, summed at the end.
 struct Tally {
-    step: Span,
+    at: Samples,
     waiting: Vec<i64>,
     running: Vec<i64>,
     ended: Vec<i64>,
@@ -267,69 +274,69 @@ struct Tally {
 }
 
 impl Tally {
-    fn new(n: u32, step: Span) -> Self {
-        let zeros = vec![0; n as usize + 1];
-        let none = vec![0.0; n as usize + 1];
-        Self { step, waiting: zeros.clone(), running: zeros.clone(), ended: zeros, tokens: none.clone(), held: none }
-    }
-
-    /// First sample that sees what happened at a moment.
-    fn sample(&self, at: Time) -> usize {
-        let index = (at - Time::ZERO).as_ns().div_ceil(self.step.as_ns());
-        usize::try_from(index).unwrap_or(usize::MAX).min(self.tokens.len() - 1)
+    fn new(at: Samples) -> Self {
+        let (zeros, none) = (vec![0; at.n as usize + 1], vec![0.0; at.n as usize + 1]);
+        Self { at, waiting: zeros.clone(), running: zeros.clone(), ended: zeros, tokens: none.clone(), held: none }
     }
 
     fn wait(&mut self, from: Time, to: Time) {
-        let (from, to) = (self.sample(from), self.sample(to));
+        let (from, to) = (self.at.seen(from), self.at.seen(to));
         self.waiting[from] += 1;
         self.waiting[to] -= 1;
     }
 
     fn run(&mut self, from: Time, to: Time) {
-        let (from, to) = (self.sample(from), self.sample(to));
+        let (from, to) = (self.at.seen(from), self.at.seen(to));
         self.running[from] += 1;
         self.running[to] -= 1;
     }
 
     fn end(&mut self, at: Time) {
-        let at = self.sample(at);
+        let at = self.at.seen(at);
         self.ended[at] += 1;
     }
 
-    /// Prompt and output so far at every sample from its beginning to its end; output grows evenly from the first token to the last.
-    fn hold(&mut self, [scheduled, first, last]: [Time; 3], request: &Request) {
-        let (from, to) = (self.sample(scheduled), self.sample(last));
+    /// Prompt and output so far at every sample from its beginning to its end. Output grows evenly from the first token to the last where nobody knows when
+    /// tokens came.
+    fn hold(&mut self, [scheduled, first, last]: [Time; 3], request: &Request, is_known: bool) {
+        let (from, to) = (self.at.seen(scheduled), self.at.seen(last));
         let whole = (last.max(first) - first).to_seconds().get();
         for index in from..to {
-            let at = Time::from_ns(index as u64 * self.step.as_ns());
-            let since = (at.max(first) - first).to_seconds().get();
-            let given = if whole > 0.0 { since / whole } else { 0.0 };
+            let since = (self.at.at(index).max(first) - first).to_seconds().get();
+            let given = if whole > 0.0 && !is_known { since / whole } else { 0.0 };
             self.held[index] += f64::from(request.prompt) + f64::from(request.output) * given;
         }
     }
 
     /// The first token at its moment, the others evenly until the last.
     fn give(&mut self, first: Time, last: Time, output: u32) {
-        let before = |at: Time| (at - Time::ZERO).as_ns() / self.step.as_ns();
-        let last_bin = self.tokens.len() - 1;
-        let bin = |index: u64| usize::try_from(index).unwrap_or(usize::MAX).min(last_bin);
-        let (from, to) = (before(first), before(last));
-        self.tokens[bin(from)] += 1.0;
+        let (from, to) = (self.at.before(first), self.at.before(last));
+        self.tokens[from] += 1.0;
         let whole = (last - first).to_seconds().get();
         let more = f64::from(output - 1);
         if from == to || whole <= 0.0 {
-            self.tokens[bin(to)] += more;
+            self.tokens[to] += more;
             return;
         }
         for index in from..=to {
-            let start = Time::from_ns(index * self.step.as_ns()).max(first);
-            let end = Time::from_ns((index + 1) * self.step.as_ns()).min(last);
-            self.tokens[bin(index)] += more * (end - start).to_seconds().get() / whole;
+            let start = self.at.at(index).max(first);
+            let end = if index == to { last } else { self.at.at(index + 1) };
+            self.tokens[index] += more * (end - start).to_seconds().get() / whole;
+        }
+    }
+
+    /// Tokens whose moments are known.
+    fn add(&mut self, known: &GivenTokens) {
+        let mut under_way = 0;
+        for (index, (given, more)) in known.given.iter().zip(&known.under_way).enumerate() {
+            under_way += more;
+            self.tokens[index] += f64::from(*given);
+            self.held[index] += f64::from(u32::try_from(under_way).expect("who ends had its tokens"));
         }
     }
 
     fn samples(&self) -> Vec<Sample> {
-        let step_s = self.step.to_seconds().get();
+        let step_s = self.at.step.to_seconds().get();
         let (mut waiting, mut running, mut ended) = (0, 0, 0);
         let count = |n: i64| u32::try_from(n).expect("what began ends later");
         let mut found = Vec::with_capacity(self.tokens.len());
@@ -356,8 +363,8 @@ mod tests {
     use hw::Seconds;
 
     use super::*;
-    use crate::fleet::Group;
     use crate::fleet::dynamics::{Outage, Rule, Scaling};
+    use crate::fleet::{Group, Keeps};
     use crate::replica::{Engine, Limits, Spans};
     use crate::step_cost::StepTable;
     use crate::{batcher, router};
@@ -387,6 +394,14 @@ mod tests {
         assert!((tokens - 6.0).abs() < 1e-9, "six tokens in samples a second apart: {tokens}");
         // At 3 s the first has its prompt and two thirds of the way from its first token to its last of four.
         assert!((samples[3].kv_tokens - (10.0 + 4.0 * 2.0 / 3.0)).abs() < 1e-9, "{}", samples[3].kv_tokens);
+        // Where the run keeps when tokens came: one at each second but the first, and of the first request three by 3 s.
+        let fleet = Fleet { keeps: Keeps::Tokens { samples: 6 }, ..fleet };
+        let kept = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+        let samples = series(&requests, &fleet, &kept, 6);
+        let given: Vec<f64> = samples.iter().map(|sample| sample.output_tokens_per_s).collect();
+        assert_eq!(given, [0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        let held: Vec<f64> = samples.iter().map(|sample| sample.kv_tokens).collect();
+        assert_eq!(held, [10.0, 11.0, 12.0, 13.0, 10.0, 11.0, 0.0]);
         // First tokens after 1 and 5 s, both a token a second, ends after 4 and 6 s.
         let [ttft, tpot, e2e] = curves(&requests, &served, 4);
         assert_eq!(ttft, [1.0, 2.0, 3.0, 4.0, 5.0]);

@@ -12,6 +12,8 @@ pub struct Composed {
     pub(super) chunks: Vec<(u32, u32)>,
     /// Rank of data-parallel attention of each chunk.
     pub(super) on_rank: Vec<u32>,
+    /// The first and the last micro-batch of each chunk, once it has begun; none where it is one batch.
+    pub(super) batches: Vec<[u32; 2]>,
     /// Chunk tokens of every rank.
     of_ranks: Vec<u32>,
     pub(super) n_chunk_tokens: u32,
@@ -77,6 +79,16 @@ impl Composed {
         self.n_chunk_tokens
     }
 
+    /// The first and the last micro-batch of a chunk by its place among the chunks.
+    pub(super) fn batches_of(&self, chunk: usize) -> [u32; 2] {
+        self.batches.get(chunk).copied().unwrap_or_default()
+    }
+
+    /// Micro-batches up to the last one that has a chunk.
+    pub(super) fn n_filled(&self) -> u32 {
+        self.batches.iter().map(|[_, last]| last + 1).max().unwrap_or_default()
+    }
+
     /// Whether nothing is to do.
     pub fn is_empty(&self) -> bool {
         !self.decodes && self.chunks.is_empty() && self.returning.is_empty()
@@ -86,6 +98,7 @@ impl Composed {
     pub(super) fn clear(&mut self) {
         self.chunks.clear();
         self.on_rank.clear();
+        self.batches.clear();
         self.of_ranks.fill(0);
         self.returning.clear();
         self.images.clear();
@@ -100,6 +113,9 @@ impl Composed {
             let (_, tokens) = self.chunks.remove(index);
             self.of_ranks[self.on_rank.remove(index) as usize] -= tokens;
             self.n_chunk_tokens -= tokens;
+            if index < self.batches.len() {
+                self.batches.remove(index);
+            }
         }
     }
 }

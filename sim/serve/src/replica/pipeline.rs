@@ -139,7 +139,7 @@ impl Replica<'_> {
     }
 
     /// Whether micro-batches follow each other through stages and come back.
-    const fn has_rounds(&self) -> bool {
+    pub(super) const fn has_rounds(&self) -> bool {
         self.engine.table.lanes().stages > 1
     }
 

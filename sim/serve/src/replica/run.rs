@@ -11,21 +11,6 @@ use crate::records::Records;
 use crate::step_cost::{Chunk, Placed, StepLoad};
 use hw::Tick;
 
-/// How micro-batches of a round follow each other into the pipeline.
-#[derive(Clone, Copy, Debug)]
-struct Lags {
-    /// Chunk tokens of a micro-batch.
-    tokens: u32,
-    stages: u32,
-}
-
-impl Lags {
-    /// Micro-batch that holds the last of `n` chunk tokens, where they fill one after another.
-    fn index_of(&self, n: u32) -> u32 {
-        ((n - 1) / self.tokens).min(self.stages - 1)
-    }
-}
-
 impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
     pub fn enqueue(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
@@ -115,7 +100,7 @@ impl Replica<'_> {
         self.newcomers.clear();
         self.pipeline.forget_places(now);
         let going = match self.flow_in(now, &composed) {
-            None => self.plan(now, &composed),
+            None => self.plan(now, &mut composed),
             Some(free) => Going::once(now, free - now),
         };
         let end = going.end_of(going.n_steps);
@@ -139,7 +124,7 @@ impl Replica<'_> {
     }
 
     /// How long the composed iteration takes, and how often it repeats.
-    fn plan(&mut self, now: Tick, composed: &Composed) -> Going {
+    fn plan(&mut self, now: Tick, composed: &mut Composed) -> Going {
         let elsewhere = self.attend_elsewhere(composed);
         let encoding = self.encode_ticks(composed);
         let table = &self.engine.table;
@@ -177,7 +162,8 @@ impl Replica<'_> {
             rank: Some(*rank),
         };
         let chunks = composed.chunks.iter().zip(&composed.on_rank).map(placed);
-        let round = table.round(&load, chunks);
+        let mut round = table.round(&load, chunks);
+        composed.batches = std::mem::take(&mut round.of_chunks);
         // The first stage encodes while the others wait for it.
         let stage_ticks = round.stage_ticks + encoding / u64::from(table.lanes().stages);
         let stage_share = (stage_ticks.get(), (round.ticks + encoding).get().max(1));
@@ -228,6 +214,14 @@ impl Replica<'_> {
         steps.min(until_end)
     }
 
+    /// Prefixes leave the device by now that leave it during the span under way: an iteration has its blocks as it begins.
+    pub(crate) fn evict_until(&mut self, now: Tick) {
+        if let Some(going) = self.going.filter(|going| going.n_steps > 1) {
+            let blocks = self.grown(going.steps_until(now));
+            self.pool.make_free(blocks);
+        }
+    }
+
     /// Decode iteration after which the next sequence ends. Void entries are left where they are: they only make a span shorter.
     fn next_end(&self) -> u64 {
         let Reverse((end, ..)) = self.ends.peek().expect("someone decodes");
@@ -242,7 +236,6 @@ impl Replica<'_> {
         self.count_until(&going, going.n_steps, now);
         self.count_looks(going.n_steps);
         self.count_boundaries(going.n_steps);
-        let lags = self.lags();
         let queue = self.hand_on(going.n_steps, &going);
         let mut n_verified = 0;
         if self.composed.decodes {
@@ -253,7 +246,7 @@ impl Replica<'_> {
             }
         }
         self.pool.begin(now);
-        self.prefilled([going.start, now], lags, records);
+        self.prefilled([going.start, now], records);
         self.finish_verified(n_verified, now, records);
         self.finish_ended(now, records);
         if !self.leaving.is_empty() && self.looks_between() {
@@ -326,20 +319,16 @@ impl Replica<'_> {
     }
 
     /// Chunks of an iteration are computed; prompts that are done give their first token.
-    fn prefilled(&mut self, [start, now]: [Tick; 2], lags: Option<Lags>, records: &mut Records) {
+    fn prefilled(&mut self, [start, now]: [Tick; 2], records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let (flow_lag, in_queue) = (self.flow_lag(now), self.in_queue(now));
-        let (mut n_before, mut n_batches, mut last) = (0, 0, None);
-        for &(id, new) in &chunks {
+        let (n_batches, mut last) = (self.composed.n_filled(), None);
+        for (at, &(id, new)) in chunks.iter().enumerate() {
             self.counts.prefill_tokens += u64::from(new);
-            let first = lags.map_or(0, |lags| lags.index_of(n_before + 1));
-            n_before += new;
-            let last_chunk = self.last_chunk(id, new);
-            self.counts.n_chunks += u64::from(last_chunk) + 1;
-            let index = lags.map_or(0, |lags| last_chunk.max(lags.index_of(n_before)));
-            n_batches = n_batches.max(index + 1);
+            let [first, index] = self.composed.batches_of(at);
+            self.counts.n_chunks += u64::from(index - first) + 1;
             let early = self.slots[id as usize].early();
-            let passed = Passed { n_before: first.min(index), n: index + 1, early };
+            let passed = Passed { n_before: first, n: index + 1, early };
             last = Some(Passed { n: n_batches, ..passed });
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
@@ -492,48 +481,15 @@ impl Replica<'_> {
         self.free_slots.push(id);
     }
 
-    /// Micro-batch that holds the last of `new` tokens of a prompt, where prompts are cut into chunks.
-    fn last_chunk(&self, id: u32, new: u32) -> u32 {
-        let table = &self.engine.table;
-        let (mut past, mut left, mut index) = (self.slots[id as usize].computed, new, 0);
-        while table.chunking().is_some() && left > table.chunk_max(past) && index + 1 < table.lanes().stages {
-            let chunk = table.chunk_max(past);
-            (past, left, index) = (past + chunk, left - chunk, index + 1);
-        }
-        index
-    }
-
-    /// Micro-batches of a round; `None` where all go at once.
-    fn lags(&self) -> Option<Lags> {
-        let table = &self.engine.table;
-        let lanes = table.lanes();
-        if lanes.stages == 1 {
-            return None;
-        }
-        let decode_tokens = lanes.largest(self.n_decode) * table.tokens_per_sequence();
-        let room = self.limits().tokens_max.saturating_sub(decode_tokens).max(1);
-        Some(Lags { tokens: room.saturating_mul(lanes.ranks), stages: lanes.stages })
-    }
-
-    /// Micro-batches of the round under way that have chunks.
-    fn n_filled(&self, lags: Lags) -> u32 {
-        let (mut n_before, mut n) = (0, 0);
-        for (id, new) in &self.composed.chunks {
-            n_before += new;
-            n = n.max(self.last_chunk(*id, *new).max(lags.index_of(n_before)) + 1);
-        }
-        n
-    }
-
     /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet, or behind all of them as soon as the first stage is
     /// free. It is composed with the next round, and its tokens are there as much earlier as its micro-batch started before that.
     fn note_newcomer(&mut self, request: u32, now: Tick) {
-        let (Some(going), Some(lags)) = (self.going, self.lags()) else { return };
+        let Some(going) = self.going.filter(|_| self.has_rounds()) else { return };
         let (start, end) = (going.end_of(going.n_steps - 1), going.end_of(going.n_steps));
         if now < start {
             return;
         }
-        if let Some(entry) = self.next_entry(now, [start, end], self.n_filled(lags)) {
+        if let Some(entry) = self.next_entry(now, [start, end], self.composed.n_filled()) {
             self.newcomers.push((request, entry));
         }
     }

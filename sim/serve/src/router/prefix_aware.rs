@@ -28,6 +28,10 @@ impl Router for PrefixAware {
         let is_far_busier = busy > idle + LOAD_GAP && f64::from(busy) > LOAD_RATIO * f64::from(idle);
         if is_far_busier { least } else { best.0 }
     }
+
+    fn looks_into_caches(&self) -> bool {
+        true
+    }
 }
 
 /// The candidate with the fewest requests, and among those the one that has cached least.

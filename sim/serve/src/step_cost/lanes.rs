@@ -33,6 +33,15 @@ pub struct Part {
     pub n_tokens: u32,
 }
 
+/// Chunks of a round in its micro-batches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Parts of every rank, by micro-batch.
+    pub parts: Vec<Vec<Part>>,
+    /// The first and the last micro-batch of every chunk.
+    pub of_chunks: Vec<[u32; 2]>,
+}
+
 impl Lanes {
     /// One batch at a time.
     pub const ONE: Self = Self { stages: 1, ranks: 1 };
@@ -59,25 +68,28 @@ impl Lanes {
     }
 
     /// A prompt stays on one rank, that with the fewest tokens so far where it is on none, and fills its micro-batches one after another, `room` tokens
-    /// each and at most `most` tokens of it after those that it has. Returns the parts of every rank, by micro-batch.
-    pub fn spread(self, chunks: impl Iterator<Item = Placed>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
+    /// each and at most `most` tokens of it after those that it has.
+    pub fn spread(self, chunks: impl Iterator<Item = Placed>, room: u32, most: impl Fn(u32) -> u32) -> Spread {
+        let mut of_chunks = Vec::new();
         let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
         let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();
         for Placed { mut chunk, rank } in chunks {
             let emptiest = || (0..parts.len()).min_by_key(|&rank| tokens(&parts[rank])).expect("at least one rank");
             let rank = rank.map_or_else(emptiest, |rank| rank as usize);
-            let last = parts[rank].len() - 1;
-            for (index, part) in parts[rank].iter_mut().enumerate() {
+            let mut of_chunk: Option<[u32; 2]> = None;
+            for (index, part) in (0..).zip(&mut parts[rank]) {
                 // What has no room goes last: an answer that is computed again, and what is free where a micro-batch decodes less.
                 let free = room.max(1).saturating_sub(part.n_tokens);
-                let new = if index == last { chunk.new } else { chunk.new.min(free).min(most(chunk.past)) };
+                let new = if index + 1 == self.stages { chunk.new } else { chunk.new.min(free).min(most(chunk.past)) };
                 if new > 0 {
                     part.chunks.push(Chunk { past: chunk.past, new });
                     part.n_tokens += new;
                     chunk = Chunk { past: chunk.past + new, new: chunk.new - new };
+                    of_chunk = Some([of_chunk.map_or(index, |[first, _]| first), index]);
                 }
             }
+            of_chunks.push(of_chunk.unwrap_or_default());
         }
-        parts
+        Spread { parts, of_chunks }
     }
 }

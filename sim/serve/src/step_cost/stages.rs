@@ -121,14 +121,14 @@ impl Stages {
         let lanes = self.lanes();
         let decoding = lanes.largest(load.n_decode).saturating_mul(per_sequence);
         let room = tokens_max.saturating_sub(decoding);
-        let parts = lanes.spread(chunks, room, |_| u32::MAX);
-        let weights = parts[0].iter().map(|part| Weight::of(decoding, part.chunks.iter().copied()));
+        let spread = lanes.spread(chunks, room, |_| u32::MAX);
+        let weights = spread.parts[0].iter().map(|part| Weight::of(decoding, part.chunks.iter().copied()));
         let round = Round::of(
             weights.map(|weight| self.transit(weight)).collect(),
             lanes.in_flight(load.n_decode + load.n_chunks),
             load,
         );
-        Round { stage_ticks: round.ticks, ..round }
+        Round { stage_ticks: round.ticks, of_chunks: spread.of_chunks, ..round }
     }
 
     fn transit(&self, weight: Weight) -> Transit {

@@ -22,7 +22,7 @@ const POINTS: u32 = 200;
 
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
-    let fleet = Fleet { keeps: Keeps::TokenGaps, ..fleet(scenario, choice, Case::Expected).0 };
+    let fleet = Fleet { keeps: Keeps::Tokens { samples: SAMPLES }, ..fleet(scenario, choice, Case::Expected).0 };
     let (requests, served, _) = serve_choice(scenario, choice, &fleet, &mut Own::default());
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
     let samples = rows::series(&requests, &fleet, &served, SAMPLES).iter().map(Sample::cells).collect();

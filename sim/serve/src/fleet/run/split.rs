@@ -160,7 +160,7 @@ impl Run<'_, '_> {
         if self.records.expire(request, now) {
             return self.leave_prefill(request, from, now);
         }
-        let Some(to) = self.choose(request, Some(self.group_of[from as usize])) else {
+        let Some(to) = self.choose(request, Some(self.group_of[from as usize]), now) else {
             if self.may_come(request, 1) {
                 self.split.held.push((moving, from));
             } else {

@@ -1,6 +1,6 @@
 //! Laws of the whole loop over drawn fleets, whose mechanisms meet in pairs and more: no figure is known beforehand, and what a change does to it is.
 //!
-//! Each draw is a small fleet and a short run: engines with stages, ranks, drafts, caches, tiers, adapters and frontends; replicas that split their work, fail or
+//! Each draw is a small fleet and a short run: engines with stages, ranks, drafts, caches, tiers, adapters, images and frontends; replicas that split their work, fail or
 //! follow the load; users who wait, leave or come first.
 
 mod books;
@@ -122,11 +122,6 @@ fn unchanged(drawn: &Drawn, change: impl FnOnce(&mut Drawn)) -> Result<(), Strin
 
 fn is_dynamic(drawn: &Drawn) -> bool {
     drawn.fleet.is_dynamic()
-}
-
-/// Whether a router looks into caches: during a span it sees prefixes that leave within it.
-fn is_looked_into(drawn: &Drawn) -> bool {
-    drawn.has("prefix-aware") && drawn.has("prefixes")
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {

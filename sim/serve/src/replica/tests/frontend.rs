@@ -6,7 +6,7 @@ use crate::frontend::Frontend;
 
 /// A fleet of one replica that keeps times between tokens.
 fn served(engine: Engine, requests: &Requests) -> Served {
-    let fleet = Fleet { keeps: Keeps::TokenGaps, ..Fleet::of(Group::new("all", engine, 1)) };
+    let fleet = Fleet { keeps: Keeps::Tokens { samples: 50 }, ..Fleet::of(Group::new("all", engine, 1)) };
     fleet.serve(requests, (router::named("round-robin").expect("listed").make)(0).as_mut())
 }
 

@@ -21,7 +21,7 @@ fn tokens(requests: &Requests, request: usize, engine: &Engine) -> Vec<Tick> {
 
 /// A fleet of replicas that keeps times between tokens.
 fn keeping(engine: Engine, n: u32) -> Fleet {
-    Fleet { keeps: Keeps::TokenGaps, ..Fleet::of(Group::new("all", engine, n)) }
+    Fleet { keeps: Keeps::Tokens { samples: 50 }, ..Fleet::of(Group::new("all", engine, n)) }
 }
 
 fn served(fleet: &Fleet, requests: &Requests) -> Served {

@@ -119,3 +119,42 @@ fn what_is_computed_again_beyond_an_iteration_is_not_free() {
     let ratio = again(512) / again(8192);
     assert!((0.9..1.3).contains(&ratio), "{ratio}");
 }
+
+/// An engine of stages and ranks with 64 tokens for each: a micro-batch takes 1 ms and 10 us per token through all stages.
+fn of_lanes(lanes: Lanes) -> Engine {
+    let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1e-5), Seconds::ZERO).in_lanes(lanes, 64);
+    Engine { table, ..engine("vllm-v1", 100_000, Preemption::Recompute, Spans::Closed) }
+}
+
+/// Milliseconds at which every request has its first token.
+fn first_tokens_ms(requests: &Requests, lanes: Lanes) -> Vec<f64> {
+    let first = |record: &crate::records::Record| record.first_token().expect("served") - Time::ZERO;
+    run(requests, &of_lanes(lanes)).records.list.iter().map(|record| first(record).to_seconds().get() * 1e3).collect()
+}
+
+/// A prompt alone is on one rank, so it fills as many micro-batches as it would without the others.
+#[test]
+fn a_lone_prompt_passes_as_many_micro_batches_on_one_of_several_ranks() {
+    for (stages, prompt) in
+        [2, 3, 4].into_iter().flat_map(|stages| [1, 64, 65, 128, 300].map(|prompt| (stages, prompt)))
+    {
+        let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, 3)]);
+        let alone = first_tokens_ms(&requests, Lanes { stages, ranks: 1 });
+        for ranks in [2, 5] {
+            let found = first_tokens_ms(&requests, Lanes { stages, ranks });
+            assert_eq!(found, alone, "{prompt} tokens over {stages} stages on {ranks} ranks");
+        }
+    }
+}
+
+/// Two stages and two ranks. A prompt of 64 tokens is in the stages for 1.64 ms. Two that come meanwhile follow it as soon as the first stage has let it go, at
+/// 0.82 ms: one of 100 tokens in micro-batches of 64 and 36, and one of 50 on the other rank, beside the first of these. A stage has a micro-batch of 64 tokens for
+/// 0.82 ms and one of 36 for 0.68 ms, so the first of them is out at 2.46 ms and the second one at 3.14 ms.
+#[test]
+fn a_prompt_leaves_with_the_micro_batch_of_its_own_rank() {
+    let list = [(0, 64), (1, 100), (1, 50)].map(|(at, prompt)| Request::new(Time::from_ns(at), prompt, 1));
+    let found = first_tokens_ms(&Requests::of(list.to_vec()), Lanes { stages: 2, ranks: 2 });
+    for (found, expected) in found.into_iter().zip([1.64, 3.14, 2.46]) {
+        assert!((found - expected).abs() < 1e-6, "{found} ms, by hand {expected}");
+    }
+}

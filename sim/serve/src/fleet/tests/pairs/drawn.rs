@@ -17,13 +17,14 @@ use crate::kv::remote::Remote;
 use crate::kv::tiers::Tier;
 use crate::replica::batcher::Cut;
 use crate::replica::{CapacityPolicy, Engine, FirstToken, Gather, Limits, Order, Preemption, PromptRank, Role, Spans};
-use crate::request::{Patience, Request, Requests};
+use crate::request::{Patience, Placed, Request, Requests};
 use crate::sessions::Sessions;
 use crate::speculation::Speculation;
 use crate::step_cost::StepTable;
 use crate::step_cost::chunks::{Chunking, Sizes};
 use crate::step_cost::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
+use engine::model::Image;
 use engine::random::{self, Stream};
 
 /// Tokens of the longest prompt and of the longest answer.
@@ -331,13 +332,37 @@ fn beginning_alike(mut requests: Requests, draw: &mut Stream) -> Requests {
     requests
 }
 
+/// Gives every other prompt an image or two of its tokens.
+pub(super) fn lay_images(requests: &mut Requests, draw: &mut Stream) {
+    for request in &mut requests.list {
+        request.image_first = u32::try_from(requests.images.len()).expect("small");
+        let mut at = u32::try_from(draw.below(20)).expect("small");
+        for _ in 0..draw.below(3) {
+            let tokens = 4 + u32::try_from(draw.below(20)).expect("small");
+            if at + tokens < request.prompt {
+                let image = Image { tokens, marks: 2, patches: 4 * tokens, tiles: 1 };
+                requests.images.push(Placed { at, image });
+                request.image_count += 1;
+                at += tokens + u32::try_from(draw.below(3)).expect("small");
+            }
+        }
+    }
+}
+
 /// A draw, all of whose times are so many times as long.
 pub(super) fn drawn(number: u64, factor: u32) -> Drawn {
     let draw = random::stream(number, "pairs of mechanisms");
     let mut drawing = Drawing { draw, factor, words: vec![format!("draw {number}")] };
     let shares = drawing.once_in(2, "prefixes");
     let mut engine = drawing.engine(shares);
-    let (requests, users) = drawing.requests(shares, engine.limits.adapters.is_some());
+    let (mut requests, users) = drawing.requests(shares, engine.limits.adapters.is_some());
+    let mut images = random::stream(number, "images");
+    // Turns of a session share theirs.
+    if requests.follows.is_empty() && once_in(&mut images, 4) {
+        drawing.note("images");
+        lay_images(&mut requests, &mut images);
+        engine.table = engine.table.encoding_at(drawing.ms(pick(&mut images, &[0.0, 0.004, 0.1])));
+    }
     if !requests.priorities.is_empty() {
         engine.limits.order = Order::Priority;
     }

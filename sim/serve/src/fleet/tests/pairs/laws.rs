@@ -3,8 +3,8 @@
 use hw::{Tick, Time};
 
 use super::drawn::drawn as drawn_by;
-use super::{Drawn, both, ensure, far_apart, hold, is_dynamic, is_looked_into, lines, moments, same};
-use crate::fleet::Fleet;
+use super::{Drawn, both, ensure, far_apart, hold, is_dynamic, lines, moments, same};
+use crate::fleet::{Fleet, Group, Link};
 use crate::records::Record;
 use crate::replica::{Engine, Role};
 use crate::step_cost::lanes::Lanes;
@@ -13,9 +13,6 @@ use crate::step_cost::{Chunk, StepLoad};
 #[test]
 fn spans_are_single_steps() {
     hold("spans are single steps", |drawn| {
-        if is_looked_into(drawn) {
-            return None;
-        }
         let ((_, closed), (_, mut single)) = (drawn.serve(), drawn.stepwise().serve());
         for (single, closed) in single.counts.iter_mut().zip(&closed.counts) {
             single.n_spans = closed.n_spans;
@@ -116,6 +113,56 @@ fn replicas_serve_as_if_each_were_alone() {
 }
 
 #[test]
+fn two_models_are_two_fleets() {
+    hold("two models are two fleets", |drawn| {
+        let engine = &drawn.fleet.groups[0].engine;
+        let is_apart = drawn.users.is_none()
+            && engine.limits.remote.is_none()
+            && engine.limits.adapters.is_none()
+            // Whether a draft is accepted is drawn by the position of the request.
+            && engine.table.acceptance().is_none()
+            && drawn.fleet.start.is_instant()
+            // Their draws go on from request to request.
+            && !["random", "power-of-two"].contains(&drawn.router);
+        is_apart.then(|| {
+            let both = drawn.with(two_models);
+            let alone = drawn.with(|other| other.requests = both.requests.of_streams(&|stream| stream % 2 == 0));
+            let served = both.serve().1;
+            let first: Vec<Record> = served
+                .records
+                .list
+                .iter()
+                .enumerate()
+                .filter(|(index, _)| both.requests.model_of(*index) == 0)
+                .map(|(_, record)| *record)
+                .collect();
+            same(&first, &alone.serve().1.records.list)
+        })
+    });
+}
+
+/// Every other request asks for a second model, which has as many groups of its own.
+fn two_models(drawn: &mut Drawn) {
+    let requests = &mut drawn.requests;
+    let n_streams = requests.streams.iter().max().map_or(1, |most| most + 1);
+    requests.streams =
+        (0..requests.len()).map(|at| 2 * requests.stream_of(at) + u32::try_from(at % 2).expect("small")).collect();
+    requests.models = (0..2 * n_streams).map(|stream| stream % 2).collect();
+    requests.priorities = requests.priorities.iter().flat_map(|of| [*of; 2]).collect();
+    requests.patience = requests.patience.iter().flat_map(|of| [*of; 2]).collect();
+    let fleet = &mut drawn.fleet;
+    let n = fleet.groups.len();
+    let second: Vec<Group> = fleet.groups.iter().map(|group| Group { model: 1, ..group.clone() }).collect();
+    fleet.groups.extend(second);
+    let links: Vec<Link> = fleet
+        .links
+        .iter()
+        .map(|link| Link { from: link.from + n, to: link.to + n, wire: None, ..*link })
+        .collect();
+    fleet.links.extend(links);
+}
+
+#[test]
 fn times_scale_together() {
     hold("four times as slow", |drawn| {
         // Draws of a mean are rounded to whole nanoseconds.
@@ -174,7 +221,7 @@ fn a_request_alone_takes_its_iterations() {
             && engine.table.acceptance().is_none()
             && !is_dynamic(drawn)
             && drawn.fleet.start.is_instant()
-            && !["prefixes", "adapters", "frontend"].iter().any(|word| drawn.has(word));
+            && !["prefixes", "adapters", "images", "frontend"].iter().any(|word| drawn.has(word));
         is_plain.then(|| {
             let alone = far_apart(drawn);
             let served = alone.serve().1;

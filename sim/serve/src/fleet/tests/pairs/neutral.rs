@@ -2,7 +2,8 @@
 
 use hw::{Seconds, Span, Tick, Time};
 
-use super::{hold, is_dynamic, is_looked_into, much_later, unchanged};
+use super::drawn::lay_images;
+use super::{hold, is_dynamic, much_later, unchanged};
 use crate::adapters::AdapterLimits;
 use crate::fleet::Group;
 use crate::fleet::dynamics::{Failures, Outage, Rule, Scaling};
@@ -12,6 +13,7 @@ use crate::replica::{CapacityPolicy, Gather, Order, Role};
 use crate::request::Patience;
 use crate::speculation::Speculation;
 use crate::step_cost::chunks::{Chunking, Sizes};
+use engine::random;
 
 #[test]
 fn a_loss_behind_the_end_changes_nothing() {
@@ -52,6 +54,18 @@ fn what_nobody_asks_for_changes_nothing() {
             unchanged(drawn, |other| {
                 (other.requests.adapters, other.requests.ranks) = (vec![0; other.requests.len()], vec![16]);
                 other.fleet.groups.iter_mut().for_each(|group| group.engine.limits.adapters = Some(room));
+            })
+        })
+    });
+    hold("images that take no time", |drawn| {
+        let is_seen = drawn.has("images") || !drawn.requests.follows.is_empty();
+        (!is_seen).then(|| {
+            unchanged(drawn, |other| {
+                lay_images(&mut other.requests, &mut random::stream(7, "images that take no time"));
+                for group in &mut other.fleet.groups {
+                    group.engine.limits.image_tokens_max = u32::MAX;
+                    group.engine.table = group.engine.table.clone().encoding_at(Seconds::ZERO);
+                }
             })
         })
     });
@@ -125,7 +139,7 @@ fn rules_that_bind_nobody_change_nothing() {
     hold("no drafts", |drawn| {
         // An engine that is a step ahead takes a block for what one that has ended computes once more, and with drafts it does not.
         let is_tight = drawn.has("Asynchronous") && !drawn.words.iter().any(|word| word.ends_with("room for 100"));
-        let is_drafted = is_tight || is_looked_into(drawn) || drawn.fleet.groups[0].engine.table.acceptance().is_some();
+        let is_drafted = is_tight || drawn.fleet.groups[0].engine.table.acceptance().is_some();
         let none = Speculation { n_drafts: 0, tree: None, acceptance: 0.0, per_draft: Seconds::ZERO, seed: 1 };
         (!is_drafted).then(|| {
             unchanged(drawn, |other| {
@@ -137,9 +151,7 @@ fn rules_that_bind_nobody_change_nothing() {
     });
     hold("chunks as large as iterations", |drawn| {
         let engine = &drawn.fleet.groups[0].engine;
-        // With stages and ranks a round without such chunks is counted as if its ranks filled a micro-batch together.
-        let is_both = drawn.has("stages") && drawn.has("ranks");
-        let is_cut = is_both || engine.table.chunking().is_some() || engine.batcher.cut() == Cut::Never;
+        let is_cut = engine.table.chunking().is_some() || engine.batcher.cut() == Cut::Never;
         let tokens_max = engine.limits.tokens_max;
         let whole = Chunking { tokens_max, sizes: Sizes::Equal, block: 1, tokens_min: 1 };
         (!is_cut).then(|| {
