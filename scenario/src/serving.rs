@@ -465,7 +465,7 @@ pub fn of_requests(
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (own, gpu) = (crate::shipped::folder(source, folder), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
-    let engine = engine::engine(reader.section("engine"), gpu, &own, given.is_none());
+    let engine = engine::engine(reader.section("engine"), (gpu, model.as_ref()), &own, given.is_none());
     let (slo, warm_up) = clients::slo(reader.section("slo"));
     let with = With::new(head.seed, &engine, (model.as_ref(), generation.as_ref()));
     let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));

@@ -316,7 +316,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             gather: recipe.gather(tokens_asked, shape.groups, role),
             capacity_policy: preset.capacity_policy,
             prompt_rank: preset.prompt_rank,
-            shares_prefixes: recipe.prefix_cache.unwrap_or(preset.shares_prefixes),
+            shares_prefixes: recipe.prefix_cache.unwrap_or_else(|| preset.keeps_prefixes_of(model)),
             ..Limits::ROOMY
         },
         batcher: batching,

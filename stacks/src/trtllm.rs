@@ -237,8 +237,10 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
         &mut flags,
         &["kv-cache-free-gpu-memory-fraction", "free-gpu-mem-fraction", "kv-cache-config.free-gpu-memory-fraction"],
     );
-    if flags.find("kv-cache-config.enable-block-reuse").is_some_and(|flag| flag.value() == "false") {
-        server.key("prefix_cache", false, "kv_cache_config.enable_block_reuse");
+    if let Some(is_reused) =
+        flags.find("kv-cache-config.enable-block-reuse").and_then(|flag| flag.value().parse::<bool>().ok())
+    {
+        server.key("prefix_cache", is_reused, "kv_cache_config.enable_block_reuse");
     }
     if flags.find("cuda-graph-config").is_some_and(|flag| flag.value() == "null") {
         server.key("graph_max", 0, "cuda_graph_config: null");

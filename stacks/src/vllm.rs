@@ -233,6 +233,8 @@ fn offline_tokens(server: &mut Server, machine: &Machine) {
 fn blocks(server: &mut Server, flags: &mut Flags<'_>) {
     if flags.is("no-enable-prefix-caching") {
         server.key("prefix_cache", false, "--no-enable-prefix-caching");
+    } else if flags.is("enable-prefix-caching") {
+        server.key("prefix_cache", true, "--enable-prefix-caching");
     }
     if flags.is("no-scheduler-reserve-full-isl") {
         server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");

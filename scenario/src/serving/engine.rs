@@ -7,8 +7,7 @@ pub(crate) use expert_kernel::ExpertPlacement;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use engine::encoder::Split;
-use engine::verdict::Refused;
+use engine::{Model, encoder::Split, verdict::Refused};
 use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
 use serve::capacity::{self, Capacity};
@@ -344,8 +343,13 @@ fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>, kv_bloc
     section.some_number("memory_ratio", 0.01..=1.0).map_or(usual, |share| usual.with_share(share))
 }
 
-/// Reads the section; defaults of a named engine are those on the scenario's GPU, and those of clients where there are some.
-pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_clients: bool) -> EngineSection {
+/// Reads the section; defaults of a named engine are those on the scenario's GPU and of its model, and those of clients where there are some.
+pub fn engine(
+    mut section: Section<'_>,
+    (gpu, model): (Option<&Gpu>, Option<&Model>),
+    folder: &Path,
+    has_clients: bool,
+) -> EngineSection {
     let (preset, version) = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
@@ -362,7 +366,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>, folder: &Path, has_cl
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.some_count("graph_max", 0..=65_536);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
-    let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
+    let keeps_prefixes = preset.zip(model).is_none_or(|(preset, model)| preset.keeps_prefixes_of(model));
+    let shares_prefixes = section.flag("prefix_cache", keeps_prefixes);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));

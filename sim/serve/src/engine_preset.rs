@@ -64,8 +64,8 @@ pub struct EnginePreset {
     pub engine_loop: EngineLoop,
     /// What it does otherwise where it drafts tokens.
     pub with_drafts: WithDrafts,
-    /// Whether prefixes that requests share are kept.
-    pub shares_prefixes: bool,
+    /// Of which models prefixes that requests share are kept.
+    pub prefixes: KeptPrefixes,
     /// Sizes by device memory: the first row whose limit is not below the device's memory holds.
     pub sizes: &'static [Sizes],
     /// Tokens of an iteration where a program calls the engine and nobody serves: on a card of the first of `sizes`, and on a larger one. `None`: those of a
@@ -151,6 +151,15 @@ impl WeightOnly {
             Self::Dense | Self::Everywhere => asked.weight_only(gpu),
         }
     }
+}
+
+/// Of which models an engine keeps prefixes where nobody says whether.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptPrefixes {
+    /// Of those whose layers keep keys and values alone: a state stands for all tokens so far, and those of earlier tokens are gone.
+    WithoutStates,
+    /// Of all: states are kept at some ends of blocks.
+    All,
 }
 
 /// Sizes on devices of at most so much memory.
@@ -361,6 +370,11 @@ impl EnginePreset {
     pub fn shared_among_routed(&self, model: &Model, gpu: &Gpu, spreads: bool) -> bool {
         let is_deepseek = model.experts.is_some_and(|experts| experts.n_routed == 256 && experts.n_groups > 1);
         self.name == "sglang" && is_deepseek && gpu.capability() != Capability::Ten && !spreads
+    }
+
+    /// Whether prefixes of a model are kept where nobody says whether.
+    pub fn keeps_prefixes_of(&self, model: &Model) -> bool {
+        self.prefixes == KeptPrefixes::All || !model.layers.kinds().iter().any(|layer| layer.mixer.has_state())
     }
 
     /// Sizes on a device.

@@ -5,7 +5,9 @@ use hw::Format;
 use super::drafting::WithDrafts;
 use super::reserve::DraftReserve;
 use super::split::{AT_ONCE, IN_TURN};
-use super::{Count, Detokenizer, EnginePreset, GraphRule, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly};
+use super::{
+    Count, Detokenizer, EnginePreset, GraphRule, KeptPrefixes, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly,
+};
 use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
 use crate::memory_rule::MemoryRule;
@@ -64,7 +66,7 @@ const VLLM: EnginePreset = EnginePreset {
     block_tokens: 16,
     engine_loop: EngineLoop::Serial,
     with_drafts: WithDrafts::ALIKE,
-    shares_prefixes: true,
+    prefixes: KeptPrefixes::WithoutStates,
     sizes: &VLLM_SIZES,
     offline_tokens: Some(VLLM_OFFLINE_TOKENS),
     graphs: GraphRule::Vllm,
@@ -98,6 +100,7 @@ const VLLM: EnginePreset = EnginePreset {
     api_server: VLLM_API,
     split: IN_TURN,
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
+             _set_default_chunked_prefill_and_prefix_caching_args (#23716: no prefixes of hybrid models); \
              vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size; \
              supports_sink of flash_attn.py (version 3, capability 9) and flashinfer.py (kernels of TensorRT-LLM, capability 10) in v1/attention/backends",
 };
@@ -109,7 +112,7 @@ const SGLANG: EnginePreset = EnginePreset {
     block_tokens: 1,
     engine_loop: EngineLoop::Asynchronous,
     with_drafts: WithDrafts::SGLANG,
-    shares_prefixes: true,
+    prefixes: KeptPrefixes::WithoutStates,
     sizes: &SGLANG_SIZES,
     offline_tokens: None,
     graphs: GraphRule::Sglang,
@@ -154,7 +157,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     block_tokens: 32,
     engine_loop: EngineLoop::Asynchronous,
     with_drafts: WithDrafts::ALIKE,
-    shares_prefixes: true,
+    prefixes: KeptPrefixes::WithoutStates,
     sizes: &TRTLLM_SIZES,
     offline_tokens: None,
     graphs: GraphRule::Trtllm,
@@ -187,7 +190,8 @@ const TRTLLM: EnginePreset = EnginePreset {
     api_server: ApiServer::NONE,
     split: IN_TURN,
     source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
-             overlap scheduler is on by default, chunked context is not; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs; \
+             overlap scheduler is on by default, chunked context is not; get_model_defaults in modeling_qwen3_next.py and modeling_nemotron_h.py: \
+             no block reuse; modeling_deepseekv3.py: maybe_execute_in_parallel in captured graphs; \
              tensorrt_llm/_torch/model_config.py, resolve_moe_backend: CUTLASS where no option says otherwise",
 };
 
@@ -220,8 +224,16 @@ const VLLM_LARGER: EnginePreset = EnginePreset {
     ..VLLM_WHOLE
 };
 
+const VLLM_DRAWING: EnginePreset = EnginePreset {
+    since: Version(0, 21, 0),
+    sampler: Sampler::Rejecting,
+    source: "as 0.20, and vllm/envs.py VLLM_USE_FLASHINFER_SAMPLER of 0.21.0: on by default (#40376)",
+    ..VLLM_LARGER
+};
+
 const SGLANG_JOINED: EnginePreset = EnginePreset {
     since: Version(0, 5, 10),
+    prefixes: KeptPrefixes::All,
     prompt_graphs: PromptGraphs::Sglang,
     sampler: Sampler::Reserved { punishes_repetition: true },
     census: census::SGLANG_JOINED,
@@ -246,13 +258,14 @@ const SGLANG_OVERLAPPED: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 15] = [
+pub static PRESETS: [EnginePreset; 16] = [
     EnginePreset {
-        since: Version(0, 21, 0),
-        sampler: Sampler::Rejecting,
-        source: "as 0.20, and vllm/envs.py VLLM_USE_FLASHINFER_SAMPLER of 0.21.0: on by default (#40376)",
-        ..VLLM_LARGER
+        since: Version(0, 28, 0),
+        prefixes: KeptPrefixes::All,
+        source: "as 0.21, and prefixes of hybrid models by default (#50991)",
+        ..VLLM_DRAWING
     },
+    VLLM_DRAWING,
     VLLM_LARGER,
     VLLM_WHOLE,
     EnginePreset {
@@ -288,6 +301,7 @@ pub static PRESETS: [EnginePreset; 15] = [
     SGLANG_JOINED,
     EnginePreset {
         since: Version(0, 5, 8),
+        prefixes: KeptPrefixes::All,
         reduces: Reduces::Experts,
         listed_experts: ListedExperts::Wide,
         source: "as 0.5.7, and server_args.py of v0.5.8: FlashInfer's experts for Qwen3 and Qwen3-Next without quantization too",
@@ -295,9 +309,10 @@ pub static PRESETS: [EnginePreset; 15] = [
     },
     EnginePreset {
         since: Version(0, 5, 7),
+        prefixes: KeptPrefixes::All,
         reduces: Reduces::Experts,
         source: "as 0.5, and server_args.py of v0.5.7 to v0.5.9 (enable_flashinfer_allreduce_fusion by architecture); layernorm.py: GemmaRMSNorm has \
-                 no forward_with_allreduce_fusion before v0.5.10",
+                 no forward_with_allreduce_fusion before v0.5.10; _handle_mamba_radix_cache, after #11214 and #13584",
         ..SGLANG
     },
     SGLANG,
@@ -312,15 +327,16 @@ pub static PRESETS: [EnginePreset; 15] = [
 
 /// Oldest and newest version of every engine of which runs or defaults were looked at.
 pub(super) const KNOWN: [(&str, [Version; 2]); 3] = [
-    ("vllm", [Version(0, 9, 0), Version(0, 24, 0)]),
+    ("vllm", [Version(0, 9, 0), Version(0, 28, 0)]),
     ("sglang", [Version(0, 5, 0), Version(0, 5, 14)]),
     ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
 ];
 
 /// First days of releases from which on a preset differs, with the release before. Source: release notes of sgl-project/sglang, v0.5.10; the first published run of
-/// vLLM 0.17 (SemiAnalysisAI/InferenceX @ a58dedd5a); the package of vLLM 0.20.0.
-pub(super) const RELEASES: [(&str, &str, Version); 3] = [
+/// vLLM 0.17 (SemiAnalysisAI/InferenceX @ a58dedd5a); the package of vLLM 0.20.0; the first image with vLLM 0.28.0 (coreweave/ml-containers#218).
+pub(super) const RELEASES: [(&str, &str, Version); 4] = [
     ("sglang", "2026-04-06", Version(0, 5, 9)),
     ("vllm", "2026-03-11", Version(0, 16, 0)),
     ("vllm", "2026-04-27", Version(0, 19, 0)),
+    ("vllm", "2026-08-26", Version(0, 27, 1)),
 ];

@@ -261,3 +261,28 @@ fn vllm_runs_sinks_through_triton_where_its_faster_kernels_have_none() {
     }
     assert!(["h100-sxm", "b200"].into_iter().all(|card| !reads_again("vllm", "gpt-oss-20b", card)));
 }
+
+#[test]
+fn prefixes_of_states_are_kept_from_the_versions_on_that_can() {
+    let keeps = |engine: &str, version: &str, model: &str| {
+        let model = engine::model::embedded(model).expect("embedded");
+        named(engine, Version::parse(version)).expect("listed").keeps_prefixes_of(&model)
+    };
+    // A gated delta net and Mamba-2.
+    for model in ["qwen3-next-80b-a3b", "nemotron-3-nano-30b-a3b"] {
+        assert_eq!(
+            ["0.9.2", "0.19.0", "0.27.1", "0.28.0", ""].map(|version| keeps("vllm", version, model)),
+            [false, false, false, true, true]
+        );
+        assert_eq!(
+            ["0.5.0", "0.5.7", "0.5.9", "0.5.14"].map(|version| keeps("sglang", version, model)),
+            [false, true, true, true]
+        );
+        assert_eq!(["1.0.0", "1.2.0", ""].map(|version| keeps("trtllm", version, model)), [false; 3]);
+    }
+    for (engine, model) in
+        names().into_iter().flat_map(|engine| ["llama-3-8b", "gpt-oss-120b"].map(|model| (engine, model)))
+    {
+        assert!(keeps(engine, "0.0.1", model), "{engine} and {model}");
+    }
+}

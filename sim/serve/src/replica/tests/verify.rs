@@ -107,3 +107,16 @@ fn every_kind_of_engine_keeps_its_books() {
         }
     }
 }
+
+/// As vLLM counts (`num_tokens_with_spec` in v1/core/sched/scheduler.py). Two sequences decode in iterations of 16 tokens, and a prompt of 20 comes.
+#[test]
+fn a_verification_takes_its_tokens_out_of_the_budget_of_prompts() {
+    for (n_drafts, room) in [(1, 12), (2, 10), (3, 8), (4, 6)] {
+        let mut engine = drafting("vllm-v1", 1000, Preemption::Recompute, &speculation(n_drafts, 0.0));
+        (engine.limits.tokens_max, engine.limits.sequences_max) = (16, 3);
+        let mut list = vec![Request::new(Time::ZERO, 1, 200); 2];
+        list.push(Request::new(Time::from_ns(20_000_000), 20, 1));
+        let served = run(&Requests::of(list), &engine);
+        assert_eq!(served.counts[0].n_chunks, 2 + 20_u64.div_ceil(room), "{n_drafts} drafts");
+    }
+}
