@@ -517,7 +517,10 @@ fn what_a_closed_form_of_rents_cannot_know_is_refused_by_name() {
 #[test]
 fn nodes_with_a_part_of_the_layers_say_why_they_draft_and_keep_nothing() {
     for (set, expected) in [
-        (&["engine.speculation={draft_tokens=3,acceptance=0.7}"][..], "carry one token of a request in a round"),
+        (
+            &["engine.speculation={draft_tokens=3,acceptance=0.7}"][..],
+            "planned and played with one token of each request",
+        ),
         (&["engine.tiers={host_gib=64}"], "keep no prefixes"),
         (&["engine.adapters={slots=4}"], "those times are of layers alone"),
         (&["requests.adapters={count=8}"], "the engine has no room for any"),

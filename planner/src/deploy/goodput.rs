@@ -113,10 +113,13 @@ pub fn plan(choice: &Choice, load: &Load<'_>, begins: &mut dyn FnMut()) -> Resul
     let trial = Trial { requests: load.requests, attainment_ratio: load.attainment_ratio, working: choice.working };
     let within = |of| bound::by_machine(&any, of);
     match choice.method {
-        Method::Colocated => asked.of_replicas(colocated::per_machine, within(bound::colocated)),
-        Method::CostEfficiency => asked.of_replicas(thunderserve::cost_efficiency, within(bound::colocated)),
-        Method::Melange => asked.of_replicas(thunderserve::melange, within(bound::colocated)),
-        Method::HexGen => asked.of_replicas(colocated::mixed, bound::colocated(&any)),
+        Method::Colocated => {
+            let played = colocated::per_machine_played(&after, &trial)?;
+            asked.of_replicas(played, colocated::per_machine, within(bound::colocated))
+        }
+        Method::CostEfficiency => asked.of_means(thunderserve::cost_efficiency, within(bound::colocated)),
+        Method::Melange => asked.of_means(thunderserve::melange, within(bound::colocated)),
+        Method::HexGen => asked.of_means(colocated::mixed, bound::colocated(&any)),
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, load.tabu, &trial)?;
             Ok(asked.held(of_deployments(&after, &found)?, within(bound::split)))
@@ -181,11 +184,22 @@ impl Asked<'_> {
         decided.said(notes, figures)
     }
 
+    /// Replicas of both phases that serve most by the means.
+    fn of_means(&self, way: colocated::Way, bound_per_s: f64) -> Result<Decision<Plan>, RentalError> {
+        self.of_replicas(Decision::plain(way(self.task)?), way, bound_per_s)
+    }
+
     /// Replicas of both phases.
-    fn of_replicas(&self, way: colocated::Way, bound_per_s: f64) -> Result<Decision<Plan>, RentalError> {
-        let replicas = way(self.task)?;
-        let words = |replica: &thunderserve::Replica| stages_words(self.task, &replica.stages);
-        let notes = replicas.iter().map(|replica| format!("both phases on {}", words(replica))).collect();
+    fn of_replicas(
+        &self,
+        found: Decision<Vec<thunderserve::Replica>>,
+        way: colocated::Way,
+        bound_per_s: f64,
+    ) -> Result<Decision<Plan>, RentalError> {
+        let second = found.runner_up().map(|other| played_second(other.objective, &self.replicas_words(&other.plan)));
+        let replicas = found.plan;
+        let mut notes: Vec<String> = replicas.iter().map(|replica| self.replica_words(replica)).collect();
+        notes.extend(second);
         let (n, limit) = (replicas.len(), colocated::binding(self.task, way)?);
         let planned_per_s = replicas.iter().map(|replica| replica.requests_per_s).sum();
         let plan = Plan {
@@ -197,19 +211,24 @@ impl Asked<'_> {
         Ok(self.held(Found { plan, most_per_s: planned_per_s, notes }, bound_per_s))
     }
 
+    fn replica_words(&self, replica: &thunderserve::Replica) -> String {
+        format!("both phases on {}", stages_words(self.task, &replica.stages))
+    }
+
+    /// Replicas that are alike are said once.
+    fn replicas_words(&self, replicas: &[thunderserve::Replica]) -> String {
+        let alike = replicas.chunk_by(|a, b| a == b);
+        let words: Vec<String> = alike.map(|of| format!("{} with {}", of.len(), self.replica_words(&of[0]))).collect();
+        words.join("; ")
+    }
+
     /// Layers on nodes. The flow is planned without limits, and counts as far as there are arrivals.
     fn of_layers(&self, requests: &Requests, trial: &Trial<'_>) -> Result<Decision<Plan>, RentalError> {
         let found = layers::plan(self.task, trial)?;
         let planned_per_s = layers::planned_per_s(&found.plan, &requests.list);
         let mut notes = vec![found.plan.words()];
         notes.push("the flow is at typical batches, without limits: the rate that is played has them".to_owned());
-        notes.extend(found.runner_up().map(|other| {
-            let rate = other.objective;
-            format!(
-                "runner-up of those played, which meets the targets at {rate:.3} requests/s: {}",
-                other.plan.words()
-            )
-        }));
+        notes.extend(found.runner_up().map(|other| played_second(other.objective, &other.plan.words())));
         let why = format!("limit: {}", found.plan.limit);
         let plan = Plan { layout: Layout::Layers(found.plan), planned_per_s, n_gpus: [0, 0], why };
         let bound_per_s = layers::bound_per_s(&self.task.of_any_load(), &requests.list);
@@ -277,12 +296,14 @@ fn looked_at(task: &Task, best: &Decision<PlayedBest>) -> Vec<String> {
         let words = other.plan.words(task);
         format!("runner-up of those looked at, planned for {planned:.3} requests/s: {words}")
     }));
-    notes.extend(best.runner_up().map(|other| {
-        let rate = other.objective;
-        let words = other.plan.deployment.plan.words(task);
-        format!("runner-up of those played, which meets the targets at {rate:.3} requests/s: {words}")
-    }));
+    let second = best.runner_up();
+    notes.extend(second.map(|other| played_second(other.objective, &other.plan.deployment.plan.words(task))));
     notes
+}
+
+/// The second of those that were played, in words.
+fn played_second(rate: f64, words: &str) -> String {
+    format!("runner-up of those played, which meets the targets at {rate:.3} requests/s: {words}")
 }
 
 /// A plan as the loop plays it.

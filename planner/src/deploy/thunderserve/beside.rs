@@ -21,8 +21,8 @@ use super::played::BLOCK_TOKENS;
 use crate::deploy::roofline::{BATCH_MAX, LINK_REACHED, Layer, Pass, kernel_s};
 
 /// Why stations draft nothing.
-pub const STATIONS_DRAFT_NOTHING: &str = "nodes with a part of the layers carry one token of a request in a round: what a verification accepts is known behind the last \
-     of them alone, a network away from the others";
+pub const STATIONS_DRAFT_NOTHING: &str = "a round of nodes with a part of the layers is planned and played with one token of each request: their batches, flows and \
+     bounds do not verify several, and no node has room for who drafts, though engines can (vLLM drafts on the last stage)";
 /// Why adapters of stations stay where they are.
 pub const STATIONS_LOAD_NOTHING: &str = "nodes with a part of the layers load no adapter while they serve, since a request would wait for it at each node of its way: as \
      many `slots` as there are adapters";

@@ -24,7 +24,7 @@ pub(super) fn any_task() -> impl Strategy<Value = Task> {
 }
 
 /// Drafts of a head or of the text, each accepted with a probability.
-fn drafts(n_drafts: u32, acceptance: f64, has_head: bool) -> Drafts {
+pub(super) fn drafts(n_drafts: u32, acceptance: f64, has_head: bool) -> Drafts {
     let speculation = Speculation { n_drafts, tree: None, acceptance, per_draft: Seconds::new(1e-4), seed: 0 };
     let by = if has_head { Drafter::Head(DraftHead::Eagle3) } else { Drafter::LookUp };
     Drafts { speculation, by }
