@@ -119,7 +119,8 @@ fn two_models_are_two_fleets() {
         let is_apart = drawn.users.is_none()
             && engine.limits.remote.is_none()
             && engine.limits.adapters.is_none()
-            // Whether a draft is accepted is drawn by the position of the request.
+            // Whether a draft is accepted, and on which rank a prompt is computed, is drawn by the position of the request.
+            && !drawn.has("drawn ranks")
             && engine.table.acceptance().is_none()
             && drawn.fleet.start.is_instant()
             // Their draws go on from request to request.
@@ -154,11 +155,8 @@ fn two_models(drawn: &mut Drawn) {
     let n = fleet.groups.len();
     let second: Vec<Group> = fleet.groups.iter().map(|group| Group { model: 1, ..group.clone() }).collect();
     fleet.groups.extend(second);
-    let links: Vec<Link> = fleet
-        .links
-        .iter()
-        .map(|link| Link { from: link.from + n, to: link.to + n, wire: None, ..*link })
-        .collect();
+    let links: Vec<Link> =
+        fleet.links.iter().map(|link| Link { from: link.from + n, to: link.to + n, wire: None, ..*link }).collect();
     fleet.links.extend(links);
 }
 

@@ -57,6 +57,18 @@ fn what_nobody_asks_for_changes_nothing() {
             })
         })
     });
+    hold("adapters that take no time", |drawn| {
+        // Prefixes under different adapters are different.
+        let has_more = ["prefixes", "adapters", "outputs alone", "stages", "ranks"].iter().any(|word| drawn.has(word));
+        let room = AdapterLimits { slots: 3, host_slots: 3, host_ticks: Tick::ZERO, disk_ticks: Tick::ZERO };
+        (!has_more).then(|| {
+            unchanged(drawn, |other| {
+                let n = u32::try_from(other.requests.len()).expect("small");
+                (other.requests.adapters, other.requests.ranks) = ((0..n).map(|at| at % 4).collect(), vec![16; 3]);
+                other.fleet.groups.iter_mut().for_each(|group| group.engine.limits.adapters = Some(room));
+            })
+        })
+    });
     hold("images that take no time", |drawn| {
         let is_seen = drawn.has("images") || !drawn.requests.follows.is_empty();
         (!is_seen).then(|| {
