@@ -22,7 +22,7 @@ impl Samples {
     }
 
     fn within(self, index: u64) -> usize {
-        index.min(self.n.into()) as usize
+        usize::try_from(index.min(self.n.into())).expect("samples in memory")
     }
 
     /// The first that sees what happened at a moment.
@@ -66,6 +66,6 @@ impl GivenTokens {
             self.given[self.samples.before(tick.time())] += 1;
             self.under_way[self.samples.seen(tick.time())] += 1;
         }
-        self.under_way[self.samples.seen(last.time())] -= ticks.len() as i64;
+        self.under_way[self.samples.seen(last.time())] -= i64::try_from(ticks.len()).expect("few tokens");
     }
 }
