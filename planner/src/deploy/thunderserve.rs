@@ -25,12 +25,16 @@ pub use played::{Groups, Trial, Working};
 pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
+use std::sync::OnceLock;
+
 use engine::model::Model;
 use hw::{Gpu, Tokens};
 
+use search::Ways;
+
 use super::RentalError;
 use super::inventory::Inventory;
-use super::roofline::{self, LINK_REACHED};
+use super::roofline::{self, LINK_REACHED, Layer};
 use super::throughput::Lengths;
 use crate::proof::{self, Aim, Decision};
 
@@ -58,9 +62,34 @@ pub struct Task {
     pub beside: Beside,
     /// Tokens of the beginning that longer prompts share and replicas keep; 0 where none is kept. Plans read it again, and bounds find it always.
     pub kept_tokens: u32,
+    /// What follows from the model.
+    pub mean_layer: MeanLayer,
+}
+
+/// The mean layer of a task's model, worked out once: searches ask for it at every stage that they look at.
+#[derive(Debug, Default)]
+pub struct MeanLayer(OnceLock<Layer>);
+
+impl Clone for MeanLayer {
+    /// Not worked out yet: a copy of a task may be given another model.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for MeanLayer {
+    /// It follows from the model, which is compared by itself.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Task {
+    /// The mean layer of the model.
+    pub(super) fn layer(&self) -> &Layer {
+        self.mean_layer.0.get_or_init(|| Layer::of(&self.model))
+    }
+
     /// The same on GPUs whose layers take so many times as long.
     pub(super) fn slower(&self, by: f64) -> Self {
         let mut task = self.clone();
@@ -251,8 +280,13 @@ impl Task {
 /// # Errors
 /// On figures without meaning, and when no group of all GPUs can hold the model or meet a target.
 pub fn plan(task: &Task, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
+    planned(task, &mut Ways::default(), tabu)
+}
+
+/// The same with ways of groups that were worked out for other arrivals.
+fn planned(task: &Task, ways: &mut Ways, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
     task.check()?;
-    search::full(task, tabu)
+    search::full(task, ways, tabu)
 }
 
 /// Flips phases of what is left of a deployment: groups that need GPUs which `task` no longer has are dropped, stages stay. With the changed
@@ -295,11 +329,11 @@ pub struct PlayedBest {
 
 /// Arrivals for which plans are made: parts of those that are asked, and their doubles for as long as a plan serves them all, for what a pool serves
 /// does not hang on what is asked of it.
-fn loads(task: &Task, tabu: Tabu) -> Vec<f64> {
+fn loads(task: &Task, ways: &mut Ways, tabu: Tabu) -> Vec<f64> {
     let mut loads = LOADS.map(|load| load * task.requests_per_s).to_vec();
     let mut most_per_s = task.requests_per_s;
     for _ in 0..DOUBLINGS_MAX {
-        let found = plan(&Task { requests_per_s: most_per_s, ..task.clone() }, tabu);
+        let found = planned(&Task { requests_per_s: most_per_s, ..task.clone() }, ways, tabu);
         if !found.is_ok_and(|found| found.plan.attainment > 1.0 - 1e-6) {
             break;
         }
@@ -323,23 +357,32 @@ pub(super) fn overloaded(task: &Task) -> Task {
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
 pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decision<PlayedBest>, RentalError> {
-    let mut found: Vec<(f64, PlayedBest)> = Vec::new();
+    let (mut found, mut known): (Vec<(f64, PlayedBest)>, Vec<Groups>) = (Vec::new(), Vec::new());
     let mut why = None;
-    let loads = loads(task, tabu);
-    for (link, &planned_for_per_s) in LINKS.into_iter().flat_map(|link| loads.iter().map(move |load| (link, load))) {
-        match plan(&Task { requests_per_s: planned_for_per_s, ..task.with_links(link) }, tabu) {
-            Ok(deployment) => {
-                let groups = Groups::of(&deployment.plan);
-                if found.iter().any(|(_, known)| Groups::of(&known.deployment.plan).is_played_as(&groups)) {
-                    continue;
+    let mut ways = Ways::default();
+    let loads = loads(task, &mut ways, tabu);
+    for link in LINKS {
+        let linked = task.with_links(link);
+        for &planned_for_per_s in &loads {
+            match planned(&Task { requests_per_s: planned_for_per_s, ..linked.clone() }, &mut ways, tabu) {
+                Ok(deployment) => {
+                    let groups = Groups::of(&deployment.plan);
+                    if known.iter().any(|known| known.is_played_as(&groups)) {
+                        continue;
+                    }
+                    // Nobody asks for more than the best and the one that comes next.
+                    if let Some(rate) = played::rate_from(second(&found), task, &groups, trial)? {
+                        found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
+                    }
+                    known.push(groups);
                 }
-                let rate = played::rate(task, &groups, trial)?;
-                found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
+                Err(error) => why = Some(error),
             }
-            Err(error) => why = Some(error),
         }
+        // Other links, other speeds.
+        ways = Ways::default();
     }
-    let n_played = found.len();
+    let n_played = known.len();
     found.iter_mut().for_each(|(_, played)| played.n_played = n_played);
     if !found.is_empty() && found.iter().all(|(rate, _)| *rate <= 0.0) {
         let why = format!(
@@ -350,6 +393,13 @@ pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decisio
     let none = || RentalError::Infeasible("no load has a plan".to_owned());
     // The first of equals is the one for the heavier load.
     proof::ranked(Aim::RequestsPerS, found, |_| (), |_, _| true).ok_or_else(|| why.unwrap_or_else(none))
+}
+
+/// The second best rate; none where there are fewer.
+fn second(found: &[(f64, PlayedBest)]) -> f64 {
+    let mut rates: Vec<f64> = found.iter().map(|(rate, _)| *rate).collect();
+    rates.sort_by(|a, b| b.total_cmp(a));
+    rates.get(1).copied().unwrap_or(0.0)
 }
 
 /// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the

@@ -10,7 +10,7 @@ use planner::deploy::objective::Objective;
 use planner::deploy::policies::serving;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::thunderserve::played::BLOCK_TOKENS;
-use planner::deploy::thunderserve::{Beside, Tabu, Task, alone_s};
+use planner::deploy::thunderserve::{Beside, MeanLayer, Tabu, Task, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::beginnings::Beginnings;
 use serve::request::{Request, Requests};
@@ -81,9 +81,20 @@ pub fn read(
     let task = model.zip(machines).filter(|_| !requests.list.is_empty());
     let task = task.and_then(|(model, machines)| {
         let (requests_per_s, classes) = (targets.planned_per_s, classes(&requests));
-        let (beside, kept_tokens) = (Beside::default(), 0);
+        let (beside, kept_tokens, mean_layer) = (Beside::default(), 0, MeanLayer::default());
         let [ttft_s, tpot_s] = [1.0; 2];
-        let task = Task { machines, model, classes, requests_per_s, ttft_s, tpot_s, wire_bits, beside, kept_tokens };
+        let task = Task {
+            machines,
+            model,
+            classes,
+            requests_per_s,
+            ttft_s,
+            tpot_s,
+            wire_bits,
+            beside,
+            kept_tokens,
+            mean_layer,
+        };
         with_targets(reader, task, targets)
     });
     let shared_tokens = requests.prefix_tokens;

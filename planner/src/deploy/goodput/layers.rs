@@ -229,7 +229,7 @@ mod tests {
 
     use super::super::super::inventory::{Link, Network};
     use super::super::super::throughput::Lengths;
-    use super::super::super::thunderserve::Beside;
+    use super::super::super::thunderserve::{Beside, MeanLayer};
     use super::*;
 
     /// Llama-3-8B on two L4 and one A100 behind 40 Gb/s, with targets of which single L4s miss that per token.
@@ -247,6 +247,7 @@ mod tests {
             wire_bits: 16,
             beside: Beside::default(),
             kept_tokens: 0,
+            mean_layer: MeanLayer::default(),
         }
     }
 

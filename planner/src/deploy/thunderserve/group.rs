@@ -7,7 +7,7 @@
 use engine::stop;
 use hw::{Dtype, Tokens, real};
 
-use super::super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
+use super::super::roofline::{BATCH_MAX, MEMORY_USED, Pass};
 use super::{Phase, Task};
 
 /// GPUs of one machine that hold some layers.
@@ -32,12 +32,12 @@ pub(super) struct Speed {
 
 /// Weights of one layer in 16 bits, with slots for adapters, on all of so many tensor-parallel GPUs.
 pub(super) fn layer_bytes(task: &Task, tp: u32) -> f64 {
-    Layer::of(&task.model).weight_bytes + task.beside.slot_bytes(&task.model, tp)
+    task.layer().weight_bytes + task.beside.slot_bytes(&task.model, tp)
 }
 
 /// Keys and values of one token in one layer, in 16 bits.
 pub(super) fn kv_layer_bytes(task: &Task) -> f64 {
-    Layer::of(&task.model).kv_bytes
+    task.layer().kv_bytes
 }
 
 /// Memory of a stage for weights, keys and values.
@@ -49,7 +49,7 @@ pub(super) fn usable(task: &Task, stage: &Stage) -> f64 {
 pub(super) fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
     let gpu = task.gpu(stage.machine);
     let pass = Pass { tokens, attended: context, read: cached };
-    real(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
+    real(stage.layers) * task.layer().seconds(gpu, f64::from(stage.tp), pass)
 }
 
 /// Activations from stage to stage.
@@ -75,7 +75,12 @@ fn reading_s(task: &Task, stages: &[Stage], input: f64) -> impl Iterator<Item = 
 
 /// Seconds until the first token of a prompt that waits for no other.
 pub(super) fn prefill_s(task: &Task, stages: &[Stage], input: Tokens) -> f64 {
-    read_s(task, stages, input.as_f64()).1
+    whole_s(task, stages, input.as_f64())
+}
+
+/// Seconds that a prompt takes in all stages.
+fn whole_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
+    reading_s(task, stages, input).sum::<f64>() + hand_over_s(task, stages, input)
 }
 
 fn prefill_slowest_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
@@ -84,8 +89,7 @@ fn prefill_slowest_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
 
 /// Seconds that a prompt takes in the slowest stage, and in all of them.
 pub(super) fn read_s(task: &Task, stages: &[Stage], input: f64) -> (f64, f64) {
-    let all: f64 = reading_s(task, stages, input).sum();
-    (prefill_slowest_s(task, stages, input), all + hand_over_s(task, stages, input))
+    (prefill_slowest_s(task, stages, input), whole_s(task, stages, input))
 }
 
 /// Seconds of a decode step of `batch` requests for each token that it gives a request on average.

@@ -23,7 +23,7 @@ use super::group::{self, Stage};
 use super::{Deployment, Replica, Task};
 use crate::deploy::RentalError;
 use crate::deploy::inventory::Offer;
-use crate::deploy::roofline::{Layer, Pass};
+use crate::deploy::roofline::Pass;
 
 /// Share of a route below which it is rounding.
 const ROUNDING: f64 = 1e-9;
@@ -241,7 +241,7 @@ impl StageTimes<'_> {
     fn tokens(&self, n: u64) -> Seconds {
         let gpu = self.task.gpu(self.stage.machine);
         let pass = Pass { tokens: hw::real(n), attended: 0.0, read: 0.0 };
-        let layer = Layer::of(&self.task.model).seconds(gpu, f64::from(self.stage.tp), pass);
+        let layer = self.task.layer().seconds(gpu, f64::from(self.stage.tp), pass);
         Seconds::new(self.layers() * layer)
     }
 
@@ -261,7 +261,7 @@ fn table(task: &Task, stages: &[Stage], role: Role, tokens_max: u32) -> StepTabl
     let laws: Vec<StageLaw<'_>> = (0..stages.len())
         .map(|at| {
             let gpu = task.gpu(stages[at].machine);
-            let (per_pair_s, per_key_s) = Layer::of(&task.model).attention_s(gpu, f64::from(stages[at].tp));
+            let (per_pair_s, per_key_s) = task.layer().attention_s(gpu, f64::from(stages[at].tp));
             let layers = times[at].layers();
             StageLaw {
                 tokens: &tokens[at],
@@ -288,8 +288,18 @@ pub struct Playable {
 /// # Errors
 /// When the checker refuses the plan.
 pub fn rate(task: &Task, groups: &Groups, trial: &Trial<'_>) -> Result<f64, RentalError> {
-    let playable = playable(task, groups, trial.working, &trial.requests.list)?;
-    Ok(goodput(task, &playable, trial.requests, trial.attainment_ratio).0)
+    Ok(rate_from(0.0, task, groups, trial)?.unwrap_or(0.0))
+}
+
+/// The same where it is no less than `least`, at which the plan is played first: as in the search for the rate, one that is missed leaves none above it.
+///
+/// # Errors
+/// When the checker refuses the plan.
+pub fn rate_from(least: f64, task: &Task, groups: &Groups, trial: &Trial<'_>) -> Result<Option<f64>, RentalError> {
+    let Trial { requests, attainment_ratio, working } = *trial;
+    let playable = playable(task, groups, working, &requests.list)?;
+    let meets = |per_s: f64| play(task, &playable, &faster(requests, per_s)).attainment >= attainment_ratio;
+    Ok((least <= 0.0 || meets(least)).then(|| goodput(task, &playable, requests, attainment_ratio).0))
 }
 
 /// Checks a plan and makes it what the loop plays; `requests` say how long they get.

@@ -20,30 +20,49 @@ const CLOSED: f64 = 1e-9;
 /// Pairs of a link with the part of its time that all requests would take.
 type Wire = Vec<(usize, usize, f64)>;
 
-/// Stages and speeds that were worked out before.
+/// Stages that a group may have, and what hangs on no load: requests per second within the targets, and the share whose prompts are in time.
+struct Way {
+    stages: Vec<Stage>,
+    rate: f64,
+    in_time: f64,
+}
+
+/// Ways of groups that were worked out before, for tasks that differ in their arrivals alone.
+#[derive(Default)]
+pub(super) struct Ways(BTreeMap<Key, Vec<Way>>);
+
+impl Ways {
+    fn of(&mut self, task: &Task, key: &Key) -> &[Way] {
+        let way = |stages: Vec<Stage>| Way {
+            rate: group::speed(task, &stages, key.1).rate,
+            in_time: group::in_time(task, &stages, key.1),
+            stages,
+        };
+        self.0.entry(key.clone()).or_insert_with(|| group::layouts(task, &key.0).into_iter().map(way).collect())
+    }
+}
+
+/// Stages and values that were worked out before.
 struct Known<'a> {
     task: &'a Task,
+    ways: &'a mut Ways,
     best: BTreeMap<Key, Vec<Stage>>,
     attained: BTreeMap<Vec<Key>, f64>,
 }
 
 impl<'a> Known<'a> {
-    const fn new(task: &'a Task) -> Self {
-        Self { task, best: BTreeMap::new(), attained: BTreeMap::new() }
+    const fn new(task: &'a Task, ways: &'a mut Ways) -> Self {
+        Self { task, ways, best: BTreeMap::new(), attained: BTreeMap::new() }
     }
 
     /// The group with the stages that are fastest in its phase.
     fn group(&mut self, key: &Key) -> Group {
-        let task = self.task;
+        let (load, ways) = (self.task.requests_per_s, self.ways.of(self.task, key));
         let stages = self.best.entry(key.clone()).or_insert_with(|| {
             // What arrives is all that a group can serve, and a fast pipeline that is late with long prompts serves less of it.
-            let worth = |s: &[Stage]| {
-                let (rate, in_time) = (group::speed(task, s, key.1).rate, group::in_time(task, s, key.1));
-                (rate.min(task.requests_per_s) * in_time, rate * in_time)
-            };
-            let all = group::layouts(task, &key.0).into_iter().map(|s| (worth(&s), s));
-            let best = all.reduce(|a, b| if b.0 > a.0 { b } else { a });
-            best.filter(|(worth, _)| worth.1 > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
+            let worth = |way: &Way| (way.rate.min(load) * way.in_time, way.rate * way.in_time);
+            let best = ways.iter().reduce(|a, b| if worth(b) > worth(a) { b } else { a });
+            best.filter(|way| worth(way).1 > 0.0).map_or_else(Vec::new, |way| way.stages.clone())
         });
         Group { n_gpus: key.0.clone(), phase: key.1, stages: stages.clone() }
     }
@@ -276,9 +295,9 @@ fn neighbours(state: &[Key]) -> Vec<Vec<Key>> {
     all
 }
 
-/// Tabu search over groups and phases from several starts.
-pub(super) fn full(task: &Task, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
-    let mut known = Known::new(task);
+/// Tabu search over groups and phases from several starts; `ways` are those of the same task under any load.
+pub(super) fn full(task: &Task, ways: &mut Ways, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
+    let mut known = Known::new(task, ways);
     let mut seen = Seen::default();
     let mut stream = random::stream(tabu.seed, "thunderserve");
     let drawn: Vec<Vec<Key>> = (0..tabu.restarts).map(|_| random_start(task, &mut stream)).collect();
@@ -366,7 +385,8 @@ pub(super) fn flips(task: &Task, deployment: &Deployment) -> Result<Decision<Dep
 /// The best of every partition into groups and every phase, for small pools, with the stages that the search takes: the tests' truth.
 #[cfg(test)]
 pub(super) fn exhaustive(task: &Task) -> f64 {
-    let mut known = Known::new(task);
+    let mut ways = Ways::default();
+    let mut known = Known::new(task, &mut ways);
     let mut best = 0.0_f64;
     every_partition(task, &mut |key| vec![known.group(key)], &mut |found| best = best.max(found.attainment));
     best

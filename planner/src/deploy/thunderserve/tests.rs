@@ -52,6 +52,7 @@ fn four_and_four(gbit_per_s: f64, input: u64, output: u64, requests_per_s: f64) 
         wire_bits: 4,
         beside: Beside::default(),
         kept_tokens: 0,
+        mean_layer: MeanLayer::default(),
     }
 }
 
@@ -162,6 +163,7 @@ fn small(input: u64, output: u64, requests_per_s: f64) -> Task {
         wire_bits: 4,
         beside: Beside::default(),
         kept_tokens: 0,
+        mean_layer: MeanLayer::default(),
     }
 }
 

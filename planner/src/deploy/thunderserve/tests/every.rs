@@ -59,6 +59,31 @@ fn what_is_chosen_is_near_the_best_of_every_grouping() {
     }
 }
 
+#[test]
+fn the_two_best_are_those_of_playing_every_plan_to_its_end() {
+    let requests = serve::request::Requests::of(arrivals(120, 1024, 64));
+    let trial = Trial { requests: &requests, attainment_ratio: 0.9, working: Working::default() };
+    let tabu = Tabu { steps: 6, neighbours: 12, restarts: 0, ..Tabu::default() };
+    for task in [two_and_two(1.0), two_and_two(40.0), four_and_four(2.5, 512, 64, 4.0)] {
+        let (mut known, mut rates): (Vec<Groups>, Vec<f64>) = (Vec::new(), Vec::new());
+        let loads = loads(&task, &mut Ways::default(), tabu);
+        for (link, load) in LINKS.iter().flat_map(|link| loads.iter().map(move |load| (link, load))) {
+            let asked = Task { requests_per_s: *load, ..task.with_links(*link) };
+            let Ok(found) = plan(&asked, tabu) else { continue };
+            let groups = Groups::of(&found.plan);
+            if !known.iter().any(|other| other.is_played_as(&groups)) {
+                rates.push(played::rate(&task, &groups, &trial).expect("a right deployment"));
+                known.push(groups);
+            }
+        }
+        rates.sort_by(|a, b| b.total_cmp(a));
+        let found = plan_played(&task, tabu, &trial).expect("a plan");
+        let second = found.runner_up().map(|other| other.objective);
+        assert_eq!((found.objective(), second), (Some(rates[0]), rates.get(1).copied()), "{rates:?}");
+        assert_eq!(found.plan.n_played, known.len());
+    }
+}
+
 /// Every set of replicas of both phases over the GPUs, each with every layout that meets the targets by means; of one machine each, or over any.
 fn every_set(task: &Task, is_single: bool) -> Vec<Vec<Replica>> {
     let all: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
