@@ -1,10 +1,10 @@
 //! What bounds in closed form know of a fleet: nothing where more happens to its requests than they count.
 
-use serve::outlook::Load;
+use serve::outlook::{Load, Prompts};
 use serve::replica::Role;
 
 use super::costs::CostLaw;
-use super::{Serving, ServingChoice};
+use super::{Serving, ServingChoice, ServingGroup};
 
 impl ServingChoice {
     /// Whether its engines do the same work for the same requests as another one's: prices of it hold for both.
@@ -16,13 +16,21 @@ impl ServingChoice {
 impl Serving {
     /// The requests, where a bound knows all that happens to them on engines that keep prefixes, or that do not.
     pub fn load(&self, keeps_prefixes: bool) -> Option<Load<'_>> {
-        if self.is_plain() { Load::of(&self.requests, keeps_prefixes) } else { None }
+        let group = self.plain_group()?;
+        let of_prompts = match (group.role, keeps_prefixes) {
+            (Role::Outputs, _) => Prompts::Elsewhere,
+            (_, true) => Prompts::BehindShared,
+            (_, false) => Prompts::Whole,
+        };
+        Load::of(&self.requests, of_prompts)
     }
 
-    /// Whether a bound knows all that happens to requests under a choice: lent memory and hand-overs are not priced.
+    /// Whether a bound knows all that happens to requests under a choice: lent memory and hand-overs are not priced, and neither is a first token that comes with
+    /// drafts.
     pub fn is_bounded(&self, choice: &ServingChoice) -> bool {
         let is_own = choice.prefill_replicas == 0 && choice.kv == self.kv;
-        self.is_plain() && is_own && choice.streams.is_empty()
+        let has_first = |group: &ServingGroup| group.role == Role::Both || choice.operation.drafts.is_none();
+        is_own && choice.streams.is_empty() && self.plain_group().is_some_and(has_first)
     }
 
     /// Whether a bound of a metric holds under a choice: a first token that waits for the frontend comes closer to the next one.
@@ -30,15 +38,16 @@ impl Serving {
         self.is_bounded(choice) && !(metric.starts_with("tpot_s") && choice.limits.frontend.takes_time())
     }
 
-    /// Whether one group serves whatever comes, with nothing else that happens to it.
-    fn is_plain(&self) -> bool {
-        let [group] = &self.groups[..] else { return false };
-        matches!(self.law, CostLaw::Operations)
+    /// The group that serves whatever comes, where there is one alone and nothing else happens to it.
+    fn plain_group(&self) -> Option<&ServingGroup> {
+        let [group] = &self.groups[..] else { return None };
+        let is_plain = matches!(self.law, CostLaw::Operations)
             && self.warm_up.get() == 0.0
             && self.streams.iter().all(|stream| stream.users.is_none())
             && self.outages.is_empty()
-            && group.role == Role::Both
+            && matches!(group.role, Role::Both | Role::Outputs)
             && group.scaling.is_none()
-            && group.failures.is_none()
+            && group.failures.is_none();
+        is_plain.then_some(group)
     }
 }

@@ -21,7 +21,7 @@ use crate::metrics::Slo;
 use crate::replica::Limits;
 use crate::request::{Request, Requests};
 use crate::speculation::Acceptance;
-use crate::step_cost::least::Least;
+use crate::step_cost::least::{Least, Prices};
 use crate::step_cost::{ReplicaConfig, StepTable};
 
 /// Relative error that sums of ticks and interpolated tables may have against each other.
@@ -91,16 +91,30 @@ pub struct Outlook<'l> {
     end_s: f64,
 }
 
+/// What of prompts is computed, whatever is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prompts {
+    /// All tokens.
+    Whole,
+    /// What stands behind prefixes that other requests have too.
+    BehindShared,
+    /// Nothing: they are computed elsewhere, and the last token of each is decoded.
+    Elsewhere,
+}
+
 impl<'r> Load<'r> {
-    /// Sums of requests; `None` where there are none, where clients leave, and where a turn waits for the one before it. `keeps_prefixes`: whether engines keep
-    /// prefixes that requests share.
-    pub fn of(requests: &'r Requests, keeps_prefixes: bool) -> Option<Self> {
+    /// Sums of requests; `None` where there are none, where clients leave, and where a turn waits for the one before it.
+    pub fn of(requests: &'r Requests, of_prompts: Prompts) -> Option<Self> {
         let (first, last) = (requests.list.first()?, requests.list.last()?);
         if !requests.is_patient() || !requests.follows.is_empty() {
             return None;
         }
         let seconds = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
-        let computed = if keeps_prefixes { computed(requests) } else { prompts(requests) };
+        let computed = match of_prompts {
+            Prompts::Whole => prompts(requests),
+            Prompts::BehindShared => computed(requests),
+            Prompts::Elsewhere => vec![0; requests.len()],
+        };
         let mut load = Self {
             requests,
             prompts: computed.clone(),
@@ -258,10 +272,9 @@ fn holds_all(table: &StepTable, sequences: &[u32], limits: &Limits) -> bool {
     longest.map(|tokens| u64::from(limits.blocks_of(*tokens))).sum::<u64>() <= u64::from(limits.kv_blocks)
 }
 
-/// Least time that decoding takes where a verification has so many tokens, at a price of a sequence in an iteration.
-fn decoding_s(least: &Least, tokens_per_sequence: f64, decoding: &Decoding, price: f64) -> f64 {
-    let sampled = least.sampled * tokens_per_sequence;
-    (decoding.passes * (price + sampled) + decoding.keys * least.key) * Tick::SECONDS
+/// Least time that decoding takes at these prices, where so much is sampled for a verification.
+fn decoding_s(prices: &Prices, sampled: f64, decoding: &Decoding) -> f64 {
+    (decoding.passes * (prices.decoded + sampled) + decoding.keys * prices.key) * Tick::SECONDS
 }
 
 /// Sizes of prompts whose attention is asked: powers of two and what lies between them, up to the longest.
@@ -334,47 +347,48 @@ impl Outlook<'_> {
     /// The largest share of requests that may have their first token within `ttft`, and, where `tpot` is given, all others each within that.
     /// Both are deadlines for the work of a request.
     pub fn met_ratio(&self, ttft: Seconds, tpot: Option<Seconds>) -> f64 {
-        let by = |pair: &[f64; 2]| {
+        let by = |prices: &Prices| {
             let each = self.replica.load.each(&self.replica.decoding);
-            let mut jobs: Vec<Job> = each.map(|request| self.job(request, pair, ttft, tpot)).collect();
+            let mut jobs: Vec<Job> = each.map(|request| self.job(request, prices, ttft, tpot)).collect();
             hw::real(on_time(&mut jobs) as u64)
         };
-        self.least.pairs.iter().map(by).fold(self.replica.load.n(), f64::min) / self.replica.load.n()
+        self.least.prices.iter().map(by).fold(self.replica.load.n(), f64::min) / self.replica.load.n()
     }
 
     /// A request as work for one machine that is as fast as all replicas.
     fn job(
         &self,
         (request, computed, decoding): (&Request, u32, &Decoding),
-        pair: &[f64; 2],
+        prices: &Prices,
         ttft: Seconds,
         tpot: Option<Seconds>,
     ) -> Job {
         let attention = self.replica.attention_of(computed) / self.replica.lanes();
-        let first = (f64::from(computed) * pair[0] + self.least.sampled) * Tick::SECONDS + attention;
+        let first = (f64::from(computed) * prices.prompt + self.least.sampled) * Tick::SECONDS + attention;
         let since_first = (request.arrival - Time::ZERO).to_seconds().get() - self.replica.load.first_s;
         let speed = self.n_replicas * (1.0 + SLACK);
         match tpot {
             None => Job { due_s: since_first + ttft.get(), work_s: first / speed },
             Some(tpot) => {
                 let later_s = f64::from(request.output - 1) * tpot.get();
-                let work_s = (first + self.decoding_s(decoding, pair[1])) / speed;
+                let work_s = (first + self.decoding_s(decoding, prices)) / speed;
                 Job { due_s: since_first + ttft.get() + later_s, work_s }
             }
         }
     }
 
-    /// Least time that decoding takes, at a price of a sequence in an iteration.
-    fn decoding_s(&self, decoding: &Decoding, price: f64) -> f64 {
-        decoding_s(&self.least, f64::from(self.replica.table.tokens_per_sequence()), decoding, price)
+    /// Least time that decoding takes, at these prices.
+    fn decoding_s(&self, decoding: &Decoding, prices: &Prices) -> f64 {
+        let sampled = self.least.sampled * f64::from(self.replica.table.tokens_per_sequence());
+        decoding_s(prices, sampled, decoding)
     }
 
     /// Least time that all work takes on one replica.
     fn busy_s(&self) -> f64 {
         let (load, replica) = (self.replica.load, self.replica);
         let first = |price: f64| (load.prompt_tokens * price + load.n() * self.least.sampled) * Tick::SECONDS;
-        let work = |pair: &[f64; 2]| first(pair[0]) + self.decoding_s(&replica.all_decoding, pair[1]);
-        let most = self.least.pairs.iter().map(work).fold(0.0, f64::max);
+        let work = |prices: &Prices| first(prices.prompt) + self.decoding_s(&replica.all_decoding, prices);
+        let most = self.least.prices.iter().map(work).fold(0.0, f64::max);
         (most + replica.attention_s / replica.lanes()) / (1.0 + SLACK)
     }
 

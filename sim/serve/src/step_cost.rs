@@ -409,9 +409,9 @@ impl StepTable {
     }
 
     /// Ticks of the attention of a prompt of so many tokens at least through all stages, however it is cut; nothing is said where some layers attend to less
-    /// than all tokens.
+    /// than all tokens, and where attention may hide behind experts on other GPUs.
     pub fn least_attention(&self) -> impl Fn(u32) -> f64 + use<> {
-        let [start, per_pair] = self.prefill.least();
+        let [start, per_pair] = if self.apart.is_some() { [0.0; 2] } else { self.prefill.least() };
         move |prompt| start + per_pair * hw::real(Document::causal(prompt.into()).pairs)
     }
 

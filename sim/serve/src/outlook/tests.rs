@@ -13,6 +13,7 @@ use crate::metrics::{self, Slo};
 use crate::replica::{Engine, Limits, Role, Spans};
 use crate::router;
 use crate::speculation::{DraftKind, Speculation};
+use crate::step_cost::FfnSide;
 use engine::cost::roofline::Roofline;
 use engine::play::Case;
 
@@ -139,7 +140,7 @@ proptest! {
             prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
         }
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
-        let load = Load::of(&requests, shares_prefixes).expect("patient clients");
+        let load = Load::of(&requests, if shares_prefixes { Prompts::BehindShared } else { Prompts::Whole }).expect("patient clients");
         let replica = Replica::new(&config, &cost, largest, &load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         if let Some(better) = better_than(&outlook, &figures) {
@@ -195,7 +196,7 @@ proptest! {
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
         let there_s = figures["makespan_s"] * f64::from(replicas);
         prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
-        let load = Load::of(&requests, false).expect("patient clients");
+        let load = Load::of(&requests, Prompts::Whole).expect("patient clients");
         let replica = Replica::new(&config, &cost, table(32_768, 256), &load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
@@ -203,6 +204,80 @@ proptest! {
             prop_assert!(false, "{better}");
         }
         prop_assert!(figures["slo_attainment_ratio"] <= outlook.met_ratio(Seconds::new(1.0), slo.tpot));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_fleet_whose_experts_have_gpus_of_their_own_is_better_than_its_outlook(
+        seed in 0_u64..1000,
+        gap_ms in prop::sample::select(vec![0_u64, 1, 20]),
+        replicas in 1_u32..3,
+        role in prop::sample::select(vec![Role::Both, Role::Outputs]),
+        sequences in prop::sample::select(vec![1_u32, 5, 64]),
+        tokens in prop::sample::select(vec![256_u32, 2048]),
+        (tensor_degree, gpus) in prop::sample::select(vec![(1_u32, 1_u32), (1, 8), (2, 4)]),
+        attention_ranks in 1_u32..5,
+        micro_batches in 1_u32..5,
+    ) {
+        let model = engine::model::embedded("mixtral-8x7b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 4, 8);
+        let cost = Roofline::new(&cluster);
+        let ffn = Some(FfnSide { gpus, attention_ranks, micro_batches });
+        let config = ReplicaConfig { ffn, expert_degree: gpus, ..ReplicaConfig::new(&model, &cluster, tensor_degree) };
+        let table = |tokens: u32, sequences: u32| StepTable::new(&config, (tokens, sequences), &cost, Case::Expected);
+        let requests = requests(80, gap_ms, seed);
+        let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
+        let batcher = batcher::named("vllm-v1").expect("listed");
+        let engine = Engine { limits, table: table(tokens, sequences), batcher, spans: Spans::Closed };
+        let gpus_per_replica = config.n_gpus();
+        let group = Group { gpus_per_replica, usd_per_gpu_hour: Some(2.0), role, ..Group::new("all", engine, replicas) };
+        let fleet = Fleet::of(group);
+        let mut router = (router::named("least-loaded").expect("listed").make)(seed);
+        let served = fleet.serve(&requests, router.as_mut());
+        let slo = Slo { ttft: Some(Seconds::new(0.5)), tpot: Some(Seconds::new(0.03)), e2e: None };
+        let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
+        metrics::fleet::add(&mut figures, &fleet, &served);
+        metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
+        let of_prompts = if role == Role::Both { Prompts::Whole } else { Prompts::Elsewhere };
+        let load = Load::of(&requests, of_prompts).expect("patient clients");
+        let replica = Replica::new(&config, &cost, table(4096, 128), &load);
+        let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("prices of both sides");
+        prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
+        if let Some(better) = better_than(&outlook, &figures) {
+            prop_assert!(false, "{better}");
+        }
+        prop_assert!(figures["slo_attainment_ratio"] <= outlook.met_ratio(Seconds::new(0.5), slo.tpot));
+        let work = work::work(&fleet.groups[0].engine.table, &limits, role, &requests).expect("prices");
+        let work_s = work.iter().map(|seconds| seconds.iter().sum()).fold(0.0, f64::max);
+        prop_assert!(work_s <= figures["makespan_s"] * f64::from(replicas));
+    }
+}
+
+#[test]
+fn a_full_fleet_of_two_sides_is_close_to_its_outlook() {
+    let model = engine::model::embedded("mixtral-8x22b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 4, 8);
+    let cost = Roofline::new(&cluster);
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 500, 400); 2048]);
+    let load = Load::of(&requests, Prompts::Elsewhere).expect("requests");
+    let limits = Limits { sequences_max: 512, tokens_max: 2048, ..Limits::ROOMY };
+    for micro_batches in [1, 2, 4] {
+        let ffn = Some(FfnSide { gpus: 8, attention_ranks: 4, micro_batches });
+        let config = ReplicaConfig { ffn, expert_degree: 8, ..ReplicaConfig::new(&model, &cluster, 1) };
+        let table = || StepTable::new(&config, (2048, 512), &cost, Case::Expected);
+        let batcher = batcher::named("vllm-v1").expect("listed");
+        let engine = Engine { limits, table: table(), batcher, spans: Spans::Closed };
+        let fleet = Fleet::of(Group { role: Role::Outputs, ..Group::new("all", engine, 1) });
+        let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+        let played_s = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)["makespan_s"];
+        let replica = Replica::new(&config, &cost, table(), &load);
+        let least_s = replica.outlook(1, config.n_gpus(), &limits).and_then(|best| best.figure("makespan_s", None));
+        let over = played_s / least_s.expect("known");
+        // What attention takes for a sequence beside its keys is not priced.
+        assert!((1.0..1.35).contains(&over), "{micro_batches}: {over}");
     }
 }
 
@@ -220,7 +295,7 @@ fn energy_over(sequences: u32) -> [f64; 2] {
     let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
     let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
     metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
-    let load = Load::of(&requests, false).expect("patient clients");
+    let load = Load::of(&requests, Prompts::Whole).expect("patient clients");
     let replica = Replica::new(&config, &cost, table(), &load);
     let outlook = replica.outlook(1, 1, &limits).expect("plain");
     let waiting = Power::of(&cluster.gpu).expect("known").idle_watts() * figures["makespan_s"] / JOULES_PER_WH;
@@ -244,7 +319,7 @@ fn a_fleet_that_is_far_too_small_is_known_to_be_late() {
     let table = StepTable::new(&config, (4096, 256), &cost, Case::Expected);
     // 1,500 tokens every 5 ms are 300,000 a second; 312 TFLOP/s over 16 GFLOP a token are 19,500.
     let requests = requests(600, 5, 1);
-    let load = Load::of(&requests, true).expect("requests");
+    let load = Load::of(&requests, Prompts::BehindShared).expect("requests");
     let replica = Replica::new(&config, &cost, table, &load);
     let met = replica.outlook(1, 1, &Limits::ROOMY).expect("plain").met_ratio(Seconds::new(0.2), None);
     // The shortest prompts may still be served in time.
@@ -269,7 +344,7 @@ fn drafting(acceptance: f64, load: &Load<'_>) -> Option<f64> {
 #[test]
 fn drafts_that_are_all_accepted_or_none_take_the_iterations_that_they_take() {
     let requests = Requests::of((0..3).map(|_| Request::new(Time::ZERO, 100, 41)).collect());
-    let load = Load::of(&requests, false).expect("requests");
+    let load = Load::of(&requests, Prompts::Whole).expect("requests");
     // A verification of 1 ms behind three drafts of 1 ms each gives four tokens, or one.
     for (acceptance, wanted) in [(1.0, 1e-3), (0.0, 4e-3)] {
         let found = drafting(acceptance, &load).expect("room for two");
@@ -289,5 +364,5 @@ fn of_a_prompt_only_what_no_other_has_too_is_computed_for_sure() {
     let prefix_ids = vec![0, 0, 1, 2, 3, 4, 5];
     let requests = Requests { list, prefix_ids, n_prefix_ids: 6, prefix_tokens: 32, ..Requests::default() };
     assert_eq!(computed(&requests), [68, 68, 100]);
-    assert_eq!(Load::of(&requests, false).expect("requests").computed, [100; 3]);
+    assert_eq!(Load::of(&requests, Prompts::Whole).expect("requests").computed, [100; 3]);
 }

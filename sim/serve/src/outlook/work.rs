@@ -1,6 +1,6 @@
 //! What each request takes of a replica at least, whoever is batched with whom: for bounds on what a fleet is paid for.
 //!
-//! A fleet keeps its replicas busy for no less than the sum over its requests, for each pair of prices (`StepTable::least`). Queues, hosts and memory are
+//! A fleet keeps its replicas busy for no less than the sum over its requests, for each of its prices (`StepTable::least`). Queues, hosts and memory are
 //! left out. With drafts the verifications of a request are known where memory holds all that run together; elsewhere they are the fewest that its
 //! tokens may take. Units: seconds.
 
@@ -10,7 +10,7 @@ use super::{Decoding, SLACK, decoding_s, holds_all, sequences};
 use crate::replica::{Limits, Role};
 use crate::request::Requests;
 use crate::step_cost::StepTable;
-use crate::step_cost::least::Least;
+use crate::step_cost::least::Prices;
 
 /// What of a request does not depend on prices.
 struct Asked {
@@ -21,10 +21,10 @@ struct Asked {
 }
 
 impl Asked {
-    /// Seconds at a pair of prices.
-    fn seconds(&self, (least, table, role): (&Least, &StepTable, Role), [price, decoded]: [f64; 2]) -> f64 {
-        let prompt_s = (self.prompt * price + self.beside) * Tick::SECONDS;
-        let outputs_s = decoding_s(least, f64::from(table.tokens_per_sequence()), &self.decoding, decoded);
+    /// Seconds at these prices, where so much is sampled for a verification.
+    fn seconds(&self, (sampled, role): (f64, Role), prices: &Prices) -> f64 {
+        let prompt_s = (self.prompt * prices.prompt + self.beside) * Tick::SECONDS;
+        let outputs_s = decoding_s(prices, sampled, &self.decoding);
         let seconds = match role {
             Role::Prefill => prompt_s,
             Role::Decode | Role::Outputs => outputs_s,
@@ -34,7 +34,7 @@ impl Asked {
     }
 }
 
-/// Seconds that a replica in this role is busy for each request at least, at each pair of prices; all prompt tokens are computed. `None` where stages have
+/// Seconds that a replica in this role is busy for each request at least, at each price that holds by itself; all prompt tokens are computed. `None` where stages have
 /// times of their own.
 pub fn work(table: &StepTable, limits: &Limits, role: Role, requests: &Requests) -> Option<Vec<Vec<f64>>> {
     let least = table.least(limits.sequences_max.saturating_mul(table.lanes().ranks), limits.tokens_max)?;
@@ -51,6 +51,8 @@ pub fn work(table: &StepTable, limits: &Limits, role: Role, requests: &Requests)
             acceptance => Decoding::of((index, request), acceptance),
         },
     });
-    let (asked, of): (Vec<Asked>, _) = (asked.collect(), (&least, table, role));
-    Some(least.pairs.iter().map(|pair| asked.iter().map(|asked| asked.seconds(of, *pair)).collect()).collect())
+    let asked: Vec<Asked> = asked.collect();
+    let of = (least.sampled * f64::from(table.tokens_per_sequence()), role);
+    let at = |prices: &Prices| asked.iter().map(|asked| asked.seconds(of, prices)).collect();
+    Some(least.prices.iter().map(at).collect())
 }

@@ -7,16 +7,25 @@ use super::StepTable;
 /// Pairs of prices that are looked at, between those that price prompts fully and those that price them not at all.
 const PAIRS: u32 = 4;
 
-/// Least ticks of what a replica does. Prices hold for sums over iterations: a run with P tokens of prompts and D decoded tokens keeps the
-/// replica busy for at least `P · prompt + D · decoded`, for each pair.
+/// What tokens cost at least. Prices hold for sums over iterations: a run with P tokens of prompts and D decoded tokens that attend to K keys keeps the
+/// replica busy for at least `P · prompt + D · decoded + K · key`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// Of a token of a prompt.
+    pub prompt: f64,
+    /// Of a sequence that decodes in an iteration: of its token, or of its drafts and their verification.
+    pub decoded: f64,
+    /// Of a key that a decoding sequence attends to.
+    pub key: f64,
+}
+
+/// Least ticks of what a replica does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Least {
-    /// Prices of a token of a prompt, and of a sequence that decodes in an iteration: of its token, or of its drafts and their verification.
-    pub pairs: Vec<[f64; 2]>,
+    /// Prices of which each holds by itself.
+    pub prices: Vec<Prices>,
     /// Price of a token that is sampled: the head.
     pub sampled: f64,
-    /// Price of a key that a decoding sequence attends to.
-    pub key: f64,
     /// The shortest passage of a batch through all layers and the head.
     pub passage: f64,
     /// The shortest iteration in which a sequence decodes: a passage, and what is drafted before it.
@@ -26,14 +35,14 @@ pub struct Least {
 }
 
 impl StepTable {
-    /// Prices with so many sequences of the replica, over all ranks, and so many tokens of a batch; `None` where stages have times of their own, or experts have GPUs of their
-    /// own, for which no price is known.
+    /// Prices with so many sequences of the replica, over all ranks, and so many tokens of a batch; `None` where stages have times of their own, for which no price
+    /// is known.
     ///
-    /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
+    /// The prices are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
     /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
     /// `decoded` is the largest that fits. With `R` ranks of data-parallel attention a prompt may be alone: `R · s` tokens share a round that takes
     /// `t(s)`, or `s − d` of prompts and `R · d` decoding ones share one of `(d · t(s) + (s − d) · lone(s)) / s`. In between the time is
-    /// linear in the tokens, so both ends suffice.
+    /// linear in the tokens, so both ends suffice. Where experts have GPUs of their own each side has prices of its own (`ping_pong/least.rs`).
     ///
     /// A verification of `k` drafts has `1 + k` such tokens for a sequence, which samples as many. Drafting adds what it takes at least for a sequence, and for
     /// a token of a prompt, which a draft model reads too. Where several batches share a round, drafting counts as nothing.
@@ -42,37 +51,43 @@ impl StepTable {
     /// When a limit is 0.
     pub fn least(&self, sequences_max: u32, tokens_max: u32) -> Option<Least> {
         assert!(sequences_max > 0 && tokens_max > 0, "a batch has a sequence and a token");
-        if self.stages.is_some() || self.apart.is_some() || self.tokens.len() < 2 {
+        if self.stages.is_some() || self.tokens.len() < 2 {
             return None;
         }
-        let per_sequence = self.tokens_per_sequence();
         // Where an engine's limit is that of prompts alone, decoding sequences may have more tokens.
-        let decoding = self.lanes.largest(sequences_max).saturating_mul(per_sequence);
+        let decoding = self.lanes.largest(sequences_max).saturating_mul(self.tokens_per_sequence());
         let sizes = self.sizes(tokens_max.max(decoding));
-        let token = least_of(sizes.iter().map(|size| size.lone / size.tokens));
-        let ranks = f64::from(self.lanes.ranks);
-        let in_batch = least_of(sizes.iter().map(|size| size.even / size.tokens)).min(token * ranks);
-        // A round computes a batch in each lane.
-        let lanes = f64::from(self.lanes.n());
         let drafts = self.least_drafts(sequences_max);
-        let pair = |index: u32| {
-            let prompt = in_batch * f64::from(index) / f64::from(PAIRS);
-            let decoded = least_of(sizes.iter().map(|size| size.decoded(prompt, f64::from(decoding), ranks)));
-            let verified = decoded.max(prompt) / lanes * f64::from(per_sequence);
-            [prompt / lanes + drafts.prompt_token, verified + drafts.sequence]
+        let key = least_of((1..=sequences_max).map(|n| self.rate(n).as_f64()));
+        let prices = match &self.apart {
+            Some(apart) => apart.prices(decoding, tokens_max.max(decoding), key),
+            None => self.prices(&sizes, decoding, key, [drafts.prompt_token, drafts.sequence]),
         };
         let head = self.head.iter().enumerate().skip(1);
         let sampled = least_of(head.map(|(n, ticks)| ticks.as_f64() / hw::real(n as u64))).max(0.0);
         let shortest = least_of(sizes.iter().map(|size| size.lone));
         let passage = shortest + self.head.get(1).map_or(0.0, |ticks| ticks.as_f64());
         Some(Least {
-            pairs: (0..=PAIRS).map(pair).collect(),
-            sampled: if sampled.is_finite() { sampled / lanes } else { 0.0 },
-            key: least_of((1..=sequences_max).map(|n| self.rate(n).as_f64())),
+            prices,
+            // A round computes a batch in each lane.
+            sampled: if sampled.is_finite() { sampled / f64::from(self.lanes.n()) } else { 0.0 },
             passage,
             decoding: passage + drafts.iteration,
-            token,
+            token: least_of(sizes.iter().map(|size| size.lone / size.tokens)),
         })
+    }
+
+    /// Prices where a replica's GPUs do all alike. Drafting adds so much to a token of a prompt and to a sequence.
+    fn prices(&self, sizes: &[Size], decoding: u32, key: f64, drafts: [f64; 2]) -> Vec<Prices> {
+        let lanes = f64::from(self.lanes.n());
+        let verified = f64::from(self.tokens_per_sequence()) / lanes;
+        let found = prices(sizes, f64::from(decoding), f64::from(self.lanes.ranks));
+        let of_replica = |[prompt, decoded]: [f64; 2]| Prices {
+            prompt: prompt / lanes + drafts[0],
+            decoded: decoded * verified + drafts[1],
+            key,
+        };
+        found.into_iter().map(of_replica).collect()
     }
 
     /// Tokens of the largest batch that the table has.
@@ -93,12 +108,12 @@ impl StepTable {
 }
 
 /// Ticks of batches of a size.
-struct Size {
-    tokens: f64,
+pub(super) struct Size {
+    pub(super) tokens: f64,
     /// As many in every rank of attention.
-    even: f64,
+    pub(super) even: f64,
     /// No others.
-    lone: f64,
+    pub(super) lone: f64,
 }
 
 impl Size {
@@ -109,6 +124,17 @@ impl Size {
         let beside_lone = (self.even * n + self.lone * rest) / self.tokens - prompt * rest / ranks;
         (self.even - prompt * rest).min(beside_lone) / n
     }
+}
+
+/// Prices of a token of a prompt and of one that is decoded, in batches of these sizes with at most so many decoded ones in each of so many ranks.
+pub(super) fn prices(sizes: &[Size], most: f64, ranks: f64) -> Vec<[f64; 2]> {
+    let token = least_of(sizes.iter().map(|size| size.lone / size.tokens));
+    let in_batch = least_of(sizes.iter().map(|size| size.even / size.tokens)).min(token * ranks);
+    let pair = |index: u32| {
+        let prompt = in_batch * f64::from(index) / f64::from(PAIRS);
+        [prompt, least_of(sizes.iter().map(|size| size.decoded(prompt, most, ranks))).max(prompt)]
+    };
+    (0..=PAIRS).map(pair).collect()
 }
 
 pub(super) fn least_of(values: impl Iterator<Item = f64>) -> f64 {
@@ -134,10 +160,10 @@ mod tests {
         // and the best token of a full batch 4 ms / 1,000 + 10 us.
         let found = table().least(8, 1000).expect("plain");
         let ms = |ticks: f64| ticks * hw::Tick::SECONDS * 1e3;
-        assert!((ms(found.pairs[0][1]) - 4.08 / 8.0).abs() < 1e-6 && found.pairs[0][0] == 0.0);
-        let full = found.pairs[PAIRS as usize];
-        assert!((ms(full[0]) - 0.014).abs() < 1e-6 && (ms(full[1]) - 0.014).abs() < 1e-6, "{full:?}");
-        assert!((ms(found.key) - 1e-5).abs() < 1e-6 && (ms(found.passage) - 4.01).abs() < 1e-5);
+        assert!((ms(found.prices[0].decoded) - 4.08 / 8.0).abs() < 1e-6 && found.prices[0].prompt == 0.0);
+        let full = found.prices[PAIRS as usize];
+        assert!((ms(full.prompt) - 0.014).abs() < 1e-6 && (ms(full.decoded) - 0.014).abs() < 1e-6, "{full:?}");
+        assert!((ms(full.key) - 1e-5).abs() < 1e-6 && (ms(found.passage) - 4.01).abs() < 1e-5);
     }
 
     /// Eight ranks; a batch takes so many tenths of its time where it is alone.
@@ -159,7 +185,7 @@ mod tests {
             let (n_chunk_tokens, n_chunks) = (new.iter().sum(), u32::try_from(new.len()).expect("few"));
             let load = StepLoad { n_decode, n_chunk_tokens, n_chunks, n_sampled: n_decode + n_chunks, ..StepLoad::default() };
             let ticks = table.step(&load, new.iter().map(|&new| Chunk { past: 0, new })).as_f64();
-            for [prompt, decoded] in &found.pairs {
+            for Prices { prompt, decoded, .. } in &found.prices {
                 let least = prompt * f64::from(n_chunk_tokens) + decoded * f64::from(n_decode);
                 prop_assert!(least <= ticks + 4.0, "{least} above {ticks}");
             }
@@ -180,8 +206,8 @@ mod tests {
             let load = StepLoad { n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks, n_sampled: decode, ..StepLoad::default() };
             let chunks = (chunk > 0).then_some(Chunk { past: 0, new: chunk });
             let ticks = table.step(&load, chunks.into_iter()).as_f64();
-            for [prompt, decoded] in &found.pairs {
-                let least = prompt * f64::from(chunk) + decoded * f64::from(load.n_decode) + found.key * hw::real(context);
+            for Prices { prompt, decoded, key } in &found.prices {
+                let least = prompt * f64::from(chunk) + decoded * f64::from(load.n_decode) + key * hw::real(context);
                 // Whole ticks on the one side.
                 prop_assert!(least <= ticks + 4.0, "{least} above {ticks}");
             }

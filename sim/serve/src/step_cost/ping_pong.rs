@@ -187,5 +187,7 @@ impl StepTable {
     }
 }
 
+mod least;
+
 #[cfg(test)]
 mod tests;

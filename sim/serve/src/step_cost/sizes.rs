@@ -11,11 +11,9 @@ pub(super) fn at(table: &[Tick], index: u64) -> Tick {
     }
 }
 
-/// Values of every size up to `n`, from a function that is asked at ever sparser knots.
-pub(super) fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
-    let mut values = vec![Tick::ZERO; n + 1];
-    let mut before = 0;
-    while before < n {
+/// Sizes at which a table up to `n` asks, ever sparser and the last one `n`: between two of them values lie on a line.
+pub(super) fn knots(n: usize) -> impl Iterator<Item = usize> {
+    let next = move |before: usize| {
         let stride = match before {
             0..64 => 1,
             64..512 => 8,
@@ -23,7 +21,16 @@ pub(super) fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
             4096..32_768 => 256,
             _ => 4096,
         };
-        let knot = (before + stride).min(n);
+        (before < n).then(|| (before + stride).min(n))
+    };
+    std::iter::successors(next(0), move |before| next(*before))
+}
+
+/// Values of every size up to `n`, from a function that is asked at knots.
+pub(super) fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<Tick> {
+    let mut values = vec![Tick::ZERO; n + 1];
+    let mut before = 0;
+    for knot in knots(n) {
         values[knot] = Tick::from_seconds(at(knot as u64));
         let (low, high) = (values[before], values[knot]);
         let width = (knot - before) as u64;

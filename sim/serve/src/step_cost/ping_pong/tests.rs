@@ -1,12 +1,14 @@
 //! The closed form against stations that are played one by one, and what another machine or another cut has to change.
 
 use engine::cost::roofline::Roofline;
-use hw::Cluster;
+use hw::{Cluster, Seconds};
 use proptest::prelude::*;
 
 use super::*;
 use crate::step_cost::adapters::AdapterLoad;
-use crate::step_cost::{Chunk, FfnSide};
+use crate::step_cost::lanes::Lanes;
+use crate::step_cost::least::Prices;
+use crate::step_cost::{Chunk, FfnSide, Placed};
 
 fn stations([attention, there, experts, back]: [u64; 4], n_layers: u32) -> Stations {
     let [attention, there, experts, back] =
@@ -89,6 +91,98 @@ fn table(cluster: &Cluster, ffn: FfnSide) -> StepTable {
 
 fn h100() -> Cluster {
     hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 4, 8)
+}
+
+/// Times of stations that nothing orders, asked at a few sizes.
+fn hostile(micro_batches: u32, ranks: u32, n_layers: u32, (seed, tokens_max): (u64, u32)) -> StepTable {
+    let drawn = |of: u64| move |m: u64| Seconds::new(1e-9 * hw::real((seed + of) * (m + 7) * 7919 % 4001 + 17 * m));
+    let tokens = tokens_max.div_ceil(micro_batches) as usize;
+    let apart = PingPong {
+        n_layers,
+        micro_batches,
+        ranks,
+        attention: filled(tokens, drawn(1)),
+        experts: filled(tokens * ranks as usize, drawn(2)),
+        there: filled(tokens, drawn(3)),
+        back: filled(tokens, drawn(4)),
+        source: Source::Measured,
+    };
+    let [even, lone] = apart.by_tokens(tokens_max);
+    StepTable {
+        tokens: even,
+        alone: lone,
+        lanes: Lanes { stages: 1, ranks },
+        tokens_max,
+        apart: Some(Box::new(apart)),
+        ..StepTable::linear(Seconds::ZERO, Seconds::ZERO, Seconds::new(1e-8))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn no_batch_of_two_sides_is_cheaper_than_its_tokens(
+        (micro_batches, ranks, n_layers) in (1_u32..6, 1_u32..5, 1_u32..5), seed in 0_u64..10_000, tokens_max in 6_u32..200, sequences in 1_u32..60,
+        of_groups in prop::collection::vec((0_u32..200, 0_u32..200), 4), keys in 0_u64..10_000,
+    ) {
+        let table = hostile(micro_batches, ranks, n_layers, (seed, tokens_max));
+        let found = table.least(sequences.min(tokens_max) * ranks, tokens_max).expect("prices");
+        // Sequences of a group decode beside chunks of its prompts, within both limits.
+        let of_groups = of_groups.into_iter().take(ranks as usize);
+        let cut = |(decode, chunk): (u32, u32)| {
+            let decode = decode.min(sequences).min(tokens_max);
+            (decode, chunk.min(tokens_max - decode))
+        };
+        let of_groups: Vec<(u32, u32)> = of_groups.map(cut).collect();
+        let n_decode = of_groups.iter().map(|(decode, _)| decode).sum::<u32>();
+        let largest = n_decode.div_ceil(ranks);
+        let chunks: Vec<Placed> = (0..).zip(&of_groups).filter(|(_, (_, chunk))| *chunk > 0).map(|(rank, (_, chunk))| {
+            Placed { chunk: Chunk { past: 0, new: (*chunk).min(tokens_max - largest).max(1) }, rank: Some(rank) }
+        }).collect();
+        prop_assume!(n_decode > 0 || !chunks.is_empty());
+        prop_assume!(largest < tokens_max || chunks.is_empty());
+        let n_chunk_tokens: u32 = chunks.iter().map(|placed| placed.chunk.new).sum();
+        let (n_chunks, context) = (u32::try_from(chunks.len()).expect("few"), if n_decode > 0 { keys } else { 0 });
+        let load = StepLoad { n_decode, context, n_chunk_tokens, n_chunks, ..StepLoad::default() };
+        let ticks = table.round(&load, chunks.into_iter()).ticks.as_f64();
+        for Prices { prompt, decoded, key } in &found.prices {
+            let least = prompt * f64::from(n_chunk_tokens) + decoded * f64::from(n_decode) + key * hw::real(context);
+            // Whole ticks on the one side, of every station and of each key.
+            prop_assert!(least <= ticks + 16.0 + hw::real(context), "{least} above {ticks}");
+        }
+    }
+}
+
+#[test]
+fn prices_of_two_sides_are_reached_by_a_full_batch() {
+    // Attention takes 1 us a token and a layer, experts 3 us for the same tokens, and ways nothing: with many micro-batches experts are never idle.
+    let linear = |us: f64| move |m: u64| Seconds::new(us * 1e-6 * hw::real(m));
+    let (n_layers, ranks) = (30, 4);
+    for (micro_batches, us) in [(1, 4.0), (4, 3.0 + 1.0 / 120.0)] {
+        let sides = |us: f64, n: usize| filled(n, linear(us * f64::from(n_layers)));
+        let apart = PingPong {
+            n_layers,
+            micro_batches,
+            ranks,
+            attention: sides(1.0, 1024),
+            experts: sides(0.75, 4096),
+            there: sides(0.0, 1024),
+            back: sides(0.0, 1024),
+            source: Source::Measured,
+        };
+        let [even, lone] = apart.by_tokens(1024);
+        let lanes = Lanes { stages: 1, ranks };
+        let plain = StepTable::constant(Seconds::ZERO);
+        let table = StepTable { tokens: even, alone: lone, lanes, apart: Some(Box::new(apart)), ..plain };
+        let found = table.least(512 * ranks, 1024).expect("prices");
+        let best = found.prices.iter().map(|prices| prices.decoded).fold(0.0, f64::max) * Tick::SECONDS * 1e6;
+        // A layer's time of a group's token, of which each of four groups has one.
+        let wanted = us * f64::from(n_layers) / f64::from(ranks);
+        assert!((best / wanted - 1.0).abs() < 1e-3, "{micro_batches}: {best} of {wanted}");
+        let played = ticks(&table, &decoding(512 * ranks, 0)).as_f64() * Tick::SECONDS * 1e6;
+        assert!((played / (best * 2048.0) - 1.0).abs() < 1e-2, "{micro_batches}: {played}");
+    }
 }
 
 const SIDES: FfnSide = FfnSide { gpus: 8, attention_ranks: 4, micro_batches: 3 };
