@@ -92,6 +92,71 @@ fn what_cannot_stand_beside_it_is_refused_with_the_reason() {
     }
 }
 
+/// Numbers of both sides over `BASE`: 24 ways to lay a replica, with two sizes of a batch.
+const SPACE: &str = "tp = [1, 2]\nmax_sequences = [32, 256]\nmax_tokens = 2048\nffn = { gpus = [4, 8], attention_ranks = [1, 2, 4], micro_batches = [1, 3] }\n";
+
+/// What a search finds, and its figure and the setting's when everything is served.
+fn searched(by: &str, within: &str) -> (reports::tuned::Tuned, f64, BTreeMap<String, f64>) {
+    let asked = format!("policy = 'vllm-v1'\nby = '{by}'\nwithin = {within}\n{SPACE}");
+    let text = BASE.replace("requests = 600", "requests = 200");
+    let tuned = checked(&format!("{text}[tune]\n{asked}"), &[]).scenario.expect("good").tuned().expect("`[tune]`");
+    let best = format!("[[policies.best]]\nname = 'all'\n{asked}");
+    let metrics = metrics(&format!("{}{best}", text.replace("run = [\"vllm-v1\"]", "run = ['all']")));
+    (tuned, metrics[by], metrics)
+}
+
+#[test]
+fn a_search_over_both_sides_gives_what_serving_everything_gives() {
+    let late = "{ \"tpot_s.p99\" = { max = 0.06 } }";
+    for (by, within) in [("output_tokens_per_s_per_gpu", "{}"), ("cost_usd_per_mtok", late), ("tpot_s.p99", "{}")] {
+        let (found, truth, _) = searched(by, within);
+        assert_eq!(found.counts.settings, 48, "{:?}", found.counts);
+        let best = found.answer().and_then(|answer| answer.figure).expect("some setting keeps the limits");
+        assert!((best / truth - 1.0).abs() <= 0.01 + 1e-9, "{by}: {best} against {truth}");
+        let bound = found.bound.expect("a bound");
+        let is_least = !by.contains("per_s");
+        assert!(if is_least { bound <= truth * (1.0 + 1e-9) } else { bound >= truth * (1.0 - 1e-9) }, "{by}: {bound}");
+        // Bounds know enough to leave settings out, but for latencies, where one sequence alone is the best that they know.
+        assert!(found.counts.outdone + found.counts.late > 0 || by == "tpot_s.p99", "{by}: {:?}", found.counts);
+    }
+}
+
+#[test]
+fn a_setting_of_a_search_is_the_engine_that_one_would_write() {
+    let (found, truth, _) = searched("output_tokens_per_s_per_gpu", "{}");
+    let answer = found.answer().expect("no limits");
+    let number = |part: &str, key: &str| -> String {
+        let behind = part.split(&format!("{key}-")).nth(1).unwrap_or_else(|| panic!("{key} in {part}"));
+        behind.split('-').next().expect("a number").to_owned()
+    };
+    let [gpus, ranks, parts] =
+        ["gpus", "attention_ranks", "micro_batches"].map(|key| number(&answer.values["ffn"], key));
+    let sides = format!("ffn = {{ gpus = {gpus}, attention_ranks = {ranks}, micro_batches = {parts} }}");
+    let text = BASE.replace("requests = 600", "requests = 200").replace(APART, &sides);
+    let text = text.replace("tp = 2", &format!("tp = {}", answer.values["tp"]));
+    let text = text.replace("max_sequences = 128", &format!("max_sequences = {}", answer.values["max_sequences"]));
+    let by_hand = metrics(&text)["output_tokens_per_s_per_gpu"];
+    assert!((by_hand / answer.figure.expect("served") - 1.0).abs() < 1e-9 && truth >= by_hand * (1.0 - 1e-9));
+}
+
+#[test]
+fn capacity_pays_the_gpus_of_both_sides() {
+    let of_equal = BASE
+        .replace("[[fleet.group]]\nname = \"decode\"\nrole = \"outputs\"\n", "")
+        .replace("usd_per_gpu_hour = 2.0\n", "");
+    let text = format!(
+        "{of_equal}[slo]\ntpot_s = 0.1\n[capacity]\nreplicas = [1, 2]\ntp = [1, 2]\nattainment_ratio = 0.5\n[[capacity.gpu]]\nname = \"h200-sxm\"\nusd_per_gpu_hour = 3.0\n"
+    )
+    .replace("requests = 600", "requests = 50");
+    let found = checked(&text, &[]);
+    let said = diagnostic::render(&found.source, &found.findings);
+    let report = found.scenario.unwrap_or_else(|| panic!("{said}")).capacity().expect("`[capacity]`");
+    let mut paid: Vec<f64> = report.points.iter().map(|point| point.usd_per_hour).collect();
+    paid.sort_by(f64::total_cmp);
+    // Four groups of one or two GPUs attend, and eight hold the experts: 12 or 16 GPUs a replica, once or twice.
+    assert_eq!(paid, [36.0, 48.0, 72.0, 96.0], "{:?}", report.left_out);
+}
+
 #[test]
 fn a_plan_says_which_gpus_hold_the_experts() {
     let scenario = super::serving_of(BASE.to_owned());

@@ -49,6 +49,19 @@ impl Section<'_> {
         n
     }
 
+    /// Writes tables of a key out that list values of some of their own keys: one table for each combination of them.
+    pub fn spread(&mut self, key: &'static str, inner: &[&str]) {
+        inner.iter().for_each(|inner| self.note(&format!("{key}.{inner}"), EITHER, String::new, String::new));
+        let Some(value) = self.table.get_mut(key) else { return };
+        let span = value.span;
+        let spread: Vec<Value<'static>> = match value.as_ref() {
+            ValueInner::Array(items) => items.iter().flat_map(|item| combinations(item, inner)).collect(),
+            ValueInner::Table(table) if inner.iter().any(|inner| is_list(table, inner)) => combinations(value, inner),
+            _ => return,
+        };
+        *value = Value::with_span(ValueInner::Array(spread), span);
+    }
+
     /// Reads a copy of the section; what is found there is dropped, because the section itself is read as well.
     pub fn aside<T>(&self, read: impl FnOnce(Section<'_>) -> T) -> T {
         let mut findings = Vec::new();
@@ -76,4 +89,27 @@ impl Section<'_> {
             _ => None,
         }
     }
+}
+
+fn is_list(table: &Table<'static>, key: &str) -> bool {
+    table.get(key).is_some_and(|value| value.as_array().is_some())
+}
+
+/// A table once for every combination of what those of its keys list; anything else as it is.
+fn combinations(value: &Value<'static>, inner: &[&str]) -> Vec<Value<'static>> {
+    let Some(table) = value.as_table() else { return vec![copied(value)] };
+    let mut all = vec![Table::default()];
+    for (key, value) in table {
+        let listed = value.as_array().filter(|_| inner.contains(&key.name.as_ref()));
+        let listed = listed.map_or(std::slice::from_ref(value), |items| items);
+        let with = |table: &Table<'static>| {
+            let longer = |value: &Value<'static>| {
+                let pairs = table.iter().chain([(key, value)]);
+                pairs.map(|(key, value)| (key.clone(), copied(value))).collect()
+            };
+            listed.iter().map(longer).collect::<Vec<Table<'static>>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.into_iter().map(|table| Value::with_span(ValueInner::Table(table), value.span)).collect()
 }

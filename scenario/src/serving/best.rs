@@ -17,7 +17,7 @@ use super::engine::EngineSection;
 use super::fleet::FleetSection;
 use super::kv::KvTerms;
 use super::listed::{self, Shown};
-use super::{ServingChoice, way};
+use super::{ServingChoice, ffn, way};
 use crate::expect;
 use input::diagnostic::Code;
 use input::reader::{Listed, Place, Section, unknown};
@@ -286,7 +286,8 @@ impl<'r> Ways<'r> {
     }
 
     /// Reads the ways of a section; `own` is said of keys that it leaves to the scenario. Whether all could be read.
-    fn add(&mut self, section: Section<'_>, most: usize, own: &[(&'static str, Shown)]) -> bool {
+    fn add(&mut self, mut section: Section<'_>, most: usize, own: &[(&'static str, Shown)]) -> bool {
+        section.spread("ffn", &ffn::NUMBERS);
         let mut seen: BTreeSet<Vec<(usize, usize)>> = self.ways.iter().map(|(at, _)| at.clone()).collect();
         let mut n_read = 0;
         let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {

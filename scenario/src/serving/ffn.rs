@@ -11,6 +11,8 @@ use serve::step_cost::{FfnSide, ReplicaConfig};
 use super::costs::CostLaw;
 use super::{Serving, ServingChoice, ServingGroup};
 
+/// Keys of `ffn`, of which `[tune]` and `[[policies.best]]` may list values.
+pub(super) const NUMBERS: [&str; 3] = ["gpus", "attention_ranks", "micro_batches"];
 /// Micro-batches where nobody says how many: one is with the experts while the other one attends.
 const MICRO_BATCHES: u32 = 2;
 

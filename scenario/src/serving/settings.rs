@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use engine::Origin;
 use toml::{Table, Value};
 
+use super::ffn;
 use super::listed::{self, Shown};
 
 /// The key of formats.
@@ -63,7 +64,7 @@ fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, 
     for (key, value) in way.iter().filter(|(key, _)| !OF_WAYS.contains(&key.as_str())) {
         let word = chosen.iter().find(|(known, _)| known == key).map(|(_, word)| word);
         let value = match (value, word) {
-            (Value::Array(listed), Some(word)) => one_of(listed, word),
+            (Value::Array(_) | Value::Table(_), Some(word)) => one_of(&spread(key, value), word),
             _ => value.clone(),
         };
         if key == "kv" && value.is_table() {
@@ -76,6 +77,24 @@ fn add_way(found: &mut BTreeMap<String, Value>, way: &Table, chosen: &[(String, 
             found.insert(format!("engine.{key}"), value);
         }
     }
+}
+
+/// What a key lists; tables of `ffn` may list their own numbers, and stand for each combination of them.
+fn spread(key: &str, value: &Value) -> Vec<Value> {
+    let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let Some(keys) = (key == "ffn").then_some(ffn::NUMBERS) else { return listed.to_vec() };
+    keys.iter().fold(listed.to_vec(), |all, key| all.iter().flat_map(|table| each(table, key)).collect())
+}
+
+/// A table once for each value that one of its keys lists.
+fn each(table: &Value, key: &str) -> Vec<Value> {
+    let Some(listed) = table.get(key).and_then(Value::as_array) else { return vec![table.clone()] };
+    let with = |value: &Value| {
+        let mut table = table.clone();
+        table[key] = value.clone();
+        table
+    };
+    listed.iter().map(with).collect()
 }
 
 /// The listed value that a word stands for; the word itself where it does not stand for one.
