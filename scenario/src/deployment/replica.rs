@@ -12,6 +12,7 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use super::inventory::Stock;
+use super::working;
 use crate::serving::drafts::speculation;
 use crate::serving::engine::enough_tokens;
 use input::diagnostic::Code;
@@ -38,6 +39,7 @@ pub fn replica(mut section: Section<'_>, seed: u64) -> ReplicaOptions {
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
     let reserved = Bytes::from_gib(section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0));
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
+    working::no_ffn(&mut section);
     for (key, what) in UNASKED {
         section.elsewhere(key, what, "`kind = \"serving\"` has requests that do");
     }

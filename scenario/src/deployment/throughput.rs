@@ -16,7 +16,7 @@ use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
-use super::working::{Asks, Engine};
+use super::working::{self, Asks, Engine};
 use super::{lengths_table, load, placements};
 use crate::serving::{AdapterChoice, adapters};
 use crate::{Head, Overrides, cluster, expect, model};
@@ -75,6 +75,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 
 /// What nodes run beside their layers: adapters, and nothing else that engines of whole models do.
 fn engine(section: &mut Section<'_>) -> Engine {
+    working::no_ffn(section);
     let keeps = "nodes with a part of the layers keep no prefixes: keys and values of one lie on every node of a way";
     for (key, what) in [("speculation", STATIONS_DRAFT_NOTHING), ("tiers", keeps)] {
         section.elsewhere(key, what, "`is = \"goodput\"` takes it for replicas of the whole model");

@@ -40,8 +40,15 @@ pub struct Asks {
     pub shares: bool,
 }
 
+/// Refuses experts on GPUs of their own, with the reason.
+pub fn no_ffn(section: &mut Section<'_>) {
+    let what = "plans of this kind put all parts of a layer on the same GPUs";
+    section.elsewhere("ffn", what, "`kind = \"serving\"` has experts on GPUs of their own, and `tune` varies them");
+}
+
 /// What replicas do, where it is said and not as before.
 pub fn engine(section: &mut Section<'_>, before: &Engine, seed: u64) -> Engine {
+    no_ffn(section);
     let drafts = speculation(section, before.drafts.as_ref());
     let drafts =
         drafts.map(|Drafts { speculation, by }| Drafts { speculation: Speculation { seed, ..speculation }, by });
