@@ -93,7 +93,7 @@ fn what_cannot_stand_beside_it_is_refused_with_the_reason() {
 }
 
 /// Numbers of both sides over `BASE`: 24 ways to lay a replica, with two sizes of a batch.
-const SPACE: &str = "tp = [1, 2]\nmax_sequences = [32, 256]\nmax_tokens = 2048\nffn = { gpus = [4, 8], attention_ranks = [1, 2, 4], micro_batches = [1, 3] }\n";
+const SPACE: &str = "replicas = 1\ntp = [1, 2]\nmax_sequences = [32, 256]\nmax_tokens = 2048\nffn = { gpus = [4, 8], attention_ranks = [1, 2, 4], micro_batches = [1, 3] }\n";
 
 /// What a search finds, and its figure and the setting's when everything is served.
 fn searched(by: &str, within: &str) -> (reports::tuned::Tuned, f64, BTreeMap<String, f64>) {
