@@ -5,6 +5,7 @@ pub mod adapters;
 mod best;
 mod bounded;
 mod capacity;
+mod choice;
 mod clients;
 mod costs;
 mod dataset;
@@ -48,16 +49,13 @@ use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use ::engine::cost::reduce::ReduceKernel;
 use ::engine::formats::Formats;
-use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
-use serve::batcher::Batcher;
 use serve::drafter::OwnDrafters;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::Requests;
-use serve::router::RouterKind;
 use serve::step_cost::{FfnSide, PromptKernel, ReplicaConfig, census, fusion::Fusion};
 use serve::{engine_preset::EnginePreset, engine_reduces};
 
@@ -70,6 +68,7 @@ pub use adapters::AdapterChoice;
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
+pub use choice::ServingChoice;
 pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
@@ -84,82 +83,6 @@ use silent::Places;
 
 pub(super) const SECTIONS: [&str; 12] =
     ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity", "tune"];
-
-/// One way of serving that a scenario compares.
-#[derive(Clone, Debug)]
-pub struct ServingChoice {
-    /// Name in results.
-    pub name: String,
-    /// Batching policy.
-    pub batcher: &'static dyn Batcher,
-    /// Routing policy.
-    pub router: &'static RouterKind,
-    /// Limits of a replica but for its memory, see `Serving::limits`.
-    pub limits: Limits,
-    /// Tokens of an iteration before its longest prompt raises them.
-    pub tokens_asked: u32,
-    /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
-    pub is_usual: [bool; 2],
-    /// API servers of a replica, where somebody wrote them; else those of a group's degrees, see `Serving::frontend_of`.
-    pub servers: Option<NonZeroU32>,
-    /// How the engine works besides.
-    pub operation: Operation,
-    /// On what terms its replicas lend each other memory.
-    pub kv: kv::KvTerms,
-    /// Names of the groups that serve; empty where all do.
-    pub groups: Vec<String>,
-    /// Names of the streams that are served; empty where all are.
-    pub streams: Vec<String>,
-    /// Replicas of the only group, where they are not as many as its GPUs give.
-    pub replicas: Option<u32>,
-    /// How many of them compute prompts for the others, which decode; 0 where each does both.
-    pub prefill_replicas: u32,
-    /// What was listed of a choice that is one of several to choose among; `None` for any other.
-    pub candidate: Option<Candidate>,
-    /// Why it cannot be served, where that was found when the scenario was read and others are looked at: it is one of several, or `[tune]` or `[capacity]`
-    /// stand beside it.
-    pub refused: Option<String>,
-}
-
-impl ServingChoice {
-    /// Whether it can be served.
-    ///
-    /// # Errors
-    /// Why it cannot.
-    pub fn sound(&self) -> Result<(), Refused> {
-        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::infeasible(why)))
-    }
-
-    /// Whether it is a batching policy under a name of its own, which may have keys of its own.
-    fn is_variant(&self) -> bool {
-        self.candidate.is_none() && self.name != self.batcher.name()
-    }
-
-    /// Whether its model is served, by itself or by others beside it: one of several that cannot be is not tried.
-    fn is_tried(&self) -> bool {
-        self.candidate.is_none() || self.refused.is_none()
-    }
-
-    /// What it has of figures that nobody measured, as sentences.
-    fn free_parameters(&self) -> Vec<String> {
-        self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
-    }
-
-    /// Tokens of the longest sequence that its replicas take; any where the engine's limit is not known yet.
-    fn context_max(&self) -> u64 {
-        if self.limits.context_max == 0 { u64::MAX } else { self.limits.context_max.into() }
-    }
-
-    /// Whether a stream is served.
-    pub fn takes(&self, stream: &Stream) -> bool {
-        self.streams.is_empty() || self.streams.contains(&stream.name)
-    }
-
-    /// Whether a group serves; one without replicas does not.
-    fn serves(&self, group: &ServingGroup) -> bool {
-        group.n_replicas > 0 && (self.groups.is_empty() || self.groups.contains(&group.name))
-    }
-}
 
 /// A checked serving scenario.
 #[derive(Clone, Debug)]
@@ -356,7 +279,7 @@ impl Serving {
     /// What the replicas of a group run under a choice.
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
-        let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let tensor_degree = choice.tensor_degree(group);
         let (formats, preset) = (self.formats_of(choice, group), self.engine.preset);
         let (gpu, model) = (&group.cluster.gpu, &group.model);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));

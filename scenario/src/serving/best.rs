@@ -23,11 +23,13 @@ use input::diagnostic::Code;
 use input::reader::{Listed, Place, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 21] = [
+const LISTS: [&str; 23] = [
     "policy",
     "router",
     "replicas",
     "prefill_replicas",
+    "prefill_tp",
+    "concurrency",
     "tp",
     "pp",
     "ep",

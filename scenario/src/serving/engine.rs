@@ -508,7 +508,7 @@ impl Serving {
         let own = self.engine.preset.map(|preset| (preset, preset.sizes_on(&group.cluster.gpu)));
         let [sequences, tokens] = choice.is_usual;
         let tokens = tokens && !self.raises_tokens(choice);
-        let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let tensor_degree = choice.tensor_degree(group);
         let n_ranks = choice.operation.degrees(tensor_degree, group.ffn).attention_ranks();
         let drafts = choice.operation.drafts.is_some();
         let usual_sequences =
@@ -524,7 +524,7 @@ impl Serving {
 
     /// Who hands on the tokens of a group's replicas. API servers that nobody wrote are those of the degrees that the group has under a choice.
     pub(super) fn frontend_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Frontend {
-        let tensor_degree = choice.operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let tensor_degree = choice.tensor_degree(group);
         let degrees = choice.operation.degrees(tensor_degree, group.ffn);
         let degrees = [tensor_degree, tensor_degree * degrees.attention_ranks()];
         let usual = self.engine.preset.map_or(Frontend::NONE, |preset| preset.frontend(degrees));

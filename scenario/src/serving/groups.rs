@@ -39,12 +39,20 @@ impl Serving {
 
     /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
-        let all = choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus());
-        match group.role {
-            Role::Prefill if choice.prefill_replicas > 0 => choice.prefill_replicas,
-            Role::Decode if choice.prefill_replicas > 0 => all.saturating_sub(choice.prefill_replicas),
-            _ => all,
+        let of_gpus = |n: u32| n / self.deployment_of(choice, group).n_gpus();
+        let (all, of_prompts) = (self.gpus_of(group), choice.prefill_replicas);
+        match (group.role, choice.replicas) {
+            (Role::Prefill, _) if of_prompts > 0 => of_prompts,
+            (Role::Decode, Some(n)) if of_prompts > 0 => n.saturating_sub(of_prompts),
+            (Role::Decode, None) if of_prompts > 0 => of_gpus(all.saturating_sub(self.prefill_gpus(choice))),
+            (_, n) => n.unwrap_or_else(|| of_gpus(all)),
         }
+    }
+
+    /// GPUs of the replicas that compute prompts for others under a choice that has some.
+    fn prefill_gpus(&self, choice: &ServingChoice) -> u32 {
+        let prefill = self.roles.iter().find(|group| group.role == Role::Prefill);
+        prefill.map_or(0, |group| choice.prefill_replicas * self.deployment_of(choice, group).n_gpus())
     }
 
     /// Names of the profiles of all groups, each once.

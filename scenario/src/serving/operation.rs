@@ -389,12 +389,11 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     if let Some(drafts) = &choice.operation.drafts {
         found.extend(drafts.misfits(&group.model, &group.drafters, tp));
     }
-    if let Some(n) = choice.replicas.filter(|n| *n > deployment.replicas_max()) {
-        let (each, has) = (deployment.n_gpus(), group.cluster.n_gpus());
-        found.push((
-            format!("{n} replicas of {each} GPUs, the cluster has {has} GPUs"),
-            "fewer replicas, or more nodes",
-        ));
+    let (total, has) = (serving.n_gpus(choice), group.cluster.n_gpus());
+    if let Some(n) = choice.replicas.filter(|_| serving.groups.len() == 1 && total > has) {
+        let each = deployment.n_gpus();
+        let of = if choice.prefill_tensor_degree.is_some() { format!("take {total}") } else { format!("of {each}") };
+        found.push((format!("{n} replicas {of} GPUs, the cluster has {has} GPUs"), "fewer replicas, or more nodes"));
     }
     if choice.prefill_replicas > 0 && group.role == Role::Decode && serving.replicas_of(choice, group) == 0 {
         let what = format!("`prefill_replicas` = {} leaves no replica that decodes", choice.prefill_replicas);

@@ -53,6 +53,8 @@ pub fn policies(
         streams: Vec::new(),
         replicas: None,
         prefill_replicas: 0,
+        prefill_tensor_degree: None,
+        concurrency: None,
         candidate: None,
         refused: None,
     };

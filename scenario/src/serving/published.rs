@@ -19,7 +19,8 @@ fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<(Asked<'
             "name one of `groups` and one of `streams` in each variant",
         );
     };
-    let Some((held, (prompt, output))) = stream.held.zip(stream.lengths) else {
+    let held = stream.held.map(|n| choice.concurrency.map_or(n, |own| own.get().into()));
+    let Some((held, (prompt, output))) = held.zip(stream.lengths) else {
         let help = "write `prompt_tokens`, `output_tokens`, `arrivals = \"held\"` and `concurrency`, or leave `law` out to play arrivals";
         return wrong("are means at a held number of equal requests in flight: they tell no queue and no burst", help);
     };
@@ -88,6 +89,15 @@ fn check_users(reader: &mut Reader<'_>, serving: &Serving) {
     let sessions = serving.streams.iter().find(|stream| stream.users == Some(Users::OfSessions));
     let is_scaled = serving.groups.iter().any(|group| group.scaling.is_some()) || serving.capacity.is_some();
     let is_planned = serving.groups.iter().any(|group| group.scaling.as_ref().is_some_and(|of| of.planned.is_some()));
+    let without = serving
+        .choices
+        .iter()
+        .find(|choice| choice.concurrency.is_some() && !matches!(serving.users_of(choice), Some(Users::Held { .. })));
+    if let Some(choice) = without {
+        let what = format!("`concurrency` of `{}`, and no number of requests is held", choice.shown_name());
+        let help = "`arrivals = \"held\"` in `[trace]`: elsewhere requests come by themselves";
+        return reader.refuse(Code::WrongOperation, None, what, help);
+    }
     let n_taken = |choice: &ServingChoice| serving.streams.iter().filter(|stream| choice.takes(stream)).count();
     let is_mixed = |stream: &Stream| serving.choices.iter().any(|choice| choice.takes(stream) && n_taken(choice) > 1);
     const NO_RATE: &str = "a user sends when an answer is there, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that \

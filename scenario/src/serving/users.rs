@@ -127,9 +127,10 @@ impl AskedUsers {
 
 impl Serving {
     /// Users of a choice's streams; `None` where requests arrive by themselves. Beside sessions that arrive at a rate, a request of another stream is a
-    /// session of one turn. A number of users who are held is alone, or was refused.
+    /// session of one turn. A number of users who are held is alone, or was refused. It is the choice's own where that has one.
     pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
-        self.streams.iter().filter(|stream| choice.takes(stream)).find_map(|stream| stream.users)
+        let users = self.streams.iter().filter(|stream| choice.takes(stream)).find_map(|stream| stream.users)?;
+        Some(choice.concurrency.map_or(users, |n| users.of_so_many(n.get())))
     }
 
     /// From when on requests count: behind the time that is left out, and behind the warm-up of users.

@@ -1,5 +1,7 @@
 //! A way of serving: a batching policy, a router, limits and options of the engine. Variants, `[[policies.best]]` and `[tune]` have these keys.
 
+use std::num::NonZeroU32;
+
 use serve::batcher::{self, BATCHERS};
 use serve::replica::Order;
 use serve::router::{self, ROUTERS, RouterKind};
@@ -48,7 +50,12 @@ pub fn way(
     let mut operation = operation(section, &engine.operation, engine.preset);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);
+    if !section.has("prefill_replicas") {
+        section.idle(&["prefill_tp"], "some `prefill_replicas`");
+    }
     let prefill_replicas = section.small("prefill_replicas", Some(0), 0..=4096);
+    let prefill_tensor_degree = section.some_count("prefill_tp", 1..=1024);
+    let concurrency = section.some_count("concurrency", 1..=10_000_000).and_then(NonZeroU32::new);
     let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
     let groups = some_of(section, "groups", "[[fleet.group]]");
     let streams = some_of(section, "streams", "[[trace.stream]]");
@@ -67,6 +74,8 @@ pub fn way(
         streams,
         replicas,
         prefill_replicas,
+        prefill_tensor_degree,
+        concurrency,
         candidate: None,
         refused: None,
     })

@@ -31,7 +31,7 @@ fn without_time(
     let is_known = serving.engine.has_asked_kernel(
         format,
         group,
-        choice.operation.degrees(group.tensor_degree, group.ffn).expert_gpus() > 1,
+        choice.operation.degrees(choice.tensor_degree(group), group.ffn).expert_gpus() > 1,
     );
     let what = format!(
         "`engine.expert_kernel = \"{}\"` changes nothing: no table has that kernel for experts in {} on `{}`",

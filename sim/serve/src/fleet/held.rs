@@ -41,6 +41,15 @@ impl Users {
         Self::Held { n, ramp: Seconds::ZERO, warm_up: 0 }
     }
 
+    /// As many, where a number is held.
+    #[must_use]
+    pub const fn of_so_many(self, n: u32) -> Self {
+        match self {
+            Self::Held { ramp, warm_up, .. } => Self::Held { n, ramp, warm_up },
+            Self::OfSessions => self,
+        }
+    }
+
     /// Sessions of the warm-up.
     pub const fn warm_up(self) -> u32 {
         match self {
