@@ -17,21 +17,30 @@ const SPACE: [&str; 6] = [
 ];
 
 fn tuned(set: &[&str]) -> Tuned {
-    let (source, folder) = scenario::find("serving/tune").expect("shipped");
-    let set = SPACE.iter().chain(set).map(|text| (*text).to_owned()).collect();
+    tuned_of("serving/tune", &[&SPACE[..], set].concat())
+}
+
+fn tuned_of(name: &str, set: &[&str]) -> Tuned {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
     let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
     checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`")
 }
 
-/// The best figure when every setting is served, as `[[policies.best]]` does it.
+/// The best figure of `serving/tune` when every setting is served.
 fn exhaustive(by: &str, within: &str, load: &str) -> Option<f64> {
-    let (mut source, folder) = scenario::find("serving/tune").expect("shipped");
+    exhaustive_of("serving/tune", &SPACE, (by, within), &[load])
+}
+
+/// The best figure when every setting of a space is served, as `[[policies.best]]` does it.
+fn exhaustive_of(name: &str, space: &[&str], (by, within): (&str, &str), set: &[&str]) -> Option<f64> {
+    let (mut source, folder) = scenario::find(name).expect("shipped");
     let start = source.text.find("\n[tune]").expect("a section");
-    let space = SPACE[1..].iter().map(|line| line.trim_start_matches("tune.")).collect::<Vec<_>>().join("\n");
+    let lists = space[1..].iter().map(|line| line.trim_start_matches("tune.")).collect::<Vec<_>>().join("\n");
     let best =
-        format!("\n[[policies.best]]\nname = 'all'\npolicy = 'vllm-v1'\nby = '{by}'\nwithin = {within}\n{space}\n");
+        format!("\n[[policies.best]]\nname = 'all'\npolicy = 'vllm-v1'\nby = '{by}'\nwithin = {within}\n{lists}\n");
     source.text.replace_range(start.., &best);
-    let set = [SPACE[0], load, "policies.run=['all']"].map(str::to_owned).to_vec();
+    let set = [&space[..1], set, &["policies.run=['all']"]].concat().into_iter().map(str::to_owned).collect();
     let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
     let result = checked.scenario.expect("a good scenario").run(&|_| {});
     result.results[0].metrics.get(by).copied()
@@ -75,6 +84,36 @@ fn a_search_looks_at_roles_as_at_any_other_key() {
     // Who decodes alone waits for no prompt.
     let best = found.answer().expect("no limits");
     assert_ne!(best.values["prefill_replicas"], "0", "{best:?}");
+}
+
+/// A small space over `serving/tune-load`: 54 settings and 60 requests.
+const LOADS: [&str; 7] = [
+    "trace.requests=60",
+    "tune.tp=[1,2]",
+    "tune.prefill_replicas=[0,1,2]",
+    "tune.prefill_tp=[1,2,4]",
+    "tune.concurrency=[1,8,40]",
+    "tune.max_sequences=[256]",
+    "tune.max_tokens=[8192]",
+];
+
+#[test]
+fn a_search_over_roles_and_loads_gives_what_serving_everything_gives() {
+    for (by, within) in [
+        ("output_tokens_per_s_per_gpu", "{ 'tpot_s.p99' = { max = 0.02 } }"),
+        ("makespan_s", "{ 'ttft_s.p99' = { max = 3.0 } }"),
+        ("ttft_s.p99", "{ output_tokens_per_s_per_gpu = { min = 100 } }"),
+    ] {
+        let asked = [format!("tune.by='{by}'"), format!("tune.within={within}")];
+        let found = tuned_of("serving/tune-load", &[&LOADS[..], &asked.each_ref().map(String::as_str)].concat());
+        let best = found.answer().and_then(|answer| answer.figure).expect("some setting keeps the limits");
+        let truth =
+            exhaustive_of("serving/tune-load", &LOADS, (by, within), &[]).expect("some setting keeps the limits");
+        assert!((best / truth - 1.0).abs() <= 0.01 + 1e-9, "{by}: {best} against {truth}");
+        let counts = found.counts;
+        assert_eq!(counts.settings, 54);
+        assert!(counts.outdone + counts.late > counts.broke, "{by}: {counts:?}");
+    }
 }
 
 #[test]

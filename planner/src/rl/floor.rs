@@ -9,7 +9,7 @@ use hw::Time;
 use rl::cycle::{Batches, Parts, Placement};
 use rl::step::Rules;
 use serve::fleet::Group;
-use serve::outlook::{Load, Prompts, Replica};
+use serve::outlook::{Counted, Load, Replica};
 use serve::request::{Request, Requests};
 use serve::step_cost::ReplicaConfig;
 use train::bound::{Bound, Floors};
@@ -38,8 +38,8 @@ fn bare(answers: &[u32]) -> Requests {
 /// answers have others here, so it holds without drafts alone.
 pub fn generation_s(config: &ReplicaConfig<'_>, cost: &dyn CostModel, group: &Group, answers: &[u32]) -> f64 {
     let answers = bare(answers);
-    let Some(load) = Load::of(&answers, Prompts::Whole) else { return 0.0 };
-    let replica = Replica::new(config, cost, group.engine.table.clone(), &load);
+    let Some(load) = Load::of(&answers, Counted::default()) else { return 0.0 };
+    let replica = Replica::new(config, cost, group.engine.table.clone(), load);
     let Some(outlook) = replica.outlook(group.n_replicas, config.n_gpus(), &group.engine.limits) else { return 0.0 };
     // All work is done, and the tokens of the longest answer pass one after another.
     let figure = |metric: &str| outlook.figure(metric, None).unwrap_or(0.0);

@@ -1,34 +1,34 @@
 //! What bounds in closed form know of a fleet: nothing where more happens to its requests than they count.
 
-use serve::outlook::{Load, Prompts};
+use serve::fleet::held::Users;
+use serve::outlook::{Counted, Load};
 use serve::replica::Role;
 
 use super::costs::CostLaw;
 use super::{Serving, ServingChoice, ServingGroup};
 
 impl ServingChoice {
-    /// Whether its engines do the same work for the same requests as another one's: prices of it hold for both.
-    pub fn works_as(&self, other: &Self) -> bool {
-        self.operation == other.operation && self.limits.shares_prefixes == other.limits.shares_prefixes
+    /// Whether its engines do the same work for the same requests as another one's, in replicas of such a role: prices of it hold for both.
+    pub fn works_as(&self, other: &Self, role: Role) -> bool {
+        let degree = |choice: &Self| choice.prefill_tensor_degree.filter(|_| role == Role::Prefill);
+        self.operation == other.operation
+            && self.limits.shares_prefixes == other.limits.shares_prefixes
+            && degree(self) == degree(other)
     }
 }
 
 impl Serving {
-    /// The requests, where a bound knows all that happens to them on engines that keep prefixes, or that do not.
-    pub fn load(&self, keeps_prefixes: bool) -> Option<Load<'_>> {
-        let group = self.plain_group()?;
-        let of_prompts = match (group.role, keeps_prefixes) {
-            (Role::Outputs, _) => Prompts::Elsewhere,
-            (_, true) => Prompts::BehindShared,
-            (_, false) => Prompts::Whole,
-        };
-        Load::of(&self.requests, of_prompts)
+    /// What replicas of such a role do with the requests, where a bound knows all that happens to them on engines that keep prefixes, or that do not.
+    pub fn load(&self, role: Role, keeps_prefixes: bool) -> Option<Load<'_>> {
+        self.plain_group()?;
+        let is_held = self.streams.iter().any(|stream| stream.users.is_some());
+        Load::of(&self.requests, Counted { role, keeps_prefixes, is_held })
     }
 
-    /// Whether a bound knows all that happens to requests under a choice: lent memory and hand-overs are not priced, and neither is a first token that comes with
+    /// Whether a bound knows all that happens to requests under a choice: lent memory is not priced, and neither is a first token that comes with
     /// drafts.
     pub fn is_bounded(&self, choice: &ServingChoice) -> bool {
-        let is_own = choice.prefill_replicas == 0 && choice.kv == self.kv;
+        let is_own = choice.kv == self.kv;
         let has_first = |group: &ServingGroup| group.role == Role::Both || choice.operation.drafts.is_none();
         is_own && choice.streams.is_empty() && self.plain_group().is_some_and(has_first)
     }
@@ -38,12 +38,13 @@ impl Serving {
         self.is_bounded(choice) && !(metric.starts_with("tpot_s") && choice.limits.frontend.takes_time())
     }
 
-    /// The group that serves whatever comes, where there is one alone and nothing else happens to it.
+    /// The group that serves whatever comes, where there is one alone and nothing else happens to it. It may be both of the roles under a choice.
     fn plain_group(&self) -> Option<&ServingGroup> {
         let [group] = &self.groups[..] else { return None };
+        let counts_all = |users: Users| matches!(users, Users::Held { warm_up: 0, .. });
         let is_plain = matches!(self.law, CostLaw::Operations)
             && self.warm_up.get() == 0.0
-            && self.streams.iter().all(|stream| stream.users.is_none())
+            && self.streams.iter().all(|stream| stream.users.is_none_or(counts_all))
             && self.outages.is_empty()
             && matches!(group.role, Role::Both | Role::Outputs)
             && group.scaling.is_none()

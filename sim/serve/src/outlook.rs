@@ -5,24 +5,30 @@
 //! deadlines on one machine that has the speed of all replicas (`on_time`). Left out, so that figures stay optimistic: queues, host times,
 //! memory, uneven replicas. Of a prefix that another request has too nothing is computed, where prefixes are kept. Which drafts are accepted is drawn by request
 //! and position, so the verifications of a request are known beforehand. They are as many only where nobody is computed again, so with drafts nothing is
-//! known unless memory holds all sequences that may run. Units: seconds, tokens, requests.
+//! known unless memory holds all sequences that may run. Where some replicas compute prompts and others decode, each does its part of the same requests, and all
+//! of a fleet is what holds for both. Requests that are sent when others have ended are under no deadline that is known beforehand; users who are held pass
+//! all of them through the fleet, one after another each. Units: seconds, tokens, requests.
 
 mod energy;
+mod load;
+mod phase;
 pub mod work;
 
 use std::sync::OnceLock;
 
 use engine::CostModel;
 use hw::power::JOULES_PER_WH;
-use hw::{Power, Seconds, Tick, Time};
+use hw::{Power, Seconds, Tick};
 
 use crate::first_token;
 use crate::metrics::Slo;
 use crate::replica::Limits;
-use crate::request::{Request, Requests};
+use crate::request::Request;
 use crate::speculation::Acceptance;
-use crate::step_cost::least::{Least, Prices};
+use crate::step_cost::least::Prices;
 use crate::step_cost::{ReplicaConfig, StepTable};
+pub use load::{Counted, Load};
+use phase::Phase;
 
 /// Relative error that sums of ticks and interpolated tables may have against each other.
 const SLACK: f64 = 0.01;
@@ -30,22 +36,6 @@ const SLACK: f64 = 0.01;
 const P99: f64 = 0.985;
 /// Knots of prompt attention per doubling of the prompt.
 const KNOTS_PER_OCTAVE: u32 = 2;
-
-/// What arrives, summed up.
-#[derive(Clone, Debug)]
-pub struct Load<'r> {
-    requests: &'r Requests,
-    /// Tokens of every prompt that are computed whatever is kept, in the order of the requests.
-    computed: Vec<u32>,
-    /// The same in increasing order.
-    prompts: Vec<u32>,
-    /// Tokens of whole sequences, in decreasing order.
-    sequences: Vec<u32>,
-    prompt_tokens: f64,
-    output_tokens: f64,
-    first_s: f64,
-    last_s: f64,
-}
 
 /// How a request decodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,7 +48,7 @@ struct Decoding {
 
 /// A replica of a deployment: what its work costs at least.
 pub struct Replica<'l> {
-    load: &'l Load<'l>,
+    load: Load<'l>,
     table: StepTable,
     /// Seconds that attention of a prompt takes at least in all layers, by the tokens from which on that holds.
     attention: Vec<(u32, f64)>,
@@ -77,87 +67,11 @@ pub struct Replica<'l> {
     work: OnceLock<energy::Work>,
 }
 
-/// What a fleet of replicas may do at best.
+/// What a fleet may do at best: replicas that do all, or those of each role.
 pub struct Outlook<'l> {
-    replica: &'l Replica<'l>,
-    least: Least,
-    n_replicas: f64,
-    n_gpus: f64,
-    /// Fewest iterations of all replicas.
-    steps_min: f64,
-    /// Least time in which all replicas together have an iteration under way.
-    busy_s: f64,
+    phases: Vec<Phase<'l>>,
     /// When the last request ends at best.
     end_s: f64,
-}
-
-/// What of prompts is computed, whatever is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prompts {
-    /// All tokens.
-    Whole,
-    /// What stands behind prefixes that other requests have too.
-    BehindShared,
-    /// Nothing: they are computed elsewhere, and the last token of each is decoded.
-    Elsewhere,
-}
-
-impl<'r> Load<'r> {
-    /// Sums of requests; `None` where there are none, where clients leave, and where a turn waits for the one before it.
-    pub fn of(requests: &'r Requests, of_prompts: Prompts) -> Option<Self> {
-        let (first, last) = (requests.list.first()?, requests.list.last()?);
-        if !requests.is_patient() || !requests.follows.is_empty() {
-            return None;
-        }
-        let seconds = |request: &Request| (request.arrival - Time::ZERO).to_seconds().get();
-        let computed = match of_prompts {
-            Prompts::Whole => prompts(requests),
-            Prompts::BehindShared => computed(requests),
-            Prompts::Elsewhere => vec![0; requests.len()],
-        };
-        let mut load = Self {
-            requests,
-            prompts: computed.clone(),
-            prompt_tokens: computed.iter().map(|tokens| f64::from(*tokens)).sum(),
-            computed,
-            sequences: sequences(requests),
-            output_tokens: requests.list.iter().map(|request| f64::from(request.output)).sum(),
-            first_s: seconds(first),
-            last_s: seconds(last),
-        };
-        load.prompts.sort_unstable();
-        Some(load)
-    }
-
-    fn n(&self) -> f64 {
-        hw::real(self.requests.len() as u64)
-    }
-
-    /// Requests with the tokens of their prompts that are computed, and how each decodes on a replica.
-    fn each<'a>(&'a self, decoding: &'a [Decoding]) -> impl Iterator<Item = (&'a Request, u32, &'a Decoding)> {
-        let tokens = self.requests.list.iter().zip(&self.computed);
-        tokens.zip(decoding).map(|((request, computed), decoding)| (request, *computed, decoding))
-    }
-}
-
-/// Tokens of all prompts.
-fn prompts(requests: &Requests) -> Vec<u32> {
-    requests.list.iter().map(|request| request.prompt).collect()
-}
-
-/// Tokens of all prompts behind the prefixes that other requests have too. At least one is computed, for its logits.
-fn computed(requests: &Requests) -> Vec<u32> {
-    let mut n_with = vec![0_u32; requests.n_prefix_ids as usize];
-    for id in requests.list.iter().flat_map(|request| requests.prefix(request)) {
-        n_with[*id as usize] += 1;
-    }
-    let of = |request: &Request| {
-        let usable = (request.prompt - 1).checked_div(requests.prefix_tokens).unwrap_or(0);
-        let ids = requests.prefix(request).iter().take(usable as usize);
-        let shared = ids.take_while(|id| n_with[**id as usize] > 1).count();
-        request.prompt - u32::try_from(shared).expect("fewer than 2^32 prefixes") * requests.prefix_tokens
-    };
-    requests.list.iter().map(of).collect()
 }
 
 impl Decoding {
@@ -179,7 +93,7 @@ impl Decoding {
 
 impl<'l> Replica<'l> {
     /// What a deployment with a table takes at least for a load.
-    pub fn new(config: &ReplicaConfig<'l>, cost: &dyn CostModel, table: StepTable, load: &'l Load<'l>) -> Self {
+    pub fn new(config: &ReplicaConfig<'l>, cost: &dyn CostModel, table: StepTable, load: Load<'l>) -> Self {
         let longest = load.requests.list.iter().map(|request| request.prompt).max().unwrap_or(1);
         let mut attention: Vec<(u32, f64)> =
             knots(longest).map(|tokens| (tokens, first_token::attention(config, cost, tokens).get())).collect();
@@ -191,9 +105,10 @@ impl<'l> Replica<'l> {
         }
         let stages = f64::from(config.pipeline_degree);
         let (acceptance, list) = (table.acceptance(), &load.requests.list);
-        let decoding: Vec<Decoding> = (0..).zip(list).map(|request| Decoding::of(request, acceptance)).collect();
+        let of = |request| if load.decodes() { Decoding::of(request, acceptance) } else { Decoding::default() };
+        let decoding: Vec<Decoding> = (0..).zip(list).map(of).collect();
         let all_decoding = decoding.iter().copied().fold(Decoding::default(), Decoding::and);
-        let several = list.iter().zip(&decoding).filter(|(request, _)| request.output > 1);
+        let several = list.iter().zip(&decoding).filter(|(request, _)| request.output > 1 && load.decodes());
         let mut paces: Vec<f64> =
             several.map(|(request, decoding)| decoding.passes / f64::from(request.output - 1)).collect();
         paces.sort_unstable_by(f64::total_cmp);
@@ -201,7 +116,7 @@ impl<'l> Replica<'l> {
         let attention_s = 0.0;
         let mut replica =
             Self { load, table, attention, attention_s, stages, decoding, all_decoding, paces, config, power, work };
-        replica.attention_s = load.computed.iter().map(|tokens| replica.attention_of(*tokens)).sum();
+        replica.attention_s = replica.load.computed.iter().map(|tokens| replica.attention_of(*tokens)).sum();
         replica
     }
 
@@ -223,13 +138,9 @@ impl<'l> Replica<'l> {
         }
         let sequences_max = limits.sequences_max.saturating_mul(self.table.lanes().ranks);
         let least = self.table.least(sequences_max, limits.tokens_max)?;
-        let n_replicas = f64::from(n_replicas);
-        let n_gpus = n_replicas * f64::from(gpus_each);
         let steps_min = self.steps_min([sequences_max, limits.tokens_max].map(f64::from));
-        let mut outlook = Outlook { replica: self, least, n_replicas, n_gpus, steps_min, busy_s: 0.0, end_s: 0.0 };
-        outlook.busy_s = outlook.busy_s();
-        outlook.end_s = outlook.end_s();
-        Some(outlook)
+        let phase = Phase::new(self, least, [n_replicas, gpus_each], steps_min, limits.frontend.takes_time());
+        Some(Outlook { end_s: phase.end_s(), phases: vec![phase] })
     }
 
     /// Fewest iterations of all replicas, where each has so many decoding sequences at most, over all ranks of data-parallel attention, and so many tokens in a
@@ -252,15 +163,8 @@ impl<'l> Replica<'l> {
             steps_min: self
                 .steps_min([f64::from(self.table.lanes().ranks), 1.0].map(|n| n * self.table.largest_batch())),
         };
-        self.work.get_or_init(|| energy::Work::of(&self.config, power, self.load, totals())).least(steps_min)
+        self.work.get_or_init(|| energy::Work::of(&self.config, power, &self.load, totals())).least(steps_min)
     }
-}
-
-/// Tokens of whole sequences, in decreasing order.
-fn sequences(requests: &Requests) -> Vec<u32> {
-    let mut all: Vec<u32> = requests.list.iter().map(|request| request.prompt + request.output).collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
-    all
 }
 
 /// Whether memory holds the longest sequences that may run together, so that nobody ever gives way. Behind an asynchronous host those that have
@@ -293,19 +197,37 @@ fn knots(most: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Outlook<'_> {
+    /// Of a fleet that has these replicas and those: some compute prompts, the others decode.
+    #[must_use]
+    pub fn beside(mut self, other: Self) -> Self {
+        self.phases.extend(other.phases);
+        self.end_s = self.end_s.max(other.end_s);
+        self
+    }
+
+    /// Where so many users send all requests, each the next one when its own has ended.
+    #[must_use]
+    pub fn held(mut self, users: u32) -> Self {
+        let passages_s: f64 = self.phases.iter().map(Phase::passages_s).sum();
+        self.end_s = self.end_s.max(passages_s / f64::from(users));
+        self
+    }
+
     /// The best that a metric may be; `None` for one that has no bound. `usd_per_gpu_hour` is what a GPU costs.
     pub fn figure(&self, metric: &str, usd_per_gpu_hour: Option<f64>) -> Option<f64> {
-        let load = self.replica.load;
-        let usd_per_hour = usd_per_gpu_hour.map(|usd| usd * self.n_gpus);
+        let load = self.phases[0].load();
+        let n_gpus: f64 = self.phases.iter().map(|phase| phase.n_gpus).sum();
+        let usd_per_hour = usd_per_gpu_hour.map(|usd| usd * n_gpus);
+        let (n, tokens) = (load.n(), load.output_tokens);
         Some(match metric {
             "makespan_s" => self.end_s,
-            "requests_per_s" | "goodput_requests_per_s" => load.n() / self.end_s,
-            "output_tokens_per_s" => load.output_tokens / self.end_s,
-            "output_tokens_per_s_per_gpu" => load.output_tokens / self.end_s / self.n_gpus,
+            "requests_per_s" | "goodput_requests_per_s" => n / self.end_s,
+            "output_tokens_per_s" => tokens / self.end_s,
+            "output_tokens_per_s_per_gpu" => tokens / self.end_s / n_gpus,
             "cost_usd_per_hour" => usd_per_hour?,
-            "cost_usd_per_mtok" => usd_per_hour? * self.end_s / 3600.0 / (load.output_tokens / 1e6),
+            "cost_usd_per_mtok" => usd_per_hour? * self.end_s / 3600.0 / (tokens / 1e6),
             "energy_wh" => self.joules()? / JOULES_PER_WH,
-            "energy_j_per_output_token" => self.joules()? / load.output_tokens,
+            "energy_j_per_output_token" => self.joules()? / tokens,
             "ttft_s.mean" => self.ttft_s(0.0),
             "ttft_s.p50" => self.ttft_s(0.5),
             "ttft_s.p90" => self.ttft_s(0.9),
@@ -345,93 +267,21 @@ impl Outlook<'_> {
     }
 
     /// The largest share of requests that may have their first token within `ttft`, and, where `tpot` is given, all others each within that.
-    /// Both are deadlines for the work of a request.
     pub fn met_ratio(&self, ttft: Seconds, tpot: Option<Seconds>) -> f64 {
-        let by = |prices: &Prices| {
-            let each = self.replica.load.each(&self.replica.decoding);
-            let mut jobs: Vec<Job> = each.map(|request| self.job(request, prices, ttft, tpot)).collect();
-            hw::real(on_time(&mut jobs) as u64)
-        };
-        self.least.prices.iter().map(by).fold(self.replica.load.n(), f64::min) / self.replica.load.n()
+        self.phases.iter().map(|phase| phase.met_ratio(ttft, tpot)).fold(1.0, f64::min)
     }
 
-    /// A request as work for one machine that is as fast as all replicas.
-    fn job(
-        &self,
-        (request, computed, decoding): (&Request, u32, &Decoding),
-        prices: &Prices,
-        ttft: Seconds,
-        tpot: Option<Seconds>,
-    ) -> Job {
-        let attention = self.replica.attention_of(computed) / self.replica.lanes();
-        let first = (f64::from(computed) * prices.prompt + self.least.sampled) * Tick::SECONDS + attention;
-        let since_first = (request.arrival - Time::ZERO).to_seconds().get() - self.replica.load.first_s;
-        let speed = self.n_replicas * (1.0 + SLACK);
-        match tpot {
-            None => Job { due_s: since_first + ttft.get(), work_s: first / speed },
-            Some(tpot) => {
-                let later_s = f64::from(request.output - 1) * tpot.get();
-                let work_s = (first + self.decoding_s(decoding, prices)) / speed;
-                Job { due_s: since_first + ttft.get() + later_s, work_s }
-            }
-        }
-    }
-
-    /// Least time that decoding takes, at these prices.
-    fn decoding_s(&self, decoding: &Decoding, prices: &Prices) -> f64 {
-        let sampled = self.least.sampled * f64::from(self.replica.table.tokens_per_sequence());
-        decoding_s(prices, sampled, decoding)
-    }
-
-    /// Least time that all work takes on one replica.
-    fn busy_s(&self) -> f64 {
-        let (load, replica) = (self.replica.load, self.replica);
-        let first = |price: f64| (load.prompt_tokens * price + load.n() * self.least.sampled) * Tick::SECONDS;
-        let work = |prices: &Prices| first(prices.prompt) + self.decoding_s(&replica.all_decoding, prices);
-        let most = self.least.prices.iter().map(work).fold(0.0, f64::max);
-        (most + replica.attention_s / replica.lanes()) / (1.0 + SLACK)
-    }
-
-    /// When the last request ends at best: all work is done, and the last one to arrive has passed.
-    fn end_s(&self) -> f64 {
-        let load = self.replica.load;
-        let busy_until = load.first_s + self.busy_s / self.n_replicas;
-        busy_until.max(load.last_s + self.passage_s())
-    }
-
-    /// A passage through all layers, which every first token needs.
-    fn passage_s(&self) -> f64 {
-        self.least.passage * Tick::SECONDS / (1.0 + SLACK)
-    }
-
-    /// What all GPUs draw at least until the last request has ended: what they draw as they wait, and what work adds. A GPU that is busy draws no more than its limit.
+    /// What all GPUs draw at least until the last request has ended.
     fn joules(&self) -> Option<f64> {
-        let power = self.replica.power.as_ref()?;
-        let waiting = power.idle_watts() * self.n_gpus * self.end_s;
-        let work = power.limit_watts * self.replica.work(power, self.steps_min) / (1.0 + SLACK);
-        let room = (power.limit_watts - power.idle_watts()) * self.busy_s;
-        Some(waiting + work.min(room) * self.n_gpus / self.n_replicas)
+        self.phases.iter().map(|phase| phase.joules(self.end_s)).sum()
     }
 
-    /// Least time per token after the first one: that of the request which is slower than so large a share of all, or the mean. `None` where every
-    /// request has one token.
-    fn tpot_s(&self, share: Option<f64>) -> Option<f64> {
-        let paces = &self.replica.paces;
-        let n = hw::real(paces.len() as u64);
-        let pace = match share {
-            None => paces.iter().sum::<f64>() / n,
-            Some(share) => *paces.get(below(share, paces.len())?)?,
-        };
-        (n > 0.0).then(|| pace * self.least.decoding * Tick::SECONDS / (1.0 + SLACK))
-    }
-
-    /// Least time to the first token of the prompt that is longer than so large a share of all.
     fn ttft_s(&self, share: f64) -> f64 {
-        let prompts = &self.replica.load.prompts;
-        let prompt = prompts[below(share, prompts.len()).expect("some requests")];
-        let linear = f64::from(prompt) * self.least.token * Tick::SECONDS;
-        let whole = linear + self.replica.attention_of(prompt);
-        (whole / self.replica.stages / (1.0 + SLACK)).max(self.passage_s())
+        self.phases.iter().map(|phase| phase.ttft_s(share)).fold(0.0, f64::max)
+    }
+
+    fn tpot_s(&self, share: Option<f64>) -> Option<f64> {
+        self.phases.iter().find_map(|phase| phase.tpot_s(share))
     }
 }
 

@@ -1,16 +1,20 @@
 //! An outlook against fleets that are simulated, and deadlines against every subset.
 
+mod roles;
+
 use std::collections::BTreeMap;
 
-use hw::Span;
+use hw::{Span, Time};
 use proptest::prelude::*;
 
+use super::load::computed;
 use super::*;
 use crate::batcher;
 use crate::beginnings::Beginnings;
 use crate::fleet::{Fleet, Group};
 use crate::metrics::{self, Slo};
 use crate::replica::{Engine, Limits, Role, Spans};
+use crate::request::Requests;
 use crate::router;
 use crate::speculation::{DraftKind, Speculation};
 use crate::step_cost::FfnSide;
@@ -140,8 +144,8 @@ proptest! {
             prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
         }
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
-        let load = Load::of(&requests, if shares_prefixes { Prompts::BehindShared } else { Prompts::Whole }).expect("patient clients");
-        let replica = Replica::new(&config, &cost, largest, &load);
+        let load = Load::of(&requests, Counted { keeps_prefixes: shares_prefixes, ..Counted::default() }).expect("patient clients");
+        let replica = Replica::new(&config, &cost, largest, load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         if let Some(better) = better_than(&outlook, &figures) {
             prop_assert!(false, "{better}");
@@ -196,8 +200,8 @@ proptest! {
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
         let there_s = figures["makespan_s"] * f64::from(replicas);
         prop_assert!(work_s <= there_s, "{work_s} s of work in {there_s} s");
-        let load = Load::of(&requests, Prompts::Whole).expect("patient clients");
-        let replica = Replica::new(&config, &cost, table(32_768, 256), &load);
+        let load = Load::of(&requests, Counted::default()).expect("patient clients");
+        let replica = Replica::new(&config, &cost, table(32_768, 256), load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("room for all");
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
         if let Some(better) = better_than(&outlook, &figures) {
@@ -241,9 +245,8 @@ proptest! {
         let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
         metrics::fleet::add(&mut figures, &fleet, &served);
         metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
-        let of_prompts = if role == Role::Both { Prompts::Whole } else { Prompts::Elsewhere };
-        let load = Load::of(&requests, of_prompts).expect("patient clients");
-        let replica = Replica::new(&config, &cost, table(4096, 128), &load);
+        let load = Load::of(&requests, Counted { role, ..Counted::default() }).expect("patient clients");
+        let replica = Replica::new(&config, &cost, table(4096, 128), load);
         let outlook = replica.outlook(replicas, gpus_per_replica, &limits).expect("prices of both sides");
         prop_assert!(figures.contains_key("energy_wh"), "the limit of the card is known");
         if let Some(better) = better_than(&outlook, &figures) {
@@ -262,7 +265,7 @@ fn a_full_fleet_of_two_sides_is_close_to_its_outlook() {
     let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 4, 8);
     let cost = Roofline::new(&cluster);
     let requests = Requests::of(vec![Request::new(Time::ZERO, 500, 400); 2048]);
-    let load = Load::of(&requests, Prompts::Elsewhere).expect("requests");
+    let load = Load::of(&requests, Counted { role: Role::Outputs, ..Counted::default() }).expect("requests");
     let limits = Limits { sequences_max: 512, tokens_max: 2048, ..Limits::ROOMY };
     for micro_batches in [1, 2, 4] {
         let ffn = Some(FfnSide { gpus: 8, attention_ranks: 4, micro_batches });
@@ -273,7 +276,7 @@ fn a_full_fleet_of_two_sides_is_close_to_its_outlook() {
         let fleet = Fleet::of(Group { role: Role::Outputs, ..Group::new("all", engine, 1) });
         let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
         let played_s = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)["makespan_s"];
-        let replica = Replica::new(&config, &cost, table(), &load);
+        let replica = Replica::new(&config, &cost, table(), load.clone());
         let least_s = replica.outlook(1, config.n_gpus(), &limits).and_then(|best| best.figure("makespan_s", None));
         let over = played_s / least_s.expect("known");
         // What attention takes for a sequence beside its keys is not priced.
@@ -295,8 +298,8 @@ fn energy_over(sequences: u32) -> [f64; 2] {
     let served = fleet.serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
     let mut figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
     metrics::energy::add(&mut figures, &[(config.clone(), limits)], &fleet, (&requests, &served));
-    let load = Load::of(&requests, Prompts::Whole).expect("patient clients");
-    let replica = Replica::new(&config, &cost, table(), &load);
+    let load = Load::of(&requests, Counted::default()).expect("patient clients");
+    let replica = Replica::new(&config, &cost, table(), load);
     let outlook = replica.outlook(1, 1, &limits).expect("plain");
     let waiting = Power::of(&cluster.gpu).expect("known").idle_watts() * figures["makespan_s"] / JOULES_PER_WH;
     [figures["energy_wh"] / outlook.figure("energy_wh", None).expect("known"), figures["energy_wh"] / waiting]
@@ -319,8 +322,8 @@ fn a_fleet_that_is_far_too_small_is_known_to_be_late() {
     let table = StepTable::new(&config, (4096, 256), &cost, Case::Expected);
     // 1,500 tokens every 5 ms are 300,000 a second; 312 TFLOP/s over 16 GFLOP a token are 19,500.
     let requests = requests(600, 5, 1);
-    let load = Load::of(&requests, Prompts::BehindShared).expect("requests");
-    let replica = Replica::new(&config, &cost, table, &load);
+    let load = Load::of(&requests, Counted { keeps_prefixes: true, ..Counted::default() }).expect("requests");
+    let replica = Replica::new(&config, &cost, table, load);
     let met = replica.outlook(1, 1, &Limits::ROOMY).expect("plain").met_ratio(Seconds::new(0.2), None);
     // The shortest prompts may still be served in time.
     assert!(met < 0.25, "{met}");
@@ -333,7 +336,7 @@ fn drafting(acceptance: f64, load: &Load<'_>) -> Option<f64> {
     let (cost, config) = (Roofline::new(&cluster), ReplicaConfig::new(&model, &cluster, 1));
     let speculation = Speculation { n_drafts: 3, tree: None, acceptance, per_draft: Seconds::new(1e-3), seed: 0 };
     let table = StepTable::constant(Seconds::new(1e-3)).speculating(&speculation);
-    let replica = Replica::new(&config, &cost, table, load);
+    let replica = Replica::new(&config, &cost, table, load.clone());
     // Blocks of 16 tokens: a sequence of 141 takes nine.
     let limits = Limits { sequences_max: 2, kv_blocks: 18, ..Limits::ROOMY };
     let tight = Limits { kv_blocks: 17, ..limits };
@@ -344,7 +347,7 @@ fn drafting(acceptance: f64, load: &Load<'_>) -> Option<f64> {
 #[test]
 fn drafts_that_are_all_accepted_or_none_take_the_iterations_that_they_take() {
     let requests = Requests::of((0..3).map(|_| Request::new(Time::ZERO, 100, 41)).collect());
-    let load = Load::of(&requests, Prompts::Whole).expect("requests");
+    let load = Load::of(&requests, Counted::default()).expect("requests");
     // A verification of 1 ms behind three drafts of 1 ms each gives four tokens, or one.
     for (acceptance, wanted) in [(1.0, 1e-3), (0.0, 4e-3)] {
         let found = drafting(acceptance, &load).expect("room for two");
@@ -364,5 +367,5 @@ fn of_a_prompt_only_what_no_other_has_too_is_computed_for_sure() {
     let prefix_ids = vec![0, 0, 1, 2, 3, 4, 5];
     let requests = Requests { list, prefix_ids, n_prefix_ids: 6, prefix_tokens: 32, ..Requests::default() };
     assert_eq!(computed(&requests), [68, 68, 100]);
-    assert_eq!(Load::of(&requests, Prompts::Whole).expect("requests").computed, [100; 3]);
+    assert_eq!(Load::of(&requests, Counted::default()).expect("requests").computed, [100; 3]);
 }

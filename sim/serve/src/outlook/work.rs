@@ -6,7 +6,8 @@
 
 use hw::Tick;
 
-use super::{Decoding, SLACK, decoding_s, holds_all, sequences};
+use super::load::sequences;
+use super::{Decoding, SLACK, decoding_s, holds_all};
 use crate::replica::{Limits, Role};
 use crate::request::Requests;
 use crate::step_cost::StepTable;

@@ -13,14 +13,15 @@ use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
 use reports::expect::{self, Holds};
 use reports::tuned::{self, Change, Counts, SCHEMA, Setting, Tuned, Unknown};
+use serve::fleet::held::Users;
 use serve::metrics;
-use serve::outlook::{self, Load, Outlook};
-use serve::replica::Limits;
+use serve::outlook::{self, Outlook};
+use serve::replica::{Limits, Role};
 
 use super::best::candidate;
 use super::figures;
 use crate::kinds;
-use scenario::serving::{Best, Serving, ServingChoice};
+use scenario::serving::{Best, Serving, ServingChoice, ServingGroup};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
@@ -49,8 +50,8 @@ struct Settings<'s> {
     scenario: &'s Serving,
     best: &'s Best,
     ways: Vec<&'s ServingChoice>,
-    /// What replicas of each operation may do at best; none where nothing bounds them.
-    replicas: Vec<(&'s ServingChoice, outlook::Replica<'s>)>,
+    /// What replicas of each role and operation may do at best; none where nothing bounds them.
+    replicas: Vec<(Role, &'s ServingChoice, outlook::Replica<'s>)>,
     played: BTreeMap<usize, Played>,
     /// What is sought or limited and no result has, with the metrics that there are.
     unknown: OnceLock<Unknown>,
@@ -60,8 +61,7 @@ struct Settings<'s> {
 pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     let best = scenario.tune.as_ref()?;
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
-    let loads = [false, true].map(|keeps_prefixes| scenario.load(keeps_prefixes));
-    let replicas = replicas(scenario, &ways, &loads);
+    let replicas = replicas(scenario, &ways);
     let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new(), unknown: OnceLock::new() };
     let outlooks: Vec<Result<f64, Refused>> =
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
@@ -77,27 +77,29 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     Some(report)
 }
 
-/// A replica of every operation, with times for the largest limits of all settings.
+/// A replica of every role and operation, with times for the largest limits of all settings.
 fn replicas<'s>(
     scenario: &'s Serving,
     ways: &[&'s ServingChoice],
-    loads: &'s [Option<Load<'s>>; 2],
-) -> Vec<(&'s ServingChoice, outlook::Replica<'s>)> {
-    let group = &scenario.groups[0];
-    let mut operations: Vec<&ServingChoice> = Vec::new();
+) -> Vec<(Role, &'s ServingChoice, outlook::Replica<'s>)> {
+    let mut operations: Vec<(&ServingGroup, &ServingChoice)> = Vec::new();
     for way in ways.iter().filter(|way| way.refused.is_none() && way.kv == scenario.kv) {
-        if !operations.iter().any(|known| known.works_as(way)) {
-            operations.push(way);
+        for group in scenario.groups_of(way) {
+            let is_known =
+                |(of, known): &(&ServingGroup, &ServingChoice)| of.role == group.role && known.works_as(way, of.role);
+            if !operations.iter().any(is_known) {
+                operations.push((group, way));
+            }
         }
     }
-    let limits = || ways.iter().map(|way| scenario.limits(way, group));
+    let limits = || ways.iter().map(|way| scenario.limits(way, &scenario.groups[0]));
     let tokens_max = limits().map(|limits| limits.tokens_max).max().unwrap_or(1);
     let sequences_max = limits().map(|limits| limits.sequences_max).max().unwrap_or(1);
-    let replica = |way: &&'s ServingChoice| {
-        let load = loads[usize::from(way.limits.shares_prefixes)].as_ref()?;
+    let replica = |(group, way): &(&'s ServingGroup, &'s ServingChoice)| {
+        let load = scenario.load(group.role, way.limits.shares_prefixes)?;
         let (cost, limits) = (scenario.costs(group), Limits { tokens_max, sequences_max, ..way.limits });
         let table = scenario.table(way, group, &limits, cost.as_ref(), Case::Expected);
-        Some((*way, outlook::Replica::new(&scenario.deployment_of(way, group), cost.as_ref(), table, load)))
+        Some((group.role, *way, outlook::Replica::new(&scenario.deployment_of(way, group), cost.as_ref(), table, load)))
     };
     operations.par_iter().filter_map(replica).collect()
 }
@@ -105,12 +107,29 @@ fn replicas<'s>(
 impl Settings<'_> {
     /// What a setting may do at best; `None` where nothing bounds it.
     fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
-        let (way, group) = (self.ways[at], self.scenario.groups.first()?);
-        let (_, replica) = self.replicas.iter().find(|(known, _)| known.works_as(way))?;
-        let limits = self.scenario.limits(way, group);
+        let way = self.ways[at];
+        if !self.scenario.is_bounded(way) {
+            return None;
+        }
+        let groups = self.scenario.groups_of(way);
+        let phases: Option<Vec<Outlook<'_>>> = groups.into_iter().map(|group| self.phase(way, group)).collect();
+        let outlook = phases?.into_iter().reduce(Outlook::beside)?;
+        Some(match self.scenario.users_of(way) {
+            Some(Users::Held { n, .. }) => outlook.held(n),
+            _ => outlook,
+        })
+    }
+
+    /// What the replicas of a group may do at best under a way. Users who are held have no more sequences under way than they are.
+    fn phase(&self, way: &ServingChoice, group: &ServingGroup) -> Option<Outlook<'_>> {
+        let is_known = |role: Role, known: &ServingChoice| role == group.role && known.works_as(way, role);
+        let (_, _, replica) = self.replicas.iter().find(|(role, known, _)| is_known(*role, known))?;
+        let mut limits = self.scenario.limits(way, group);
+        if let Some(Users::Held { n, .. }) = self.scenario.users_of(way) {
+            limits.sequences_max = limits.sequences_max.min(n);
+        }
         let n_gpus = self.scenario.deployment_of(way, group).n_gpus();
-        let n_replicas = self.scenario.replicas_of(way, group);
-        self.scenario.is_bounded(way).then(|| replica.outlook(n_replicas, n_gpus, &limits))?
+        replica.outlook(self.scenario.replicas_of(way, group), n_gpus, &limits)
     }
 
     /// The best that is sought may be with a setting.
