@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hw::{Power, Seconds, Tick, TickSum, power};
 
 use super::saturation::{BUSY, Queue, Saturation};
+use super::{Slo, WITH_INTERVAL};
 use crate::fleet::{Fleet, Group, Served};
 use crate::replica::{Limits, Role};
 use crate::step_cost::ReplicaConfig;
@@ -40,6 +41,25 @@ pub fn past_clock(values: &BTreeMap<String, f64>) -> Option<String> {
         "{n_unserved} requests are not served within {days:.0} days, when the clock of serving ends: take fewer with `trace.requests`, \
          more `deployment.replicas` or faster GPUs, or cut a window with `trace.to_s`"
     ))
+}
+
+/// Why a result has no such metric, in words; nothing where nobody knows.
+pub fn absent(metric: &str, values: &BTreeMap<String, f64>, slo: &Slo, warm_up: Seconds) -> String {
+    let of_limits = ["slo_attainment_ratio", "goodput_requests_per_s"].contains(&metric);
+    let of_tokens = metric.starts_with("tpot_s") && WITH_INTERVAL.contains(&metric);
+    let is_counted = values.contains_key("ttft_s.mean");
+    if metric.starts_with("cost_usd") && !values.contains_key("cost_usd") {
+        "dollars need `usd_per_gpu_hour` in `[fleet]`".to_owned()
+    } else if of_tokens && is_counted {
+        "no request that counts has more than one output token, so none has a time per further token".to_owned()
+    } else if of_limits && !slo.is_given() {
+        "it needs limits in `[slo]`".to_owned()
+    } else if warm_up > Seconds::ZERO && !is_counted {
+        let warm_up_s = warm_up.get();
+        format!("no request arrives after `slo.warm_up_s` = {warm_up_s}: write a shorter one, or more `trace.requests`")
+    } else {
+        String::new()
+    }
 }
 
 /// What a queue of requests that come by themselves says of the figures; `n_draws` are the seeds that were served.

@@ -193,24 +193,7 @@ impl Settings<'_> {
 
     /// What is known of a metric that a result does not have.
     fn missing(&self, metric: &str, values: BTreeMap<String, f64>) -> Unknown {
-        let (slo, warm_up_s) = (&self.scenario.slo, self.scenario.warm_up.get());
-        let is_of = |names: &[&str]| names.contains(&metric);
-        let why = if metric.starts_with("cost_usd") && !values.contains_key("cost_usd") {
-            "dollars need `usd_per_gpu_hour` in `[fleet]`".to_owned()
-        } else if metric.starts_with("tpot_s")
-            && metrics::WITH_INTERVAL.contains(&metric)
-            && values.contains_key("ttft_s.mean")
-        {
-            "no request that counts has more than one output token, so none has a time per further token".to_owned()
-        } else if is_of(&["slo_attainment_ratio", "goodput_requests_per_s"]) && !slo.is_given() {
-            "it needs limits in `[slo]`".to_owned()
-        } else if warm_up_s > 0.0 && !values.contains_key("ttft_s.mean") {
-            format!(
-                "no request arrives after `slo.warm_up_s` = {warm_up_s}: write a shorter one, or more `trace.requests`"
-            )
-        } else {
-            String::new()
-        };
+        let why = metrics::words::absent(metric, &values, &self.scenario.slo, self.scenario.warm_up);
         Unknown { metric: metric.to_owned(), why, known: values.into_keys().collect() }
     }
 
