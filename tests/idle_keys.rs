@@ -45,7 +45,9 @@ fn is_idle(ask: &dyn Fn(&[&str]) -> Checked, beside: &[&str], key: &str) -> (boo
     let name = key.split('=').next().expect("a key");
     // A table of a list is named by its section alone.
     let name = name.replace("group.a100.", "group.");
-    let is_said = words(&ask(&with)).contains(&format!("`{name}` changes nothing"));
+    let said = words(&ask(&with));
+    let is_said = said.contains(&format!("`{name}` changes nothing"))
+        || said.contains(&format!("`{}` changes nothing", key.replace('=', " = ")));
     (is_said, figures(ask(beside)) == figures(ask(&with)))
 }
 
@@ -75,6 +77,29 @@ fn networks_that_other_kinds_do_not_heed_are_named() {
     for key in ["group.a100.oversubscription=4.0", "group.a100.collectives=tree"] {
         assert_eq!(is_idle(&zones, &[], key), (true, true), "{key}");
     }
+}
+
+#[test]
+fn links_to_hosts_that_nothing_crosses_are_named_in_every_kind_of_training() {
+    let compiled = |set: &[&str]| shipped("compiler/llama-1b-codealpaca", set);
+    let tasks = |set: &[&str]| shipped("multi-task/example", set);
+    let stages = |set: &[&str]| shipped("curriculum/gradual-qwen2-7b", set);
+    let all: [(&str, &dyn Fn(&[&str]) -> Checked); 3] =
+        [("memory", &compiled), ("multi-task", &tasks), ("curriculum", &stages)];
+    for (kind, ask) in all {
+        for key in ["cluster.host_gb_per_s=10", "cluster.gpus_per_switch=2"] {
+            // Two GPUs of a switch: one alone has no pair.
+            let beside: &[&str] = if kind == "memory" { &["cluster.gpus_per_node=2"] } else { &[] };
+            assert_eq!(is_idle(ask, beside, key), (true, true), "{kind} {key}");
+        }
+        assert!(!words(&ask(&["cluster.gpus_per_switch=1"])).contains("gpus_per_switch"), "{kind}");
+    }
+    // Cards without links of their own exchange over the bus, and states on the host are read by it.
+    let bus = ["cluster.nvlink_island=1", "cluster.peer_access=false"];
+    for key in bus {
+        assert!(!is_idle(&stages, &[key], "cluster.host_gb_per_s=10").0, "{key}");
+    }
+    assert!(!is_idle(&tasks, &["training.offload_ratio=0.5"], "cluster.host_gb_per_s=10").0);
 }
 
 /// Mean seconds from arrival to the last token where prompts are computed on one replica and decoded on another.

@@ -15,7 +15,7 @@ use train::tensor_graph::play::Eviction;
 use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
-use crate::training::workload;
+use crate::training::{no_effect, workload};
 use crate::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts};
@@ -117,6 +117,7 @@ struct CompilerSection {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MemoryScenario> {
+    let links = no_effect::Given::of(reader, false);
     let compiler = compiler(reader.section("compiler"));
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
@@ -139,6 +140,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = format!("{} of {} GPUs change nothing", cluster.n_gpus() - 1, cluster.n_gpus());
         reader.warn(Code::NoEffect, None, what, "a step of symbolic sizes runs on one GPU");
     }
+    no_effect::of_host_links(
+        reader,
+        &links,
+        (&cluster, 1),
+        "a copy to the host, and compilers evict what they compute again",
+    );
     cross_checks(reader, &compiler, &step, &workload.lengths);
     let steps = Steps {
         graph,

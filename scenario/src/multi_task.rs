@@ -38,6 +38,9 @@ const OF_MEASURED: [&str; 4] = ["framework", "gradient_dtype", "fragmentation", 
 /// Keys that act on layers with attention alone.
 const OF_ATTENTION: [&str; 3] = ["recompute", "dropout", "attention"];
 
+/// What links to a host need.
+const OVER_HOST: &str = "something that is copied to the host: `optimizer.offload_ratio` or `training.offload_ratio`; or GPUs that exchange over its bus";
+
 /// GPUs that a plan may have; beyond it plans take minutes.
 const GPUS_MAX: u32 = 1024;
 
@@ -128,6 +131,10 @@ pub fn read(
     let training = MultiTask { operators, tasks, calls, cluster, reserved, execution };
     cross_checks(reader, &training);
     heed_network(reader, &network, &training.cluster, (&has, cost.profile.as_ref()));
+    let of_step = &training.execution.of_step;
+    if of_step.offload == 0.0 && (of_step.optimizer.on_device() >= 1.0 || !has.parameters) {
+        no_effect::of_host_links(reader, &given, (&training.cluster, training.cluster.n_gpus()), OVER_HOST);
+    }
     let problems = problems(&training);
     if reader.n_errors() == 0 && !problems.is_empty() {
         no_effect::of_problems(reader, &given, &OF_EXECUTION, (&problems, false));

@@ -4,6 +4,7 @@
 
 mod keys;
 
+use hw::Cluster;
 use planner::train::search::space::Space;
 use train::Problem;
 use train::layout::{Layout, Zero};
@@ -12,7 +13,7 @@ use train::problem::Module;
 use super::{PolicyChoice, rails, searched, unfused};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
-use keys::{COSTS, HangsOn, KEYS, Key, no_chunks, no_pipeline, no_recompute};
+use keys::{COSTS, HangsOn, KEYS, Key, have_own_links, no_chunks, no_pipeline, no_recompute};
 
 /// The policy that sends activations to the host by itself, and the keys that limit what it may send, and how fast.
 const OFFLOADS: &str = "bytescale";
@@ -161,6 +162,16 @@ pub fn of_problems(
     }
     if let (Some((_, at)), Some(problem)) = (given.recompute.clone(), problems.first()) {
         modules(reader, "training.recompute", at, problem);
+    }
+}
+
+/// Warns of links to the host that nothing crosses, of steps that copy nothing there and have so many GPUs: each with what it needs.
+pub fn of_host_links(reader: &mut Reader<'_>, given: &Given, (cluster, n_gpus): (&Cluster, u32), needs: &'static str) {
+    if !have_own_links(cluster, n_gpus) {
+        return;
+    }
+    for (key, value, at) in given.keys().filter(|(key, ..)| key.section == "cluster" && HOST[1..].contains(&key.name)) {
+        Key { needs, ..*key }.warn(reader, value, at);
     }
 }
 

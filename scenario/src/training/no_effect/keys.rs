@@ -2,7 +2,7 @@
 
 use engine::model::Experts;
 use engine::shard::Shard;
-use hw::{Format, InsideLink};
+use hw::{Cluster, Format, InsideLink};
 use train::layout::{ContextExchange, Zero};
 use train::muon::TensorMode;
 use train::problem::{Dropout, Framework, GradientSync, Loss, Recompute};
@@ -417,8 +417,13 @@ fn no_host(problem: &Problem) -> bool {
 
 /// Nothing is copied to a host, and GPUs of a node reach each other without one.
 fn passes_no_host(problem: &Problem) -> bool {
-    let n_gpus = problem.cluster.gpus_per_node.min(problem.layout.n_ranks());
-    no_host(problem) && (n_gpus == 1 || problem.cluster.inside_link(n_gpus) == InsideLink::Own)
+    no_host(problem) && have_own_links(&problem.cluster, problem.layout.n_ranks())
+}
+
+/// Whether so many GPUs of a cluster reach those of their node without a host.
+pub fn have_own_links(cluster: &Cluster, n_gpus: u32) -> bool {
+    let n_gpus = cluster.gpus_per_node.min(n_gpus);
+    n_gpus == 1 || cluster.inside_link(n_gpus) == InsideLink::Own
 }
 
 /// Whether the value is what an absent key means, where the key has no say.
