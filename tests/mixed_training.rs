@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use input::diagnostic::Source;
 use planner::train::mixed_gpus;
+use planner::train::objective::Objective;
 use reports::{PolicyResult, RunResult};
 use scenario::Overrides;
 use score::training::row::Asked;
@@ -161,7 +162,7 @@ fn no_layer_moves_to_another_stage_for_a_shorter_step() {
     let read = scenario::mixed_training::read(&mut reader, &source, super::root(), &Overrides::default());
     let scenario = read.expect("a good scenario");
     let costs = scenario.costs();
-    let found = mixed_gpus::search(&scenario.job, mixed_gpus::Objective::Seconds, &costs).expect("a plan");
+    let found = mixed_gpus::search(&scenario.job, Objective::Seconds, &costs).expect("a plan");
     let seconds = |plan: &train::mixed_gpus::Pipelines| {
         let step = scenario.job.step(plan, &costs, engine::play::Case::Expected).expect("linked").0;
         step.span().to_seconds().get()

@@ -50,6 +50,28 @@ fn dollars_take_fewer_nodes_than_seconds_and_no_row_is_better_at_either() {
     assert!(row(&usd).planner.as_ref().expect("planned").bound.expect("a bound") <= of(&usd, "cost_usd_per_step"));
 }
 
+/// What a search says of itself is what the run of its row keeps, and no other objective's layout keeps more.
+#[test]
+fn a_run_of_days_is_sought_by_what_it_keeps() {
+    let days = ["failures={days=20.0,gpu_mtbf_hours=3000.0,spare_nodes=1}", "checkpoint={storage_gb_per_s=20.0}"];
+    let few = ["search.front_ratio=1", "search.products=[\"bf16\"]", "search.head_layers=[0]"];
+    let of = |metric: &str| {
+        let sought = format!("policies.maximize=\"{metric}\"");
+        run(SEARCHED, &[&days[..], &few, &[&sought]].concat())
+    };
+    let all = ["run_tokens_per_usd", "run_tokens_per_s", "tokens_per_s"].map(of);
+    for (at, key) in ["run_tokens_per_usd", "run_tokens_per_s"].into_iter().enumerate() {
+        let kept: Vec<f64> = all.iter().map(|result| row(result).metrics[key]).collect();
+        assert!(kept.iter().all(|other| *other <= kept[at] * (1.0 + 1e-9)), "{key}: {kept:?}");
+        let planner = row(&all[at]).planner.as_ref().expect("planned");
+        let (objective, bound) = (planner.objective.expect("counted"), planner.bound.expect("a bound"));
+        assert!((objective / kept[at] - 1.0).abs() < 1e-9 && bound >= objective, "{key}: {objective} {bound} {kept:?}");
+    }
+    let words = |more: &str| words(SEARCHED, &[more]);
+    let without = words("policies.maximize=\"run_tokens_per_usd\"");
+    assert!(without.contains("`run_tokens_per_usd` is sought, and the scenario has no run of days"), "{without}");
+}
+
 #[test]
 fn products_of_eight_bits_are_found_where_the_list_has_them() {
     let of = |list: &str| {

@@ -7,6 +7,7 @@ pub mod compression;
 pub mod dacp;
 pub mod mixed_gpus;
 pub mod multi_task;
+pub mod objective;
 pub mod optimal_schedule;
 pub mod orders;
 pub mod pack;

@@ -32,6 +32,11 @@ fn problem() -> Problem {
     }
 }
 
+/// No run of days is sought.
+fn unasked(_: &Problem, _: &train::Plan, _: f64) -> Result<f64, planner::PlanError> {
+    unreachable!("steps alone are ranked")
+}
+
 /// The answer where everything is to end before the job of a number, counted over bounds and plays.
 fn stopped_before(job: usize) -> Result<Found, planner::PlanError> {
     let problem = problem();
@@ -49,7 +54,8 @@ fn stopped_before(job: usize) -> Result<Found, planner::PlanError> {
     };
     let found = stop::unless_over(|| {
         let space = Space::of(&problem);
-        let found = search::search(&problem, policy, &context, &space, &topology, Effort::UntilProved, &each)?;
+        let found =
+            search::search(&problem, policy, &context, (&space, &unasked), &topology, (Effort::UntilProved, &each))?;
         // What follows from the answer is still played.
         stop::pause();
         Ok(found)

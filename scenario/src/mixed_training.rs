@@ -26,7 +26,8 @@ use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
 use planner::effort;
-use planner::train::mixed_gpus::{GROUPS_MAX, Objective};
+use planner::train::mixed_gpus::GROUPS_MAX;
+use planner::train::objective::Objective;
 use unread::UNREAD;
 
 const SECTIONS: [&str; 10] = [
@@ -87,16 +88,6 @@ impl MixedTraining {
             constants::costs(&group.cluster, &profile)
         };
         self.job.groups.iter().map(of).collect()
-    }
-
-    /// The metric by which rows are compared.
-    pub const fn compared_by(&self) -> &'static str {
-        match self.objective {
-            Objective::Seconds => "tokens_per_s",
-            Objective::Usd => "tokens_per_usd",
-            Objective::RunTokens => "run_tokens_per_s",
-            Objective::RunTokensPerUsd => "run_tokens_per_usd",
-        }
     }
 }
 
@@ -290,28 +281,12 @@ fn shares(section: &mut Section<'_>) -> Vec<u32> {
     })
 }
 
-/// Words of `maximize` and of `minimize`.
-const MOST: [(&str, Objective); 4] = [
-    ("tokens_per_s", Objective::Seconds),
-    ("tokens_per_usd", Objective::Usd),
-    ("run_tokens_per_s", Objective::RunTokens),
-    ("run_tokens_per_usd", Objective::RunTokensPerUsd),
-];
-const LEAST: [(&str, Objective); 2] = [("iteration_time_s", Objective::Seconds), ("cost_usd_per_step", Objective::Usd)];
-
 /// What runs, and what is sought: with a run of days most of that, where nothing else is written.
 fn policies(mut section: Section<'_>, groups: &[Group], is_of_days: bool) -> (RunList<Way>, Objective) {
     let default = if is_of_days { Objective::RunTokens } else { Objective::Seconds };
-    let (objective, at) = of_steps::sought(&mut section, &MOST, &LEAST, default);
-    let sought = MOST.iter().find(|(_, word)| *word == objective);
-    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0 && objective.is_of_dollars());
-    if let Some(group) = unpriced {
-        of_steps::without_price(&mut section, at, &group.name, "write `usd_per_gpu_hour` in every `[[group]]`");
-    } else if let (true, false, Some((word, _))) = (objective.is_of_run(), is_of_days, sought) {
-        let what = format!("`{word}` is sought, and the scenario has no run of days");
-        let help = format!("write `[failures]`, or maximize `{}`", word.trim_start_matches("run_"));
-        section.refuse(Code::MissingKey, at, what, help);
-    }
+    let unpriced = groups.iter().find(|group| group.usd_per_gpu_hour == 0.0).map(|group| group.name.as_str());
+    let help = "write `usd_per_gpu_hour` in every `[[group]]`";
+    let objective = of_steps::objective(&mut section, (unpriced, help), (is_of_days, default));
     let plain = POLICIES.map(|(name, way, _)| (name, way));
     let run = run_list(&mut section, plain.to_vec(), Vec::new());
     section.finish();

@@ -28,7 +28,8 @@ use engine::CostModel;
 use engine::cost::profile::Profile;
 use hw::{Cluster, Gpu, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
-use planner::train::search::space::{Objective, Space};
+use planner::train::objective::Objective;
+use planner::train::search::space::Space;
 use score::training::constants::Constants;
 use train::long_run::LongRun;
 use train::megatron_core::INTERLEAVED;
@@ -72,6 +73,15 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// The metric by which rows are compared; `None` where they are by their time.
+    pub fn compared_by(&self) -> Option<&'static str> {
+        match (self.objective, &self.long_run) {
+            (Objective::Seconds, None) => None,
+            (Objective::Seconds | Objective::Usd, Some(_)) => Some(Objective::RunTokens.metric()),
+            (objective, _) => Some(objective.metric()),
+        }
+    }
+
     /// Costs of its machine.
     pub fn costs(&self) -> Box<dyn CostModel> {
         costs_of(&self.problem.cluster, self.profile.as_ref(), (self.of_card, self.sustained_flops_ratio))
@@ -243,6 +253,7 @@ pub fn of_sequences(
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
     let (network, keys, is_given) = (Written::of(reader), Keys::of(reader), sequences.is_some());
+    let is_of_days = reader.has("failures");
     let (given, asked, usual) = (no_effect::Given::of(reader, is_given), Asked::of(reader), Usual::of(reader));
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     let cluster = cluster::of_steps(reader.section("cluster"), is_given);
@@ -258,8 +269,11 @@ pub fn of_sequences(
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), draws_experts);
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
-    let policies::Asked { policies, baseline, objective } =
-        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question), card);
+    let policies::Asked { policies, baseline, objective } = policies::policies(
+        reader.section("policies"),
+        compressed.as_ref().map(|given| &given.question),
+        (card, is_of_days),
+    );
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
@@ -281,7 +295,8 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
-    let search = parallel.is_searched.then(|| Space { objective, ..lists.space(reader, &problem) });
+    let search =
+        parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {
         // A search asks each of its layouts.
         problem.execution.launches = problem.execution.launches_with(problem.layout.ep);

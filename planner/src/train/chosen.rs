@@ -12,6 +12,7 @@ use engine::{CostModel, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use train::host_memory;
 use train::layout::ContextExchange;
+use train::long_run::{Lasted, LongRun};
 use train::metrics::Played;
 use train::plan::Searched;
 use train::problem::Recompute;
@@ -23,7 +24,8 @@ use super::compression::{self, Question};
 use super::policies;
 use super::policy::{PlanContext, PlanError, Value};
 use super::search::space::Space;
-use super::search::{self, Each, Effort, Found};
+use super::search::{self, Each, Effort, Found, Kept};
+use super::slow_nodes;
 use crate::proof::Decision;
 pub use named::{fields, layout_words};
 
@@ -131,7 +133,9 @@ pub fn decide(
     let (mut problem, compressed) = problem(asked.0, choice)?;
     let mut found = None;
     if let Some(space) = asked.1 {
-        let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved, each)?;
+        let sought: (&Space, Kept<'_>) =
+            (space, &|laid_out, plan, step_s| kept(space, choice, (laid_out, plan, step_s), cost));
+        let best = search::search(&problem, policy, &context, sought, topology, (Effort::UntilProved, each))?;
         problem = best.best.plan.candidate.problem(&problem);
         found = Some(best);
     }
@@ -157,6 +161,34 @@ pub fn decide(
         decision.notes.extend(named::front_words(found));
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// Tokens that a run of days keeps over steps of a policy's plan, as a search has it.
+fn kept(
+    space: &Space,
+    choice: &Choice,
+    planned: (&Problem, &Plan, f64),
+    cost: &dyn CostModel,
+) -> Result<f64, PlanError> {
+    let run = space.run.as_ref().expect("a run of days is sought");
+    let topology = Topology::of(&planned.0.cluster);
+    let lasted = slow_nodes::lasted(run, (&choice.policy, &choice.parameters), planned, (cost, &topology))?;
+    Ok(lasted.values[space.objective.metric()])
+}
+
+/// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
+///
+/// # Errors
+/// When nothing of the run is kept, or a plan beside a slow node cannot be had.
+pub fn lasted(
+    run: &LongRun,
+    choices: &[Choice],
+    planned: (&Problem, &Plan, f64),
+    costs: (&dyn CostModel, &Topology),
+) -> Result<Lasted, PlanError> {
+    let unnamed = Choice::default();
+    let choice = choices.iter().find(|choice| choice.name == planned.1.policy).unwrap_or(&unnamed);
+    slow_nodes::lasted(run, (&choice.policy, &choice.parameters), planned, costs)
 }
 
 /// What a policy that does not weigh stragglers says of them, in words; their rates by step.

@@ -23,7 +23,8 @@ use hw::real;
 use train::mixed_gpus::{Fullest, MixedJob, MixedStage, MixedStep, Pipelines, Slot, Unlinked};
 use train::timed::{Replica, TimedStep};
 
-use crate::proof::{Aim, Bound, Decision, Status, ranked};
+use super::objective::Objective;
+use crate::proof::{Bound, Decision, Status, ranked};
 use listed::{Sketch, Speed};
 use shares::{all_shares, in_order, shared, sums};
 
@@ -41,41 +42,6 @@ const MOVES_MAX: usize = 500;
 const ESTIMATED_KINDS: u32 = 8;
 /// Groups of which every order is listed.
 pub const GROUPS_MAX: usize = 4;
-
-/// What is sought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Objective {
-    /// Seconds of a step, to be few.
-    #[default]
-    Seconds,
-    /// Dollars of a step, to be few.
-    Usd,
-    /// Tokens that a run of days keeps in a second, to be many.
-    RunTokens,
-    /// Tokens that a run of days keeps for a dollar, to be many.
-    RunTokensPerUsd,
-}
-
-impl Objective {
-    const fn aim(self) -> Aim {
-        match self {
-            Self::Seconds => Aim::Seconds,
-            Self::Usd => Aim::Usd,
-            Self::RunTokens => Aim::TokensPerS,
-            Self::RunTokensPerUsd => Aim::TokensPerUsd,
-        }
-    }
-
-    /// Whether a run of days decides.
-    pub const fn is_of_run(self) -> bool {
-        matches!(self, Self::RunTokens | Self::RunTokensPerUsd)
-    }
-
-    /// Whether dollars decide, or have a part in it.
-    pub const fn is_of_dollars(self) -> bool {
-        matches!(self, Self::Usd | Self::RunTokensPerUsd)
-    }
-}
 
 /// A plan with its estimate, or with what it is when it is played.
 type Judged = (f64, Pipelines);
@@ -265,14 +231,12 @@ impl Search<'_> {
     fn judged(&self, plan: Pipelines) -> Option<Judged> {
         let (step, link_usd) = self.job.step(&plan, self.costs, Case::Expected).ok()?;
         let (n_gpus, step_s) = (self.job.n_gpus(&plan), step.span().to_seconds().get());
-        let of_run = match self.objective {
-            Objective::Seconds | Objective::Usd => return Some((self.expected(&n_gpus, step_s, link_usd), plan)),
-            Objective::RunTokens => "run_tokens_per_s",
-            Objective::RunTokensPerUsd => "run_tokens_per_usd",
-        };
+        if !self.objective.is_of_run() {
+            return Some((self.expected(&n_gpus, step_s, link_usd), plan));
+        }
         let beside = slow::beside(self.job, &plan, self.costs).ok()?;
         let lasted = self.job.lasted(&n_gpus, (step_s, link_usd), beside.as_ref())?.ok()?;
-        Some((*lasted.values.get(of_run)?, plan))
+        Some((*lasted.values.get(self.objective.metric())?, plan))
     }
 
     /// What is sought of a plan on so many GPUs of every group whose step takes so long: of a run its mean by a closed form.

@@ -109,6 +109,25 @@ fn updates_once(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
     )))
 }
 
+/// The policy that plans around slow devices, asked for problems that differ in these alone: what was searched for one is known for the others.
+#[derive(Default)]
+pub struct Replans(malleus::Divisions);
+
+impl Replans {
+    /// Its name.
+    pub const POLICY: &str = malleus::CARD.name;
+
+    /// A plan.
+    ///
+    /// # Errors
+    /// When it has none for the layout.
+    pub fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+        let decision = malleus::planned(problem, context, &self.0)?;
+        updates_once(problem, &decision.plan)?;
+        Ok(decision)
+    }
+}
+
 /// A policy by name.
 pub fn named(name: &str) -> Option<&'static dyn Policy> {
     POLICIES.iter().copied().find(|policy| policy.card().name == name)

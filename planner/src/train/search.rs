@@ -6,7 +6,7 @@
 //! amount that they need at least.
 //!
 //! The objective is a step's seconds, or its dollars where layouts take more or fewer nodes: the bound on seconds is one on dollars as
-//! well. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
+//! well. Where a run of days is what counts, its failures are played over the steps of a layout, and the bound has none. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
 
 pub mod bound;
 mod runs;
@@ -20,18 +20,21 @@ use std::sync::OnceLock;
 
 use engine::play::{Case, Machine};
 use engine::{Outcome, TaskGraph, Timeline};
+use hw::Cluster;
 use hw::topology::Topology;
 use train::host_memory;
+use train::long_run::Job;
 use train::metrics::{self, Played};
 use train::problem::Problem;
 use train::{Plan, lower};
 
-use crate::proof::{self, Aim, Bound, Decision, Status};
+use crate::proof::{self, Bound, Decision, Status};
+use crate::train::objective::Objective;
 use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
 use bound::{Dropped, Judge, Least};
 use engine::stop;
-use space::{Candidate, Objective, Space};
+use space::{Candidate, Space};
 
 /// A simulated candidate.
 #[derive(Clone, Debug)]
@@ -44,7 +47,7 @@ pub struct Simulated {
     pub bound_s: f64,
     /// Memory of the fullest rank, bytes.
     pub peak_bytes: u64,
-    /// What is ranked: seconds of a step, or its dollars.
+    /// What is ranked, to be few: seconds or dollars of a step, or of a token that a run of days keeps.
     pub value: f64,
     /// What dominates its step, in words; of the best and the runner-up.
     pub why: String,
@@ -57,8 +60,8 @@ pub struct Found {
     pub best: Decision<Simulated>,
     /// What the scenario has where nothing is searched.
     pub own: Candidate,
-    /// Whether dollars of a step are ranked, in the place of its seconds.
-    pub is_by_cost: bool,
+    /// What was sought.
+    pub objective: Objective,
     /// Layouts that no other one beats in both objective and memory, the best one first; empty where nobody asked.
     pub front: Vec<Simulated>,
     /// Context degrees that were looked at.
@@ -90,6 +93,9 @@ const BATCH: usize = 8;
 /// Does each of so many jobs, by their index; the caller decides in what order and on how many threads.
 pub type Each<'a> = &'a (dyn Fn(usize, &(dyn Fn(usize) + Sync)) + Sync);
 
+/// Tokens that a run of days keeps over steps of a plan that take so many seconds: in a second or for a dollar, as the space has it.
+pub type Kept<'a> = &'a (dyn Fn(&Problem, &Plan, f64) -> Result<f64, PlanError> + Sync);
+
 /// What became of a candidate that was looked at closely.
 #[derive(Clone, Debug)]
 enum Tried {
@@ -103,8 +109,8 @@ enum Tried {
     Played {
         /// Lower bound on its step, seconds.
         bound_s: f64,
-        /// Step in seconds and memory of the fullest rank in bytes, if it fits.
-        fits: Option<(f64, u64)>,
+        /// What is ranked, the step in seconds and memory of the fullest rank in bytes, if it fits.
+        fits: Option<(f64, f64, u64)>,
     },
 }
 
@@ -205,6 +211,9 @@ struct Search<'a> {
     policy: &'a dyn Policy,
     context: &'a PlanContext<'a>,
     space: &'a Space,
+    kept: Kept<'a>,
+    /// What a second of a step is in what is ranked, by the nodes of a layout.
+    of_second: BTreeMap<u32, f64>,
     topology: &'a Topology,
     each: Each<'a>,
     /// Everything that was simulated and fits, in the order of the search.
@@ -221,13 +230,15 @@ pub fn search(
     problem: &Problem,
     policy: &dyn Policy,
     context: &PlanContext<'_>,
-    space: &Space,
+    (space, kept): (&Space, Kept<'_>),
     topology: &Topology,
-    effort: Effort,
-    each: Each<'_>,
+    (effort, each): (Effort, Each<'_>),
 ) -> Result<Found, PlanError> {
     let (seen, dropouts) = (Vec::new(), Dropouts::default());
-    let mut search = Search { problem, policy, context, space, topology, each, seen, n_simulated: 0, dropouts };
+    let of_second = space.nodes.iter().map(|&n| (n, of_second(problem, space, n))).collect();
+    let n_simulated = 0;
+    let mut search =
+        Search { problem, policy, context, space, kept, of_second, topology, each, seen, n_simulated, dropouts };
     let (mut bounded, n_judged, n_left) = search.bounded();
     search.look_for_best(&mut bounded, effort);
     if search.seen.is_empty() && (n_left > 0 || stop::is_over()) {
@@ -248,33 +259,44 @@ pub fn search(
     for simulated in ranking.iter_mut().filter(|_| !stop::is_over()) {
         simulated.why = search.why(&simulated.candidate);
     }
-    let aim = match space.objective {
-        Objective::Seconds => Aim::Seconds,
-        Objective::Usd => Aim::Usd,
-    };
-    let ranking = ranking.into_iter().map(|simulated| (simulated.value, simulated)).collect();
-    let best = proof::ranked(aim, ranking, |_| (), |_, _| true)
+    let objective = space.objective;
+    let ranking = ranking.into_iter().map(|simulated| (counted(objective, simulated.value), simulated)).collect();
+    let best = proof::ranked(objective.aim(), ranking, |_| (), |_, _| true)
         .ok_or_else(|| PlanError::Infeasible(search.dropouts.words(n_judged)))?;
-    let bound = Bound::plain(search.objective(&best.plan.candidate, best.plan.bound_s));
+    let bound = Bound::plain(counted(objective, search.least(&best.plan.candidate, best.plan.bound_s)));
     let front = if space.front_ratio > 1.0 { search.front() } else { Vec::new() };
     let (n_simulated, n_too_large) = (search.n_simulated, search.dropouts.n_too_large);
     let n_refused = search.dropouts.n_refused();
-    let is_open = |of: &&Bounded| !of.is_tried && best.objective().is_some_and(|best| of.value < best);
+    let is_open = |of: &&Bounded| !of.is_tried && of.value < best.plan.value;
     let n_open = if stop::is_asked() { n_left + bounded.iter().filter(is_open).count() } else { 0 };
     let best = best.bounded(Some(bound), Status::Heuristic);
     let (own, context_degrees) = (Candidate::own(problem), space.cp.clone());
-    let is_by_cost = space.objective == Objective::Usd;
-    Ok(Found { best, own, is_by_cost, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
+    Ok(Found { best, own, objective, front, context_degrees, n_judged, n_too_large, n_refused, n_simulated, n_open })
+}
+
+/// What is counted of what is ranked: tokens that are kept, of their cost.
+fn counted(objective: Objective, value: f64) -> f64 {
+    if objective.is_of_run() { 1.0 / value } else { value }
+}
+
+/// What a second of a step is in what is ranked, on so many nodes: of a run the least that it can be, as nothing fails. Without a price GPUs count alike.
+fn of_second(problem: &Problem, space: &Space, n_nodes: u32) -> f64 {
+    let cluster = Cluster { n_nodes, ..problem.cluster.clone() };
+    let usd = f64::from(cluster.n_gpus()) * cluster.gpu.usd_per_hour().unwrap_or(1.0) / 3600.0;
+    let problem = Problem { cluster, ..problem.clone() };
+    let [per_s, per_usd] = space.run.as_ref().map_or([1.0; 2], |run| run.most_kept(&Job::of_training(&problem, 1.0)));
+    match space.objective {
+        Objective::Seconds => 1.0,
+        Objective::Usd => usd,
+        Objective::RunTokens => 1.0 / per_s,
+        Objective::RunTokensPerUsd => 1.0 / per_usd,
+    }
 }
 
 impl Search<'_> {
-    /// The objective of a candidate whose step takes so long.
-    fn objective(&self, candidate: &Candidate, step_s: f64) -> f64 {
-        if self.space.objective == Objective::Seconds {
-            return step_s;
-        }
-        let cluster = hw::Cluster { n_nodes: candidate.nodes, ..self.problem.cluster.clone() };
-        self.space.objective.of(&cluster, step_s)
+    /// The least that is ranked of a candidate whose step takes so long.
+    fn least(&self, candidate: &Candidate, step_s: f64) -> f64 {
+        step_s * self.of_second[&candidate.nodes]
     }
 
     /// Every candidate that may fit, the least bound first; how many there are, and how many of them a search that was stopped did not judge.
@@ -312,7 +334,7 @@ impl Search<'_> {
         let mut n_fitting = 0;
         let mut bounded = |candidate: Candidate| {
             let least = judge.least(&candidate)?;
-            let value = self.objective(&candidate, least.step_s);
+            let value = self.least(&candidate, least.step_s);
             Ok(Bounded { value, least, candidate, is_tried: false })
         };
         let judged = indices.iter().map_while(|&index| {
@@ -373,9 +395,8 @@ impl Search<'_> {
                 Tried::Outdone | Tried::Ended => {}
                 Tried::Refused(why) => self.dropouts.refuse(self.policy, why),
                 Tried::Played { fits: None, .. } => self.dropouts.n_ran_out += 1,
-                Tried::Played { bound_s, fits: Some((step_s, peak_bytes)) } => {
-                    let (value, why) = (self.objective(&candidate, step_s), String::new());
-                    self.seen.push(Simulated { candidate, step_s, bound_s, peak_bytes, value, why });
+                Tried::Played { bound_s, fits: Some((value, step_s, peak_bytes)) } => {
+                    self.seen.push(Simulated { candidate, step_s, bound_s, peak_bytes, value, why: String::new() });
                 }
             }
         }
@@ -390,11 +411,20 @@ impl Search<'_> {
         };
         // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
         let bound_s = of.least.step_s.max(bound::of_order(&laid_out, &plan, self.context.cost).unwrap_or(0.0));
-        if !limit.allows(self.objective(&of.candidate, bound_s), &of.candidate) {
+        if !limit.allows(self.least(&of.candidate, bound_s), &of.candidate) {
             return Tried::Outdone;
         }
-        let fits = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
-        Tried::Played { bound_s, fits }
+        let played = simulate_peak(&laid_out, &plan, self.context, &self.topology_of(&laid_out));
+        let Some((step_s, peak_bytes)) = played else { return Tried::Played { bound_s, fits: None } };
+        let value = if self.space.objective.is_of_run() {
+            (self.kept)(&laid_out, &plan, step_s).map(|kept| 1.0 / kept)
+        } else {
+            Ok(self.least(&of.candidate, step_s))
+        };
+        match value {
+            Ok(value) => Tried::Played { bound_s, fits: Some((value, step_s, peak_bytes)) },
+            Err(why) => Tried::Refused(why),
+        }
     }
 
     fn topology_of(&self, laid_out: &Problem) -> Cow<'_, Topology> {

@@ -1,6 +1,8 @@
 //! What steps take beside a slow node, for a run of days: with the plan that a policy has made for healthy nodes, and with the plan of `malleus`
 //! (arXiv:2410.13333) that fits it, whose change takes the time in which its slices move.
 
+use std::collections::BTreeMap;
+
 use engine::CostModel;
 use hw::topology::Topology;
 use hw::{Cluster, Rank};
@@ -10,28 +12,27 @@ use train::long_run::{Job, Lasted, LongRun};
 use train::plan::Plan;
 use train::straggler::Straggler;
 
-use super::chosen::Choice;
+use super::policies::Replans;
 use super::policy::{PlanContext, PlanError, Value};
-use super::{orders, policies, search};
+use super::{orders, search};
 
-/// The policy that plans around slow devices.
-const REPLANS: &str = "malleus";
 /// Most GPUs of all steps that are played beside a slow node, and most nodes of which each is slow once.
 const GPUS: u32 = 2048;
 const NODES: u32 = 16;
 
-/// What comes of a run of days over steps of a plan that take so long. `choices` are those of the scenario, by whose names plans are called.
+/// A policy by its name in the table, with its parameters.
+pub type Chosen<'a> = (&'a str, &'a BTreeMap<String, Value>);
+
+/// What comes of a run of days over steps of a policy's plan that take so long.
 ///
 /// # Errors
 /// When nothing of the run is kept, and as `beside`.
 pub fn lasted(
     run: &LongRun,
-    choices: &[Choice],
+    choice: Chosen<'_>,
     (problem, plan, step_s): (&Problem, &Plan, f64),
     costs: (&dyn CostModel, &Topology),
 ) -> Result<Lasted, PlanError> {
-    let unnamed = Choice::default();
-    let choice = choices.iter().find(|choice| choice.name == plan.policy).unwrap_or(&unnamed);
     let beside = run.slow_nodes.as_ref().map(|slow| beside(slow, choice, (problem, plan), costs)).transpose()?;
     run.kept(&Job::of_training(problem, step_s), beside.as_ref()).map_err(|refused| PlanError::Infeasible(refused.why))
 }
@@ -42,7 +43,7 @@ pub fn lasted(
 /// When its plan is to change, and `malleus` has none for its layout.
 fn beside(
     slow: &SlowNodes,
-    choice: &Choice,
+    choice: Chosen<'_>,
     (problem, plan): (&Problem, &Plan),
     (cost, topology): (&dyn CostModel, &Topology),
 ) -> Result<Beside, PlanError> {
@@ -51,7 +52,7 @@ fn beside(
         other => other,
     };
     let step = |problem: &Problem, plan: &Plan, index: usize| {
-        let context = PlanContext { cost, parameters: choice.parameters.clone() };
+        let context = PlanContext { cost, parameters: choice.1.clone() };
         let graph = train::lower::training::lower(problem, plan, index);
         let timeline = search::play(problem, &graph, &context, topology);
         let why = "a step beside a slow node does not fit memory";
@@ -66,8 +67,9 @@ fn beside(
     let replanned = match asked {
         Asked::Given(Reaction::Endure | Reaction::Restart) => None,
         _ => {
+            let replans = Replans::default();
             let of_node = |node: &u32| {
-                let (problem, plan) = replanned(problem, (*node, slow.rate), choice, cost)?;
+                let (problem, plan) = replanned((problem, &replans), (*node, slow.rate), choice, cost)?;
                 let pause_s = hw::Span::from_ns(plan.steps[2].pause_ns).to_seconds().get();
                 Ok((step(&problem, &plan, 2)? - pause_s, pause_s))
             };
@@ -91,9 +93,9 @@ fn beside(
 }
 
 /// What a policy does by itself: `malleus` what its parameter says, others nothing.
-fn own(choice: &Choice) -> Reaction {
-    match choice.parameters.get("reaction") {
-        _ if choice.policy != REPLANS => Reaction::Endure,
+fn own((policy, parameters): Chosen<'_>) -> Reaction {
+    match parameters.get("reaction") {
+        _ if policy != Replans::POLICY => Reaction::Endure,
         Some(Value::Word(word)) if word == "none" => Reaction::Endure,
         Some(Value::Word(word)) if word == "restart" => Reaction::Restart,
         _ => Reaction::Replan,
@@ -125,19 +127,18 @@ fn with_slow_node(problem: &Problem, (node, rate): (u32, f64), from_step: usize)
 
 /// Three steps of the first batch: healthy, slow under the old plan, and under the new one behind the change to it.
 fn replanned(
-    problem: &Problem,
+    (problem, replans): (&Problem, &Replans),
     node: (u32, f64),
-    choice: &Choice,
+    (policy, parameters): Chosen<'_>,
     cost: &dyn CostModel,
 ) -> Result<(Problem, Plan), PlanError> {
     let mut slowed = with_slow_node(problem, node, 1);
     let first: Vec<u64> = problem.workload.step(0).map(|(_, tokens)| tokens).collect();
     slowed.workload.lengths = first.repeat(3);
     slowed.workload.batch_size = first.len();
-    let parameters = if choice.policy == REPLANS { choice.parameters.clone() } else { Default::default() };
+    let parameters = if policy == Replans::POLICY { parameters.clone() } else { Default::default() };
     let context = PlanContext { cost, parameters };
-    let policy = policies::named(REPLANS).expect("listed");
-    let mut plan = policy.plan(&slowed, &context)?.plan;
+    let mut plan = replans.plan(&slowed, &context)?.plan;
     _ = orders::complete(&slowed, &mut plan, cost);
     Ok((slowed, plan))
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hw::Gpu;
 use planner::train::compression::Question;
+use planner::train::objective::Objective;
 use planner::train::policy::{Allowed, Card};
-use planner::train::search::space::Objective;
 use planner::{Policy, Value};
 use toml_span::value::ValueInner;
 
@@ -20,8 +20,14 @@ use input::run_list::{RunList, Silence, run_list_or};
 const USUAL: &str = "megatron";
 
 /// Reads the section.
-pub fn policies(mut section: Section<'_>, compressed: Option<&Question>, gpu: Option<&Gpu>) -> Asked {
-    let objective = objective(&mut section, gpu);
+pub fn policies(
+    mut section: Section<'_>,
+    compressed: Option<&Question>,
+    (gpu, is_of_days): (Option<&Gpu>, bool),
+) -> Asked {
+    let unpriced = gpu.filter(|gpu| gpu.prices.is_empty()).map(|gpu| gpu.name.as_str());
+    let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
+    let objective = objective(&mut section, (unpriced, help), (is_of_days, Objective::Seconds));
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, compressed)));
     let mut plain = Vec::new();
@@ -54,34 +60,33 @@ pub struct Asked {
     pub objective: Objective,
 }
 
-/// Words of `maximize` and `minimize`: every step has the same tokens, so the words of a row mean the same.
-const OBJECTIVES: [(&str, &str, Objective); 2] =
-    [("tokens_per_s", "iteration_time_s", Objective::Seconds), ("tokens_per_usd", "cost_usd_per_step", Objective::Usd)];
+/// All that may be sought; the word of `maximize` is its metric.
+const OBJECTIVES: [Objective; 4] =
+    [Objective::Seconds, Objective::Usd, Objective::RunTokens, Objective::RunTokensPerUsd];
+/// Words of `minimize`: every step has the same tokens, so these mean the same as tokens per second and per dollar.
+const LEAST: [(&str, Objective); 2] = [("iteration_time_s", Objective::Seconds), ("cost_usd_per_step", Objective::Usd)];
 
-fn objective(section: &mut Section<'_>, gpu: Option<&Gpu>) -> Objective {
-    let most = OBJECTIVES.map(|(most, _, objective)| (most, objective));
-    let least = OBJECTIVES.map(|(_, least, objective)| (least, objective));
-    let (objective, at) = sought(section, &most, &least, Objective::Seconds);
-    let unpriced = gpu.filter(|gpu| gpu.prices.is_empty() && objective == Objective::Usd);
-    if let Some(gpu) = unpriced {
-        let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
-        without_price(section, at, &gpu.name, help);
+/// What plans are searched for and compared by, on cards of which one may have no price, with what to do about that; the default where nothing is said.
+pub fn objective(
+    section: &mut Section<'_>,
+    (unpriced, help): (Option<&str>, &str),
+    (is_of_days, default): (bool, Objective),
+) -> Objective {
+    let most = OBJECTIVES.map(|objective| (objective.metric(), objective));
+    let (objective, at) = sought(section, &most, default);
+    let word = objective.metric();
+    if let Some(name) = unpriced.filter(|_| objective.is_of_dollars()) {
+        section.refuse(Code::NoPrice, at, format!("dollars are sought, and `{name}` has no price"), help);
+    } else if objective.is_of_run() && !is_of_days {
+        let what = format!("`{word}` is sought, and the scenario has no run of days");
+        let help = format!("write `[failures]`, or maximize `{}`", word.trim_start_matches("run_"));
+        section.refuse(Code::MissingKey, at, what, help);
     }
     objective
 }
 
-/// Refuses dollars of a card without a price.
-pub fn without_price(section: &mut Section<'_>, at: Place, name: &str, help: &str) {
-    section.refuse(Code::NoPrice, at, format!("dollars are sought, and `{name}` has no price"), help);
-}
-
-/// What is sought of a list, each by the metric that is most or least then, and where it was written.
-pub fn sought<T: Copy + PartialEq>(
-    section: &mut Section<'_>,
-    most: &[(&str, T)],
-    least: &[(&str, T)],
-    default: T,
-) -> (T, Place) {
+/// What is sought, by the metric that is most or least then, and where it was written.
+fn sought(section: &mut Section<'_>, most: &[(&str, Objective)], default: Objective) -> (Objective, Place) {
     let at = section.place("maximize").or_else(|| section.place("minimize")).flatten();
     if section.alternatives(&["maximize", "minimize"]).len() > 1 {
         let what = "`[policies]` takes one of two keys: `maximize` and `minimize`";
@@ -90,7 +95,7 @@ pub fn sought<T: Copy + PartialEq>(
     let found = section.one_of("maximize", default, most);
     // What is only ever most has no word there.
     let is_least = section.place("minimize").is_some();
-    let least = section.one_of("minimize", found, least);
+    let least = section.one_of("minimize", found, &LEAST);
     (if is_least { least } else { found }, at)
 }
 

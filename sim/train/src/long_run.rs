@@ -271,7 +271,17 @@ impl LongRun {
 
     /// Tokens of a run that are kept for a dollar in the mean, by the same closed form; `None` where a price is not known.
     pub fn tokens_per_usd(&self, job: &Job<'_>) -> Option<f64> {
-        let n_steps = self.span_s * self.useful_share(job) / job.step_s;
+        self.per_usd(job, self.useful_share(job))
+    }
+
+    /// Tokens that are kept in a second and for a dollar where nothing fails, which no run keeps more of. Without a price there is no end to the latter.
+    pub fn most_kept(&self, job: &Job<'_>) -> [f64; 2] {
+        [job.tokens / job.step_s, self.per_usd(job, 1.0).unwrap_or(f64::INFINITY)]
+    }
+
+    /// Tokens that are kept for a dollar where such a share of the run is useful.
+    fn per_usd(&self, job: &Job<'_>, useful_share: f64) -> Option<f64> {
+        let n_steps = self.span_s * useful_share / job.step_s;
         Some(n_steps * job.tokens / job.usd(self, n_steps)?)
     }
 

@@ -36,7 +36,7 @@ impl Kind for MixedTraining {
 }
 
 fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
-    let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, scenario.compared_by());
+    let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, scenario.objective.metric());
     let (profile, source) = match &scenario.job.problem {
         Some(_) => ("of every card", engine::cost::Source::Published),
         None => ("times of the scenario", engine::cost::Source::Measured),

@@ -11,8 +11,7 @@ use hw::topology::Topology;
 use planner::PlanError;
 pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
-use planner::train::search::space::Objective;
-use planner::train::slow_nodes;
+use planner::train::objective::Objective;
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult, gains, views};
 use train::metrics::{self, Played, causes};
@@ -108,12 +107,11 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let is_by_cost = scenario.objective == Objective::Usd;
     let priced = results.iter_mut().filter(|_| is_by_cost);
     priced.for_each(|row| row.metrics.extend(chosen::tokens_per_usd(&row.metrics)));
-    let view = views::of_steps(scenario.long_run.is_some(), is_by_cost);
-    let speedup_ratio = match view.first() {
-        Some((key, _)) => gains::of_metric(&results, &scenario.head.baseline, key),
+    let columns = views::columns(views::of_steps(scenario.long_run.is_some(), is_by_cost));
+    let speedup_ratio = match scenario.compared_by() {
+        Some(key) => gains::of_metric(&results, &scenario.head.baseline, key),
         None => gains::of_least(&results, &scenario.head.baseline, "iteration_time_s"),
     };
-    let columns = views::columns(view);
     let result = RunResult { cost_model: facts, columns, results, speedup_ratio, ..kinds::blank(&scenario.head) };
     let batch_size = scenario.problem.workload.batch_size;
     Run {
@@ -200,7 +198,7 @@ fn judged(
     let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
     if let Some(run) = &scenario.long_run {
         let planned = (&problem, &decision.plan, metrics.step_s());
-        let lasted = match slow_nodes::lasted(run, &scenario.policies, planned, (cost, topology)) {
+        let lasted = match chosen::lasted(run, &scenario.policies, planned, (cost, topology)) {
             Ok(lasted) => lasted,
             Err(why) => return Row::failed(result, why),
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use train::problem::Problem;
 
+use crate::train::objective::Objective;
 use crate::train::search::space::Candidate;
 use crate::train::search::{Found, Simulated};
 
@@ -12,10 +13,12 @@ use crate::train::search::{Found, Simulated};
 pub(super) fn front_words(found: &Found) -> Vec<String> {
     let of = |simulated: &Simulated| {
         let gib = hw::real(simulated.peak_bytes) / hw::GIB;
-        let ranked = if found.is_by_cost {
-            format!("{:.4} USD in {:.4} s", simulated.value, simulated.step_s)
-        } else {
-            format!("{:.4} s", simulated.step_s)
+        let step = format!("{:.4} s", simulated.step_s);
+        let ranked = match found.objective {
+            Objective::Seconds => step,
+            Objective::Usd => format!("{:.4} USD in {step}", simulated.value),
+            Objective::RunTokens => format!("{:.1} tokens kept per s, steps of {step}", 1.0 / simulated.value),
+            Objective::RunTokensPerUsd => format!("{:.0} tokens kept per USD, steps of {step}", 1.0 / simulated.value),
         };
         let candidate = &simulated.candidate;
         let more = if candidate == &found.best.plan.candidate {
@@ -44,8 +47,10 @@ fn front(found: &Found) -> Value {
             ("chunks", json!(layout.chunks)),
             ("micro_batch", json!(micro_batch)),
         ];
-        if found.is_by_cost {
-            fields.push(("cost_usd_per_step", json!(simulated.value)));
+        match found.objective {
+            Objective::Seconds => {}
+            Objective::Usd => fields.push(("cost_usd_per_step", json!(simulated.value))),
+            of_run => fields.push((of_run.metric(), json!(1.0 / simulated.value))),
         }
         fields.extend(settings(&simulated.candidate));
         fields.into_iter().collect::<BTreeMap<&str, Value>>()
@@ -127,11 +132,10 @@ fn by_hand(found: &Found) -> Vec<&'static str> {
 pub fn layout_words(problem: &Problem, found: &Found) -> String {
     let best = &found.best.plan.candidate;
     let mut keys = by_hand(found);
-    let own = found.best.objective().unwrap_or(found.best.plan.step_s);
-    let better = if found.is_by_cost { "cheaper" } else { "faster" };
+    let better = if found.objective.is_of_dollars() { "cheaper" } else { "faster" };
     let other = found.best.runner_up().map_or_else(String::new, |other| {
         let other = &other.plan;
-        let more = (found.best.runner_up().map_or(0.0, |other| other.objective) / own - 1.0) * 100.0;
+        let more = (other.value / found.best.plan.value - 1.0) * 100.0;
         let mut theirs = name(&other.candidate);
         if theirs == name(best) {
             let differing = differing(best, &other.candidate);

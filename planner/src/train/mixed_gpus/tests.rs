@@ -72,8 +72,7 @@ fn value(job: &MixedJob, objective: Objective, costs: &[Box<dyn CostModel>], pla
     let key = match objective {
         Objective::Seconds => "iteration_time_s",
         Objective::Usd => "cost_usd_per_step",
-        Objective::RunTokens => "run_tokens_per_s",
-        Objective::RunTokensPerUsd => "run_tokens_per_usd",
+        Objective::RunTokens | Objective::RunTokensPerUsd => objective.metric(),
     };
     Some(step.metrics[key])
 }
@@ -320,7 +319,8 @@ fn a_slow_node_slows_a_step_as_on_one_type() {
     let plan = policies::named("megatron").expect("listed").plan(&alone, &context).expect("a plan").plan;
     let topology = hw::topology::Topology::of(&alone.cluster);
     let step_s = crate::train::search::simulate(&alone, &plan, &context, &topology).expect("it fits");
-    let lasted = slow_nodes::lasted(&run, &[], (&alone, &plan, step_s), (costs[0].as_ref(), &topology));
+    let lasted =
+        slow_nodes::lasted(&run, ("", &BTreeMap::new()), (&alone, &plan, step_s), (costs[0].as_ref(), &topology));
     let alone = lasted.expect("something is kept").values;
     assert!((mixed["iteration_time_s"] / step_s - 1.0).abs() < 0.05, "{} {step_s}", mixed["iteration_time_s"]);
     let [mixed, alone] = [&mixed, &alone].map(|values| values["slow_step_ratio"]);

@@ -36,6 +36,7 @@ mod words;
 use arrangement::Arrangement;
 use costs::Costs;
 use migration::migration;
+pub use reaction::Divisions;
 use reaction::{Answer, Limits, Planner, Reaction};
 
 pub(super) const CARD: Card = Card {
@@ -87,6 +88,15 @@ pub(super) const CARD: Card = Card {
 };
 
 pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
+    planned(problem, context, &Divisions::default())
+}
+
+/// The same with divisions that are known from other stragglers.
+pub(super) fn planned(
+    problem: &Problem,
+    context: &PlanContext<'_>,
+    known: &Divisions,
+) -> Result<Decision<Plan>, PlanError> {
     supported(problem)?;
     all_fit(problem)?;
     let published = costs::published(context.word("coefficients", "own"));
@@ -104,7 +114,7 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         budget: count(context, "nodes_max", 4000.0),
     };
     let n_micro_batches = problem.workload.batch_size as u64;
-    let planner = Planner { problem, costs: &costs, limits, n_micro_batches };
+    let planner = Planner { problem, costs: &costs, limits, n_micro_batches, known };
     let job = Job {
         planner,
         context,

@@ -4,10 +4,12 @@ use engine::formats::Formats;
 use engine::model::Mixer;
 use engine::stage;
 use train::layout::{ContextExchange, Layout, Zero};
+use train::long_run::LongRun;
 use train::problem::{Framework, Launches, Modules, Problem, Recompute};
 use train::schedule::{Placement, Schedule};
 
 use super::runs;
+use crate::train::objective::Objective;
 
 /// Values of every knob; combinations that are not legal for a problem are left out.
 #[derive(Clone, Debug)]
@@ -46,31 +48,10 @@ pub struct Space {
     pub head_layers: Vec<u32>,
     /// What is sought.
     pub objective: Objective,
+    /// A run of days over steps of a layout, where its figures are sought.
+    pub run: Option<LongRun>,
     /// Layouts up to so many times the best one are looked at for less memory; 1 for the best one alone.
     pub front_ratio: f64,
-}
-
-/// What the best layout has least of. Every layout computes the same tokens, so this is also most tokens per second, or per dollar.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Objective {
-    /// Seconds of a step.
-    #[default]
-    Seconds,
-    /// Dollars of a step: GPUs times seconds at their price.
-    Usd,
-}
-
-impl Objective {
-    /// The objective of a step that takes so long on a cluster. Without a price GPUs count alike.
-    pub fn of(self, cluster: &hw::Cluster, step_s: f64) -> f64 {
-        match self {
-            Self::Seconds => step_s,
-            Self::Usd => {
-                let per_hour = cluster.gpu.usd_per_hour().unwrap_or(1.0);
-                step_s * f64::from(cluster.n_gpus()) * per_hour / 3600.0
-            }
-        }
-    }
 }
 
 /// One layout with the rest of what a search decides.
@@ -200,6 +181,7 @@ impl Space {
                 weight => vec![0, weight],
             },
             objective: Objective::Seconds,
+            run: None,
             front_ratio: 1.0,
         }
     }

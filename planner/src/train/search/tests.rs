@@ -7,11 +7,12 @@ use engine::cost::roofline::Roofline;
 use hw::topology::Topology;
 use train::Workload;
 use train::layout::{ContextExchange, Layout, Zero};
+use train::long_run::{Checkpoint, CheckpointMode, Failures, LongRun};
 use train::problem::{Execution, GradientSync, Problem, Recompute};
 use train::straggler::Straggler;
 
 use super::bound::{Dropped, Judge, of_order};
-use super::space::{self, Objective, Space};
+use super::space::{self, Space};
 use super::*;
 use crate::train::policy::{Reads, Value};
 
@@ -53,6 +54,29 @@ fn check(problem: &Problem, policy: &str) {
     check_space(problem, policy, &space(problem));
 }
 
+/// No run of days is sought.
+fn nothing_kept(_: &Problem, _: &Plan, _: f64) -> Result<f64, PlanError> {
+    unreachable!("steps alone are ranked")
+}
+
+/// What a run of days keeps over steps that take so long.
+fn kept(space: &Space, laid_out: &Problem, step_s: f64) -> f64 {
+    let run = space.run.as_ref().expect("a run of days is sought");
+    run.kept(&Job::of_training(laid_out, step_s), None).expect("something is kept").values[space.objective.metric()]
+}
+
+/// What is ranked of a layout whose step takes so long.
+fn value(space: &Space, laid_out: &Problem, step_s: f64) -> f64 {
+    match space.objective {
+        Objective::Seconds => step_s,
+        Objective::Usd => {
+            let per_hour = laid_out.cluster.gpu.usd_per_hour().expect("a price");
+            step_s * (f64::from(laid_out.cluster.n_gpus()) * per_hour / 3600.0)
+        }
+        Objective::RunTokens | Objective::RunTokensPerUsd => 1.0 / kept(space, laid_out, step_s),
+    }
+}
+
 /// No bound is above the step, none that fits is dropped, and the search finds the best of all; which it is.
 fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
     let cost = Roofline::new(&problem.cluster);
@@ -85,7 +109,7 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
                 if let Some(closer) = of_order(&laid_out, &plan, &cost) {
                     assert!(closer <= step, "bound of the order {closer} above {step}: {candidate:?}");
                 }
-                let value = space.objective.of(&laid_out.cluster, step);
+                let value = value(space, &laid_out, step);
                 best = best.min(value);
                 all.push((value, candidate.effort()));
             }
@@ -94,9 +118,12 @@ fn check_space(problem: &Problem, policy: &str, space: &Space) -> Simulated {
     }
     assert!(n_fit >= 12, "{n_fit} layouts fit");
     let each: Each<'_> = &|n, job| (0..n).for_each(job);
-    let found =
-        search(problem, policy, &context, space, &topology, Effort::UntilProved, each).expect("some layout fits");
-    assert_eq!(found.best.objective(), Some(best));
+    let kept = |laid_out: &Problem, _: &Plan, step_s: f64| Ok(kept(space, laid_out, step_s));
+    let found = search(problem, policy, &context, (space, &kept), &topology, (Effort::UntilProved, each));
+    let found = found.expect("some layout fits");
+    assert_eq!(found.best.plan.value, best);
+    let objective = found.best.objective().expect("counted");
+    assert!((objective - counted(space.objective, best)).abs() <= objective * 1e-12, "{objective} {best}");
     // Of equal steps the simplest layout.
     let simplest = all.iter().filter(|(value, _)| *value == best).map(|(_, effort)| *effort).min();
     assert_eq!(Some(found.best.plan.candidate.effort()), simplest);
@@ -142,7 +169,8 @@ fn micro_batches_of_about_the_mean_are_tried_between_multiples_of_the_longest() 
         let few = Space { packs, tp: vec![2], cp: vec![1], pp: vec![2], offload: vec![0.0], ..space(&problem) };
         let has = few.candidates(&problem).iter().any(|of| (of.bucket_tokens, of.micro_batch) == (5304, 2));
         let each: Each<'_> = &|n, job| (0..n).for_each(job);
-        let found = search(&problem, policy, &context, &few, &topology, Effort::UntilProved, each).expect("a layout");
+        let found = search(&problem, policy, &context, (&few, &nothing_kept), &topology, (Effort::UntilProved, each))
+            .expect("a layout");
         (has, found.best.objective().expect("seconds"))
     };
     let ((is_tried, with_s), (is_listed, without_s)) = (best(true), best(false));
@@ -188,7 +216,8 @@ fn no_order_of_a_list_and_no_longer_list_loses_a_layout() {
         let policy = crate::train::policies::named(name).expect("listed");
         let best = |zero: &[Zero]| {
             let few = Space { tp: vec![2], cp: vec![1], zero: zero.to_vec(), ..space(&problem) };
-            let found = search(&problem, policy, &context, &few, &topology, Effort::UntilProved, each);
+            let found =
+                search(&problem, policy, &context, (&few, &nothing_kept), &topology, (Effort::UntilProved, each));
             found.unwrap_or_else(|why| panic!("{name}, {zero:?}: {why}")).best.objective().expect("seconds")
         };
         let alone = best(&[Zero::OptimizerStates]);
@@ -211,7 +240,7 @@ fn a_policy_without_a_plan_is_not_called_too_large() {
         problem.cluster.gpu.memory = hw::Bytes::from_gib(memory_gib);
         let policy = crate::train::policies::named(policy).expect("listed");
         let few = Space { tp: vec![2], cp: vec![1], pp: vec![2], zero: vec![Zero::Off], ..space(&problem) };
-        let found = search(&problem, policy, &context, &few, &topology, Effort::UntilProved, each);
+        let found = search(&problem, policy, &context, (&few, &nothing_kept), &topology, (Effort::UntilProved, each));
         found.expect_err("nothing is possible").to_string()
     };
     let refused = why("hydraulis", 80.0);
@@ -373,6 +402,25 @@ fn formats_nodes_and_uneven_stages_are_searched_without_losing_the_best() {
     assert_eq!((seconds.candidate.nodes, usd.candidate.nodes), (2, 1));
     // Products in eight bits are faster here, and the faster of two formats is found.
     assert!(seconds.candidate.products.is_some() && usd.candidate.products.is_some());
+    // A node more keeps more in a second while it seldom fails. A spare node for either is dearer for one.
+    let run = |objective, spares| Space { run: Some(run_of_days(spares)), ..all(objective) };
+    let per_s = check_space(&problem, "megatron", &run(Objective::RunTokens, 0));
+    let per_usd = [0, 2].map(|spares| check_space(&problem, "megatron", &run(Objective::RunTokensPerUsd, spares)));
+    assert_eq!((per_s.candidate.nodes, per_usd.map(|of| of.candidate.nodes)), (2, [1, 2]));
+}
+
+/// A run of four days whose cards seldom fail, with so many spare nodes.
+fn run_of_days(spares: u32) -> LongRun {
+    let hours = train::long_run::hours;
+    LongRun {
+        span_s: hours(100.0),
+        failures: Failures::Rate { gpu_mtbf_s: hours(10_000.0) },
+        restart_s: 300.0,
+        spares,
+        repair_s: hours(2.0),
+        checkpoint: Checkpoint { mode: CheckpointMode::Synchronous, every_s: None, storage_bytes_per_s: 1e10 },
+        slow_nodes: None,
+    }
 }
 
 #[test]
@@ -384,7 +432,10 @@ fn the_front_holds_whatever_no_other_layout_beats() {
     let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
     let space = Space { front_ratio: 2.0, ..space(&problem) };
     let each: Each<'_> = &|n, job| (0..n).for_each(job);
-    let of = |effort| search(&problem, policy, &context, &space, &topology, effort, each).expect("some layout fits");
+    let of = |effort| {
+        search(&problem, policy, &context, (&space, &nothing_kept), &topology, (effort, each))
+            .expect("some layout fits")
+    };
     let figures = |found: &Found| found.front.iter().map(|of| (of.step_s, of.peak_bytes)).collect::<Vec<_>>();
     let (pruned, all) = (of(Effort::UntilProved), of(Effort::Everything));
     assert_eq!(figures(&pruned), figures(&all));

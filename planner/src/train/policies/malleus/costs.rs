@@ -202,6 +202,11 @@ impl Costs {
         }
     }
 
+    /// Ranks that hold the states that are cut over all of them.
+    pub(super) const fn n_ranks(&self) -> u32 {
+        self.n_ranks
+    }
+
     /// Tensor degrees, smallest first.
     pub(super) fn degrees(&self) -> impl Iterator<Item = u32> + '_ {
         self.degrees.keys().copied()

@@ -7,6 +7,9 @@
 //! | `restart` | the best uniform one on nodes without a straggler | `restart_s` |
 //! | `templates` | nodes without a straggler, in as many pipelines of unequal depth (after Oobleck, arXiv:2309.08125) | migration of slices |
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use train::Problem;
 use train::straggler::Rates;
 
@@ -52,7 +55,17 @@ pub(super) struct Planner<'a> {
     pub(super) limits: Limits,
     /// Micro-batches of a step.
     pub(super) n_micro_batches: u64,
+    /// Divisions that were searched before.
+    pub(super) known: &'a Divisions,
 }
+
+/// What divisions of a job follow from, besides its costs: classes of groups by degree, rate and count, and the ranks that hold the optimizer's states.
+type Asked = (Vec<(u32, u64, u32)>, u32);
+
+/// Divisions that were searched, of problems that differ in their stragglers alone: whichever node is slow, its groups and those of others are of the same
+/// classes.
+#[derive(Debug, Default)]
+pub struct Divisions(RefCell<BTreeMap<Asked, Option<Found>>>);
 
 /// An arrangement with what is known about it.
 #[derive(Clone, Debug)]
@@ -198,9 +211,16 @@ impl Planner<'_> {
 
     fn divide(&self, groups: &[Group], costs: &Costs) -> Option<(Found, Vec<Class>)> {
         let classes = classes(groups);
-        let n_pipelines = self.problem.layout.dp as usize;
-        let divider = Divider::new(&classes, costs, n_pipelines, self.n_micro_batches, self.limits.budget);
-        let found = divider.search()?;
+        let of = |class: &Class| (class.degree, class.rate.to_bits(), class.count);
+        let asked: Asked = (classes.iter().map(of).collect(), costs.n_ranks());
+        let known = self.known.0.borrow().get(&asked).cloned();
+        let found = known.unwrap_or_else(|| {
+            let n_pipelines = self.problem.layout.dp as usize;
+            let divider = Divider::new(&classes, costs, n_pipelines, self.n_micro_batches, self.limits.budget);
+            let found = divider.search();
+            self.known.0.borrow_mut().insert(asked, found.clone());
+            found
+        })?;
         Some((found, classes))
     }
 

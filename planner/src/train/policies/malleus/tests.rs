@@ -9,7 +9,7 @@ use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::Execution;
 use train::straggler::Straggler;
 
-use super::allocate::{Item, allocate, largest};
+use super::allocate::{Item, allocate, largest, one_by_one};
 use super::grouping::Group;
 use super::*;
 use crate::milp::{Budget, Program, minimise};
@@ -385,6 +385,10 @@ fn many_units_are_given_as_one_by_one() {
             cap: 200 + random.below(400),
         };
         let items: Vec<Item> = (0..4).map(|_| item(&mut random)).collect();
+        for total in [65, 100, 256, 700] {
+            let least = items.iter().map(|item| item.least).collect();
+            assert_eq!(allocate(&items, total), one_by_one(&items, least, total), "{total} to {items:?}");
+        }
         let units = allocate(&items, 700).expect("enough room");
         assert_eq!(units.iter().sum::<u64>(), 700);
         let most = largest(&items, &units);
@@ -392,6 +396,21 @@ fn many_units_are_given_as_one_by_one() {
         let next = open.map(|(item, units)| item.value(units + 1)).fold(f64::INFINITY, f64::min);
         let has_spare = items.iter().zip(&units).any(|(item, units)| item.value(*units) >= most && *units > item.least);
         assert!(!has_spare || next >= most, "{units:?}");
+    }
+}
+
+/// Whichever node is slow, divisions that are known from another one change no plan.
+#[test]
+fn divisions_that_are_known_change_no_plan() {
+    let problem = problem(4, (2, 2), 16, 3);
+    let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+    let known = Divisions::default();
+    for (node, rate) in [(0, 2.57), (1, 2.57), (2, 2.57), (3, 2.57), (1, 5.42), (3, 2.57)] {
+        let of_node: Vec<_> = (8 * node..8 * node + 8).map(|rank| (rank, rate, 1, None)).collect();
+        let slowed = slow(&problem, &of_node);
+        let [own, shared] = [plan(&slowed, &context), planned(&slowed, &context, &known)].map(|of| of.expect("a plan"));
+        assert_eq!(own, shared, "node {node} at {rate}");
     }
 }
 
