@@ -67,16 +67,32 @@ impl<'a> State<'a> {
             group_of: Vec::with_capacity(sequences.len()),
         };
         for (at, &(_, tokens)) in sequences.iter().enumerate() {
-            let open = (0..division.len()).filter(|&group| state.room[group] >= tokens);
-            let group = open.min_by(|&a, &b| state.end(at, a).total_cmp(&state.end(at, b)))?;
-            state.ends[group] = state.end(at, group);
+            let (group, end_s) = state.soonest(at)?;
+            state.ends[group] = end_s;
             state.room[group] -= tokens;
             state.group_of.push(group);
-            if state.ends[group] > limit {
+            if end_s > limit {
                 return None;
             }
         }
         Some(state)
+    }
+
+    /// The group with room for a sequence that would end first with it, the first of equal ones, and when. Most of planning passes here, so what a sequence
+    /// takes is asked once for all groups of a degree.
+    fn soonest(&self, at: usize) -> Option<(usize, f64)> {
+        let (tokens, mut best, mut from) = (self.sequences[at].1, None, 0);
+        for alike in self.division.chunk_by(|a, b| a == b) {
+            let seconds = self.seconds(at, from);
+            for group in from..from + alike.len() {
+                let end_s = self.ends[group] + seconds;
+                if self.room[group] >= tokens && best.is_none_or(|(_, least_s)| end_s < least_s) {
+                    best = Some((group, end_s));
+                }
+            }
+            from += alike.len();
+        }
+        best
     }
 
     fn seconds(&self, at: usize, group: usize) -> f64 {

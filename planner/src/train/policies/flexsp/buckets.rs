@@ -1,4 +1,7 @@
 //! Lengths in few buckets, each counted at its upper length (FlexSP, section on bucketing), by dynamic programme.
+//!
+//! The excess of a bucket is a Monge array: sequences that two buckets have in common cost no less in the one that goes on to longer ones. So the best last
+//! split of a longer beginning lies no further left (Yao, STOC 1980), and ends are halved with the splits that are left to them.
 
 /// One bucket fewer is as good.
 const SAME: usize = usize::MAX;
@@ -20,12 +23,11 @@ pub(super) fn buckets(lengths: &[u64], n: usize) -> Vec<u64> {
     let mut from = vec![vec![0; k + 1]];
     for _ in 1..n.min(k.max(1)) {
         let (mut next, mut origin) = (least.clone(), vec![SAME; k + 1]);
-        for i in 1..=k {
-            let split = (1..i).map(|j| (least[j] + excess(j, i), j)).min();
-            if let Some((sum, j)) = split.filter(|(sum, _)| *sum < next[i]) {
+        split(&|j, i| least[j] + excess(j, i), (2, k), (1, k), &mut |i, (sum, j)| {
+            if sum < next[i] {
                 (next[i], origin[i]) = (sum, j);
             }
-        }
+        });
         least = next;
         from.push(origin);
     }
@@ -39,6 +41,23 @@ pub(super) fn buckets(lengths: &[u64], n: usize) -> Vec<u64> {
     uppers.sort_unstable();
     uppers.dedup();
     uppers
+}
+
+/// The best last split of every end, both inclusive: the sum with it, and where it is, the leftmost of equal ones.
+fn split(
+    sum: &dyn Fn(usize, usize) -> u64,
+    (first, last): (usize, usize),
+    (low, high): (usize, usize),
+    found: &mut dyn FnMut(usize, (u64, usize)),
+) {
+    if first > last {
+        return;
+    }
+    let end = first.midpoint(last);
+    let best = (low..=high.min(end - 1)).map(|at| (sum(at, end), at)).min().expect("an end has a split before it");
+    found(end, best);
+    split(sum, (first, end - 1), (low, best.1), found);
+    split(sum, (end + 1, last), (best.1, high), found);
 }
 
 #[cfg(test)]
@@ -70,6 +89,18 @@ mod tests {
     fn buckets_are_the_best_of_all_choices() {
         let lengths = [3, 4, 4, 9, 10, 15, 31, 33];
         let waste = |uppers: &[u64]| lengths.iter().map(|&length| upper_of(uppers, length) - length).sum::<u64>();
+        // With many lengths, and with many that are equal, every split of every end.
+        for seed in 0..20 {
+            let mut random = engine::random::stream(seed, "lengths");
+            let values: Vec<u64> = (0..60).map(|_| random.below(1 + 40 * (seed % 3))).collect();
+            let sum = |j: usize, i: usize| values[j] * 7 + (i - j) as u64 * ((i - j) as u64);
+            let mut found = vec![None; 60];
+            split(&sum, (2, 59), (1, 59), &mut |end, best| found[end] = Some(best));
+            for end in 2..60 {
+                let all = (1..end).map(|at| (sum(at, end), at)).min();
+                assert_eq!(found[end], all, "seed {seed}, end {end}");
+            }
+        }
         for n in 1..=5 {
             let best = (0_u32..128)
                 .map(|chosen| {

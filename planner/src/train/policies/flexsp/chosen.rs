@@ -42,6 +42,8 @@ impl Planner<'_> {
         let mut by_end: Vec<(f64, &Vec<Placed>)> =
             candidates.iter().map(|planned| (self.end_s(planned, costs), planned)).collect();
         by_end.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Several sets of divisions may have one plan: the same micro-batches end at the same time.
+        by_end.dedup_by(|a, b| a.1 == b.1);
         let mut best: Option<(f64, &Vec<Placed>)> = None;
         for (end_s, planned) in by_end {
             let least_s = best.map_or(f64::INFINITY, |(least_s, _)| least_s);
