@@ -119,15 +119,16 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
     ),
 ];
 
-/// GPUs of all plans together that are made for fewer than there are: every number below 16, eight below 32, and one below 256 and beyond, where a plan takes
-/// long.
+/// Most GPUs of a machine for which every number below is tried, so that one GPU more never ends later.
+const EVERY_GPUS: u32 = 32;
+/// GPUs of all plans together that are made for fewer than there are, on larger machines: four below 64, and one below 256 and beyond, where a plan takes long.
 const TRIED_GPUS: u32 = 256;
 
 /// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
 ///
 /// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner. Waves end a level
 /// before the next one begins, so short levels can lose to plans without levels. Then the plan that ends soonest when it is played is taken.
-/// A plan may leave devices idle, so those of fewer devices are played as well (`TRIED_GPUS`), as long as their bound is below the best.
+/// A plan may leave devices idle, so those of fewer devices are played as well (`EVERY_GPUS`, `TRIED_GPUS`), as long as their bound is below the best.
 pub fn plan(
     work: &Work,
     policy: Policy,
@@ -137,7 +138,8 @@ pub fn plan(
     let mut best = soonest(work, policy, placement, played_s);
     // Other placements are there to show what placing gains, so they keep the waves and all devices.
     if policy == Policy::Spindle && placement == Placement::Local {
-        let n_tried = (TRIED_GPUS / work.n_devices().max(1)).max(1) as usize;
+        let n = work.n_devices();
+        let n_tried = if n <= EVERY_GPUS { n } else { (TRIED_GPUS / n).max(1) } as usize;
         for fewer in (1..work.n_devices()).rev().map_while(|n| work.on_fewer(n)).take(n_tried) {
             if bound::bound(&fewer).is_ok_and(|bound| bound.value >= best.played_s) {
                 break;

@@ -317,13 +317,13 @@ pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
 }
 
 /// Of so many bytes of activations as the device's allocator has them, those that wait on the host between two passes.
-pub fn streamed(problem: &Problem, taken: u64) -> u64 {
-    hw::whole(hw::real(taken) * problem.execution.offload)
+pub fn streamed(execution: &Execution, taken: u64) -> u64 {
+    hw::whole(hw::real(taken) * execution.offload)
 }
 
 /// What a device's allocator takes of activations.
-pub fn taken(problem: &Problem, bytes: u64) -> u64 {
-    hw::whole(hw::real(bytes) * problem.execution.fragmentation)
+pub fn taken(execution: &Execution, bytes: u64) -> u64 {
+    hw::whole(hw::real(bytes) * execution.fragmentation)
 }
 
 /// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.

@@ -21,7 +21,7 @@ use hw::{Bytes, Cluster, Dtype};
 
 use crate::problem::{self, Recompute};
 use crate::straggler::Rates;
-use cost::Size;
+use cost::{Activations, Made, Size};
 use curve::Curve;
 
 /// Bytes of an element of activations: 16 bits.
@@ -198,6 +198,10 @@ pub struct Work {
     pub sizes: Vec<Vec<Size>>,
     /// The times of the sizes as curves.
     pub curves: Vec<Curve>,
+    /// What a layer of each `MetaOp` makes on each of its sizes.
+    made: Vec<Vec<Made>>,
+    /// Bytes of a parameter, of its gradient, and of what the optimizer keeps of it on the device.
+    pub of_parameter: [f64; 3],
     /// Devices of the machine that a plan may use, the first ones.
     n_devices: u32,
 }
@@ -227,8 +231,12 @@ impl Work {
             sizes.push(found);
         }
         let curves = sizes.iter().map(|sizes| curve(sizes)).collect();
-        let n_devices = training.cluster.n_gpus();
-        Ok(Self { training, meta_ops, sizes, curves, n_devices })
+        let of_meta_op = |(of, sizes): (&MetaOp, &Vec<Size>)| {
+            sizes.iter().map(|size| cost::made(&training, of.call, size)).collect()
+        };
+        let made = meta_ops.iter().zip(&sizes).map(of_meta_op).collect();
+        let (of_parameter, n_devices) = (cost::bytes_per_parameter(&training), training.cluster.n_gpus());
+        Ok(Self { training, meta_ops, sizes, curves, made, of_parameter, n_devices })
     }
 
     /// The same on fewer devices of the machine; `None` where a `MetaOp` runs on none of these numbers.
@@ -239,8 +247,12 @@ impl Work {
             return None;
         }
         let curves = sizes.iter().map(|sizes| curve(sizes)).collect();
-        let (training, meta_ops) = (self.training.clone(), self.meta_ops.clone());
-        Some(Self { training, meta_ops, sizes, curves, n_devices })
+        Some(Self { sizes, curves, n_devices, ..self.clone() })
+    }
+
+    /// What so many layers of a `MetaOp` keep on each device of its size of that index.
+    pub fn activations(&self, meta_op: usize, size: usize, n_layers: u32) -> Activations {
+        self.made[meta_op][size].by(&self.training.execution.of_step, n_layers)
     }
 
     /// Layers of a `MetaOp`.

@@ -23,7 +23,7 @@ impl Kind for MultiTaskScenario {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let asked = asked(self);
+        let asked = Asked::new(&self.training, self.costs());
         let one = |(name, choice): &(String, _)| row(&asked, name, *choice);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
         let (results, pictures) = kinds::drawn(rows);
@@ -33,7 +33,7 @@ impl Kind for MultiTaskScenario {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
-        let asked = asked(self);
+        let asked = Asked::new(&self.training, self.costs());
         let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
             planned.json["pieces"] = pieces(work, &asked.planned(work, choice.policy, choice.placement)?);
@@ -41,11 +41,6 @@ impl Kind for MultiTaskScenario {
         });
         Some(planned)
     }
-}
-
-/// What planners are asked.
-fn asked(scenario: &MultiTaskScenario) -> Asked {
-    Asked::new(&scenario.training, scenario.costs())
 }
 
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::random;
 use hw::Rank;
 use train::multi_task::Work;
-use train::multi_task::cost::{activations, bytes_per_parameter};
 use train::multi_task::flow::{messages, sources};
 use train::multi_task::lower::memory_bytes;
 use train::multi_task::schedule::{Piece, Schedule};
@@ -208,8 +207,7 @@ impl Placer<'_> {
     /// Bytes that a device would take more.
     fn more_bytes(&self, slot: &Slot, device: usize) -> u64 {
         let size = self.work.sizes[slot.meta_op][slot.size];
-        let call = self.work.meta_ops[slot.meta_op].call;
-        let kept = activations(&self.work.training, call, &size, slot.n_layers).kept;
+        let kept = self.work.activations(slot.meta_op, slot.size, slot.n_layers).kept;
         let new = self.layers(slot).filter(|layer| !self.held[device].contains(layer));
         kept + new.map(|(operator, _)| self.state_bytes(operator, size.tensor)).sum::<u64>()
     }
@@ -217,7 +215,7 @@ impl Placer<'_> {
     /// Model states of a layer on one device of a tensor group, without those of the optimizer where devices share them.
     fn state_bytes(&self, operator: usize, tensor: u32) -> u64 {
         let of_training = &self.work.training;
-        let [parameter, gradient, states] = bytes_per_parameter(of_training);
+        let [parameter, gradient, states] = self.work.of_parameter;
         let own = if of_training.execution.shards_optimizer { 0.0 } else { states };
         let bytes = hw::real(of_training.operators[operator].parameters) * (parameter + gradient + own);
         hw::whole((bytes / f64::from(tensor)).ceil())

@@ -440,6 +440,16 @@ proptest! {
     }
 }
 
+/// As above on larger machines, as far as every number of GPUs is tried.
+#[test]
+fn one_more_of_up_to_32_gpus_never_ends_later() {
+    let parts = [(5, 8.0, 0.2, 3.0), (3, 2.0, 1.0, 7.0), (4, 5.0, 0.1, 0.5)];
+    for n_gpus in [16, 23, 31] {
+        let [fewer, more] = [n_gpus, n_gpus + 1].map(|n| waves_s(&chains(&parts, n)));
+        assert!(more <= fewer * (1.0 + 1e-9), "{n_gpus} GPUs {fewer} s, one more {more} s");
+    }
+}
+
 #[test]
 fn near_devices_move_less_than_any_devices() {
     let work = pairs(&EVEN, 32, 0.05);

@@ -11,7 +11,7 @@ use super::{Body, Call, ELEMENT, MultiTask};
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::training::layer_passes;
 use crate::memory;
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::schedule::SCHEDULES;
 use crate::stage::Stage;
 use crate::workload::Workload;
@@ -225,8 +225,27 @@ pub struct Activations {
     pub on_host: u64,
 }
 
-/// What layers of a call keep. Of calls with measured times only the layers' inputs are known.
-pub fn activations(training: &MultiTask, call: usize, size: &Size, n_layers: u32) -> Activations {
+/// What a layer of a call makes on each of its devices, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Kept from forward to backward.
+    of_layer: u64,
+    /// Made again by the backward of one layer.
+    again: u64,
+}
+
+impl Made {
+    /// What so many layers keep.
+    pub fn by(self, execution: &problem::Execution, n_layers: u32) -> Activations {
+        let made = memory::taken(execution, self.of_layer * u64::from(n_layers));
+        let on_host = memory::streamed(execution, made);
+        let in_passing = on_host / u64::from(n_layers.max(1)) * u64::from(n_layers.min(memory::LAYERS_IN_PASSING));
+        Activations { kept: made - on_host + self.again, in_passing, on_host }
+    }
+}
+
+/// What a layer of a call makes. Of calls with measured times only the layers' inputs are known.
+pub fn made(training: &MultiTask, call: usize, size: &Size) -> Made {
     let (operator, cut) = (training.operator(call), u64::from(size.tensor));
     let problem = problem(training, call, size.tensor);
     let stage = stage(&problem);
@@ -242,10 +261,7 @@ pub fn activations(training: &MultiTask, call: usize, size: &Size, n_layers: u32
         }
         Body::Given => (tokens * (ELEMENT * operator.hidden).div_ceil(cut), 0),
     };
-    let made = memory::taken(&problem, of_layer * u64::from(n_layers));
-    let on_host = memory::streamed(&problem, made);
-    let in_passing = on_host / u64::from(n_layers.max(1)) * u64::from(n_layers.min(memory::LAYERS_IN_PASSING));
-    Activations { kept: made - on_host + again, in_passing, on_host }
+    Made { of_layer, again }
 }
 
 /// Bytes of a parameter, of its gradient, and of what the optimizer keeps of it on the device.

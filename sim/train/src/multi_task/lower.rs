@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::Rank;
+use hw::{GroupShape, Rank};
 
 use super::cost::Activations;
 use super::schedule::{Schedule, Turns};
@@ -253,17 +253,22 @@ impl Builder<'_> {
         let size = self.work.sizes[piece.meta_op][piece.size];
         let call = self.work.meta_ops[piece.meta_op].call;
         let (training, n) = (&self.work.training, piece.n_layers);
-        let activations = cost::activations(training, call, &size, n);
+        let activations = self.work.activations(piece.meta_op, piece.size, n);
+        let mut known: Option<(GroupShape, [Ops; 2])> = None;
         let mut tasks = Vec::with_capacity(piece.devices.len());
         for group in piece.devices.chunks(size.tensor as usize) {
             let shape = training.cluster.shape_of(group);
-            let [forward, backward] = cost::passes(training, call, (size.n_devices, shape));
+            // Most groups of a piece have one shape.
+            if known.as_ref().is_none_or(|(of, _)| *of != shape) {
+                known = Some((shape, cost::passes(training, call, (size.n_devices, shape))));
+            }
+            let [forward, backward] = &known.as_ref().expect("just found").1;
             let (ops, role) = match pass {
                 Pass::Forward => (forward, Role::Forward),
                 Pass::Backward => (backward, Role::Backward),
             };
             let rate = self.rates.slowest(group.iter().copied());
-            let op = self.op(Op::Sequence(slowed(repeated(&ops, n), rate)));
+            let op = self.op(Op::Sequence(slowed(repeated(ops, n), rate)));
             for rank in group {
                 let mut preds = arrivals[tasks.len()].clone();
                 preds.append(&mut self.gate[rank.index()]);
@@ -309,7 +314,7 @@ impl Builder<'_> {
     fn states(&mut self, parameters: &Parameters) {
         let labels = ["parameters", "gradients", "optimizer"].map(|name| self.graph.label(name));
         let shards = self.work.training.execution.shards_optimizer;
-        let [parameter, gradient, states] = cost::bytes_per_parameter(&self.work.training);
+        let [parameter, gradient, states] = self.work.of_parameter;
         for (device, &whole) in parameters.of_device.iter().enumerate() {
             let stepped = if shards { parameters.share[device] } else { whole };
             let bytes = [whole * parameter, whole * gradient, stepped * states];
@@ -380,7 +385,7 @@ enum Pass {
 pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     let parameters = parameters(work, schedule);
     let shards = work.training.execution.shards_optimizer;
-    let [parameter, gradient, of_optimizer] = cost::bytes_per_parameter(&work.training);
+    let [parameter, gradient, of_optimizer] = work.of_parameter;
     let states = parameters.of_device.iter().zip(&parameters.share).map(|(whole, share)| {
         let stepped = if shards { share } else { whole };
         hw::whole(whole * (parameter + gradient) + stepped * of_optimizer)
@@ -389,8 +394,7 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
     for turn in schedule.in_turn(work) {
         let (mut kept, mut in_passing) = (vec![0; fullest.len()], vec![0; fullest.len()]);
         for piece in &schedule.pieces[turn] {
-            let (call, size) = (work.meta_ops[piece.meta_op].call, work.sizes[piece.meta_op][piece.size]);
-            let of_piece = cost::activations(&work.training, call, &size, piece.n_layers);
+            let of_piece = work.activations(piece.meta_op, piece.size, piece.n_layers);
             for rank in &piece.devices {
                 kept[rank.index()] += of_piece.kept;
                 in_passing[rank.index()] = of_piece.in_passing.max(in_passing[rank.index()]);

@@ -198,7 +198,7 @@ impl Builder<'_> {
             return known;
         }
         let made = crate::memory::activation(problem, stage, share.tokens, share.pairs());
-        let taken = made.map(|bytes| crate::memory::taken(problem, bytes));
+        let taken = made.map(|bytes| crate::memory::taken(&problem.execution, bytes));
         self.known_activations.insert(key, taken);
         taken
     }
@@ -212,7 +212,9 @@ impl Builder<'_> {
         match frame.content.shares[cp].streamed {
             Streamed::Permille(0) => 0,
             Streamed::Permille(permille) => self.activation(frame, cp).whole / 1000 * u64::from(permille),
-            Streamed::AsExecuted => crate::memory::streamed(self.at(frame.pp), self.activation(frame, cp).whole),
+            Streamed::AsExecuted => {
+                crate::memory::streamed(&self.at(frame.pp).execution, self.activation(frame, cp).whole)
+            }
         }
     }
 
