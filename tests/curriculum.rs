@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use input::diagnostic;
+use input::diagnostic::{self, Source};
 use reports::{PolicyResult, RunResult};
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
@@ -191,4 +191,60 @@ fn frozen_weights_take_two_bytes_and_their_step_is_shorter() {
     assert!(adapters[0] < whole[0] && adapters[1] < whole[1], "{adapters:?} {whole:?}");
     let parameters = engine::model::embedded("qwen2.5-7b").expect("listed").n_parameters();
     assert!(adapters[1] > 2.0 * hw::real(parameters), "{adapters:?}");
+}
+
+/// The shipped scenario whose second stage trains otherwise, without held-out facts.
+fn with_second_stage(train: &str, set: &[&str]) -> kinds::Checked {
+    let (source, folder) = scenario::find(NAME).expect("shipped");
+    let text = source.text.replace("epochs = 2 ", &format!("train = {train}\nepochs = 2 "));
+    assert_ne!(text, source.text);
+    let set = ["stages.held_out_ratio=0.0"].iter().chain(set).map(|item| (*item).to_owned()).collect();
+    kinds::check(Source { text, ..source }, &folder, &Overrides { set, ..Overrides::default() })
+}
+
+fn run_of(checked: kinds::Checked) -> RunResult {
+    let messages = diagnostic::render(&checked.source, &checked.findings);
+    checked.scenario.unwrap_or_else(|| panic!("{messages}")).run(&|_| {})
+}
+
+#[test]
+fn a_stage_trains_by_what_it_says_otherwise() {
+    let [plain, small] = ["train.training.batch_size=128", "train.training.batch_size=32"]
+        .map(|set| run(&["stages.held_out_ratio=0.0", set]));
+    let mixed = run_of(with_second_stage("{ training = { batch_size = 32 } }", &[]));
+    let examples = |stage: u32| -> f64 {
+        let figures = &row(&mixed, "gradual").planner.as_ref().expect("planned").figures;
+        let keys = ["highly_known", "maybe_known", "weakly_known", "unknown"];
+        keys.iter().map(|key| figures[&format!("stage_{stage}_{key}_examples")]).sum()
+    };
+    let [own, other] = [&plain, &small].map(|run| metric(run, "gradual", "example_epoch_s"));
+    assert!(other > own * 1.01, "{other} {own}");
+    let expected = 8.0 * examples(1) * own + 2.0 * examples(2) * other;
+    let found = metric(&mixed, "gradual", "training_s");
+    assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    // One stage alone is that of the file, and a stage that says the same as the file changes nothing.
+    assert_eq!(metric(&mixed, "one-stage", "training_s"), metric(&plain, "one-stage", "training_s"));
+    let same = run_of(with_second_stage("{ training = { batch_size = 128 } }", &[]));
+    assert_eq!(metric(&same, "gradual", "training_s"), metric(&plain, "gradual", "training_s"));
+}
+
+#[test]
+fn a_stage_says_what_its_layout_leaves_out_and_what_no_key_is() {
+    let notes = |train: &str| {
+        let run = run_of(with_second_stage(train, &[]));
+        row(&run, "gradual").planner.as_ref().expect("planned").notes.join("\n")
+    };
+    let split = notes("{ parallel = { tp = 2 } }");
+    assert!(split.contains("model states lie otherwise in stage 2"), "{split}");
+    assert!(split.contains("stage 1: examples are trained by") && split.contains("stage 2: examples"), "{split}");
+    assert!(!notes("{ training = { batch_size = 32 } }").contains("lie otherwise"));
+    let wrong = with_second_stage("{ training = { batch_siz = 32 } }", &[]);
+    let said = diagnostic::render(&wrong.source, &wrong.findings);
+    assert!(wrong.scenario.is_none() && said.contains("unknown key `training.batch_siz`"), "{said}");
+    let wrong = with_second_stage("4", &[]);
+    let said = diagnostic::render(&wrong.source, &wrong.findings);
+    assert!(said.contains("`transitions.stage.train` is integer") || said.contains("train` is "), "{said}");
+    // What both stages share is one, and runs of days have no place in either.
+    let days = with_second_stage("{ failures = { days = 1.0 } }", &[]);
+    assert!(diagnostic::render(&days.source, &days.findings).contains("has no place in a stage"));
 }

@@ -24,18 +24,25 @@ pub struct Stage {
 }
 
 /// Seconds of what a curriculum is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     /// A classification of all facts.
     pub classification_s: f64,
     /// An evaluation of one held-out fact.
     pub evaluation_s: f64,
-    /// An example, per epoch.
-    pub training_s: f64,
+    /// An example, per epoch: by stage. One that is not priced costs nothing.
+    pub training_s: Vec<f64>,
+}
+
+impl Costs {
+    /// An example of a stage, per epoch.
+    fn example_s(&self, stage_index: usize) -> f64 {
+        self.training_s.get(stage_index).copied().unwrap_or(0.0)
+    }
 }
 
 /// What is to be learned, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// Facts by class, as first classified.
     pub facts: Counts,
@@ -171,7 +178,7 @@ impl Question<'_> {
             let asks_next = matches!(recipe.later, TrainingSet::Kept { upgraded: true, .. }) && index + 1 < sets.len();
             n_classifications += u32::from(set.needs_classes() || asks_next);
             let epochs = f64::from(self.epochs(index));
-            training_s += epochs * outcome.examples.iter().sum::<f64>() * self.costs.training_s;
+            training_s += epochs * outcome.examples.iter().sum::<f64>() * self.costs.example_s(index);
             evaluation_s += epochs * n_facts * self.held_out_ratio * self.costs.evaluation_s;
         }
         let retested = retested(&self.facts, &self.retest, recipe.n_stages)[Class::HighlyKnown.index()];

@@ -18,7 +18,7 @@ use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
 use crate::network::{Exchanges, Written, of_model};
-use crate::training::{self, PolicyChoice, Scenario};
+use crate::training::{self, Scenario};
 use crate::{Head, Overrides, cluster, cost, expect, formats, inside, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, place_of, small};
@@ -65,6 +65,8 @@ pub struct Curriculum {
     pub asked: Asked,
     /// How examples are trained, by one policy.
     pub training: Scenario,
+    /// The same of each stage that says something else.
+    pub of_stages: Vec<Option<Scenario>>,
     /// Ways, in order.
     pub choices: Vec<(String, Way)>,
     /// Measured profile; `None` for the datasheet roofline.
@@ -76,12 +78,16 @@ pub struct Curriculum {
 }
 
 impl Curriculum {
-    /// The policy that trains examples.
-    ///
-    /// # Panics
-    /// Never: the reader refuses a scenario without one.
-    pub fn trains_by(&self) -> &PolicyChoice {
-        self.training.policies.first().expect("a policy trains")
+    /// Trainings that stages have, each by the one policy that the reader lets pass, and which of them each stage has.
+    pub fn trainings(&self) -> (Vec<&Scenario>, Vec<usize>) {
+        let is_shared = self.of_stages.is_empty() || self.of_stages.iter().any(Option::is_none);
+        let mut all: Vec<&Scenario> = is_shared.then_some(&self.training).into_iter().collect();
+        let mut of_stage = Vec::with_capacity(self.of_stages.len());
+        for own in &self.of_stages {
+            of_stage.push(if own.is_some() { all.len() } else { 0 });
+            all.extend(own);
+        }
+        (all, of_stage)
     }
 }
 
@@ -89,11 +95,18 @@ impl Curriculum {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Curriculum> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let network = Written::of(reader);
-    let training = reader.inside("train", &SHARED, |inside| {
+    let transitions = transitions::transitions(reader.section("transitions"));
+    let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
+    let train = |inside: &mut Reader<'_>| {
         inside::refuse(inside, ("train", "a stage"), &NOT_OF_STAGES);
-        let seeded = Overrides { seed: Some(head.seed), ..Overrides::default() };
         training::read(inside, source, folder, &seeded)
-    });
+    };
+    let Transitions { retest, stages: effects, trains, everything } = transitions;
+    let mut of_stages = Vec::with_capacity(trains.len());
+    for over in trains {
+        of_stages.push(over.map(|over| reader.inside_with("train", &SHARED, over, train)));
+    }
+    let training = reader.inside("train", &SHARED, train);
     let (model, cluster, cost) = reader.once(|reader| {
         let cluster = cluster::of_steps(reader.section("cluster"), true);
         let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
@@ -105,9 +118,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let checkpoint = model.as_ref().map_or(Formats::of(Dtype::Bf16), |model| model.formats);
     let (engine, formats) = engine(reader.section("engine"), checkpoint);
     let (patience_epochs, base) = stages(reader.section("stages"), prompts);
-    let transitions = transitions::transitions(reader.section("transitions"));
     let target = calibrate(reader.section("calibrate"));
-    let search = search(reader.section("search"), transitions.stages.len());
+    let search = search(reader.section("search"), effects.len());
     let gpus = cluster.as_ref().map_or(1, |(cluster, _)| cluster.n_gpus());
     let (usd_per_gpu_hour, budget_s) = budget(reader.section("budget"), gpus);
     let run = policies(reader.section("policies"), &base);
@@ -115,9 +127,11 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let ((model, (cluster, reserved)), training) = model.zip(cluster).zip(training)?;
     let exchanges = Exchanges::among(&cluster, cluster.n_gpus(), of_model(&model));
     network.warn(reader, &[(&cluster, cost.profile.as_ref(), exchanges)]);
-    let Transitions { retest, stages, everything } = transitions;
+    let of_stages: Vec<Option<Scenario>> =
+        of_stages.into_iter().map(|own| own.map_or(Some(None), |read| read.map(Some))).collect::<Option<_>>()?;
     let search = Choice { budget_s, ..search };
-    let (retest, free_parameters) = (retest?, free_parameters(&engine, &training, cost.sustained_flops_ratio));
+    let trainings = std::iter::once(&training).chain(of_stages.iter().flatten());
+    let (retest, free_parameters) = (retest?, free_parameters(&engine, trainings, cost.sustained_flops_ratio));
     let asked = Asked {
         model: Model { formats, ..model },
         cluster,
@@ -126,7 +140,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         engine,
         patience_epochs,
         retest,
-        stages,
+        stages: effects,
         everything,
         search,
         usd_per_gpu_hour,
@@ -135,6 +149,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         head: Head { baseline: run.baseline, expectations, ..head },
         asked,
         training,
+        of_stages,
         choices: run.choices,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
@@ -295,31 +310,36 @@ fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
     name.map(|name| (name, choice))
 }
 
-fn free_parameters(engine: &Answering, training: &Scenario, sustained_flops_ratio: f64) -> Vec<String> {
+fn free_parameters<'s>(
+    engine: &Answering,
+    trainings: impl Iterator<Item = &'s Scenario>,
+    sustained_flops_ratio: f64,
+) -> Vec<String> {
     let given =
         [("engine.host_us_per_step", engine.host_s[0] * 1e6), ("engine.host_us_per_sequence", engine.host_s[1] * 1e6)];
     let words = |(key, value): (&str, f64)| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut found: Vec<String> = given.into_iter().filter(|(_, value)| *value > 0.0).map(words).collect();
     let of_answers =
         (sustained_flops_ratio < 1.0).then(|| words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
-    found.extend(of_answers.filter(|sentence| !training.free_parameters.contains(sentence)));
-    found.extend(training.free_parameters.iter().cloned());
+    for sentence in of_answers.into_iter().chain(trainings.flat_map(|training| training.free_parameters.clone())) {
+        if !found.contains(&sentence) {
+            found.push(sentence);
+        }
+    }
     found.push("`transitions`: what a stage does to facts is the scenario's data, nothing here predicts it".to_owned());
     found
 }
 
-/// Degrees fit, one policy trains, and every way finds the stages that it needs.
-fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
-    let (model, tensor, n_gpus) =
-        (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
-    if scenario.training.policies.len() > 1 {
-        let what = format!("`train.policies.run` has {} policies", scenario.training.policies.len());
+/// One policy trains, the model that answers, on the machine that answers.
+fn suits(reader: &mut Reader<'_>, scenario: &Curriculum, training: &Scenario) {
+    if training.policies.len() > 1 {
+        let what = format!("`train.policies.run` has {} policies", training.policies.len());
         let help = "examples are trained by one; which is the fastest is the same for every curriculum, and `kind = \"training\"` says it";
         reader.refuse(Code::AskedElsewhere, None, what, help);
     }
-    let trained = &scenario.training.problem;
-    if trained.model.name != model.name {
-        let what = format!("`{}` is trained, and `{}` answers", trained.model.name, model.name);
+    let trained = &training.problem;
+    if trained.model.name != scenario.asked.model.name {
+        let what = format!("`{}` is trained, and `{}` answers", trained.model.name, scenario.asked.model.name);
         reader.refuse(Code::OtherModel, None, what, "write one `[model]` for both");
     }
     if trained.cluster != scenario.asked.cluster {
@@ -331,6 +351,15 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
             "answers and training take turns on one machine: write one `[cluster]`",
         );
     }
+}
+
+/// Degrees fit, and every way finds the stages that it needs.
+fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
+    let (model, tensor, n_gpus) =
+        (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
+    std::iter::once(&scenario.training)
+        .chain(scenario.of_stages.iter().flatten())
+        .for_each(|training| suits(reader, scenario, training));
     if let Some(what) = formats::misfit(&model.formats, &scenario.asked.cluster.gpu) {
         reader.refuse(
             Code::WrongOperation,

@@ -1,14 +1,40 @@
 //! Sections inside of a section: a scenario that is made of others has the sections of each under a name.
 
 use toml_span::Value;
-use toml_span::value::ValueInner;
+use toml_span::value::{Table, ValueInner};
 
 use super::{Reader, copied, seen};
 
 impl Reader<'_> {
     /// Reads the sections inside of the section `name`. Of the sections `shared` each has the keys of this file's that it does not say otherwise.
     pub fn inside<T>(&mut self, name: &'static str, shared: &[&str], read: impl FnOnce(&mut Reader<'_>) -> T) -> T {
-        let (_, mut root) = self.taken(name, &format!("sections `[{name}.…]`"));
+        let (_, root) = self.taken(name, &format!("sections `[{name}.…]`"));
+        self.sections(name, shared, root, read)
+    }
+
+    /// The same with keys of `over` laid over them; the section stays where it is.
+    pub fn inside_with<T>(
+        &mut self,
+        name: &'static str,
+        shared: &[&str],
+        over: Table<'static>,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> T {
+        let (mut root, mut over) = (Table::new(), over);
+        for (key, value) in self.root.get(name).and_then(Value::as_table).into_iter().flatten() {
+            root.insert(key.clone(), merged(value, over.remove(key.name.as_ref())));
+        }
+        root.append(&mut over);
+        self.sections(name, shared, root, read)
+    }
+
+    fn sections<T>(
+        &mut self,
+        name: &'static str,
+        shared: &[&str],
+        mut root: Table<'static>,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> T {
         for section in shared {
             if let Some((key, value)) = self.root.get_key_value(*section) {
                 let own = root.remove(*section);
@@ -68,6 +94,25 @@ mod tests {
         });
         // The file keeps what it shares.
         assert_eq!(reader.section("model").text("name").map(|(name, _)| name).as_deref(), Some("a"));
+        assert!(findings.is_empty());
+    }
+
+    #[test]
+    fn keys_of_a_part_lie_over_those_of_the_section_which_stays() {
+        let text = "[train.model]\nname = 'b'\nlayers = 4\n[stage.model]\nlayers = 5\n[stage.own]\nx = 1\n";
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(toml_span::parse(text).expect("TOML"), &mut findings);
+        let (_, over) = reader.taken("stage", "a table");
+        reader.inside_with("train", &[], over, |inside| {
+            let mut model = inside.section("model");
+            assert_eq!(model.text("name").map(|(name, _)| name).as_deref(), Some("b"));
+            assert_eq!(model.count("layers", None, 0..=9).0, 5);
+            assert_eq!(inside.section("own").count("x", None, 0..=9).0, 1);
+        });
+        reader.inside("train", &[], |inside| {
+            assert_eq!(inside.section("model").count("layers", None, 0..=9).0, 4);
+            assert!(!inside.has("own"));
+        });
         assert!(findings.is_empty());
     }
 

@@ -16,7 +16,7 @@ use serve::capacity;
 use serve::step_cost::ReplicaConfig;
 
 use super::policies::Way;
-use super::trained::{PEAK, Trained};
+use super::trained::{PEAK, Trainings};
 use super::{Best, Choice, Costs, Plan, Question, Stage, best};
 use crate::proof::{Aim, Bound, Decision, Status};
 
@@ -113,7 +113,7 @@ impl Asked {
     ///
     /// # Errors
     /// A sentence where answering does not fit the machine.
-    pub fn judged(&self, way: &Way, trained: &Trained, cost: &dyn CostModel) -> Result<Judged, Refused> {
+    pub fn judged(&self, way: &Way, trained: &Trainings, cost: &dyn CostModel) -> Result<Judged, Refused> {
         let expected = self.priced(way, trained, cost, Case::Expected)?;
         let ends = [self.priced(way, trained, cost, Case::Low)?, self.priced(way, trained, cost, Case::High)?];
         let stages = self.stages_of(way);
@@ -121,19 +121,21 @@ impl Asked {
         let decision = self.decide(way, &question);
         let plan = &decision.plan;
         let mut metrics = self.metrics(&way.prompts, plan, &question);
-        let outside = trained.outside_hull().0 * ratio(plan.training_s, plan.total_s());
+        let n_stages = plan.recipe.n_stages;
+        let outside = trained.outside_hull_ratio(n_stages) * ratio(plan.training_s, plan.total_s());
         metrics.insert("outside_hull_ratio".to_owned(), outside);
         if plan.training_s > 0.0 {
-            metrics.insert(PEAK.to_owned(), trained.peak_bytes());
+            metrics.insert(PEAK.to_owned(), trained.peak_bytes(n_stages));
         }
-        let ends = ends.map(|end| Question { costs: end.costs, ..question }.plan(plan.recipe));
+        let ends = ends.map(|end| Question { costs: end.costs, ..question.clone() }.plan(plan.recipe));
         let interval = interval(plan, &ends);
         let why = format!("{}; {}; {}", plan.recipe.words(), dominant(plan), decision.limit);
-        let decision = said(decision, &question, [expected.words, trained.words()]);
+        let words = std::iter::once(expected.words).chain(trained.words(n_stages)).collect();
+        let decision = said(decision, &question, words);
         Ok(Judged { decision, why, metrics, interval, source: expected.source })
     }
 
-    fn priced(&self, way: &Way, trained: &Trained, cost: &dyn CostModel, case: Case) -> Result<Priced, Refused> {
+    fn priced(&self, way: &Way, trained: &Trainings, cost: &dyn CostModel, case: Case) -> Result<Priced, Refused> {
         let engine = &self.engine;
         let n_replicas = self.cluster.n_gpus() / engine.tensor;
         let deployment = ReplicaConfig {
@@ -151,7 +153,7 @@ impl Asked {
         let costs = Costs {
             classification_s: classified.seconds,
             evaluation_s: if n_held_out > 0.0 { evaluated.seconds / n_held_out } else { 0.0 },
-            training_s: trained.example_s(case),
+            training_s: trained.examples_s(case),
         };
         let full = batch(&way.prompts, &limits).expect("the pass found a batch");
         let words =
@@ -223,7 +225,7 @@ impl Asked {
         put("held_out_ratio", question.held_out_ratio);
         put("answers_per_fact", generations);
         put("answer_s", question.costs.classification_s / (all * generations));
-        put("example_epoch_s", question.costs.training_s);
+        put("example_epoch_s", question.costs.example_s(0));
         if let Some(usd) = self.usd_per_gpu_hour {
             put("cost_usd", usd * total_s / HOUR_S * f64::from(self.cluster.n_gpus()));
         }
@@ -283,7 +285,7 @@ fn interval(plan: &Plan, [low, high]: &[Plan; 2]) -> BTreeMap<String, [f64; 2]> 
 }
 
 /// The decision with what every stage does, and how it is classified, stopped and trained.
-fn said(decision: Decision<Plan>, question: &Question<'_>, words: [String; 2]) -> Decision<Plan> {
+fn said(decision: Decision<Plan>, question: &Question<'_>, words: Vec<String>) -> Decision<Plan> {
     let plan = &decision.plan;
     let mut figures = stages(plan, question);
     if let TrainingSet::Kept { replay_ratio, .. } = plan.recipe.later {

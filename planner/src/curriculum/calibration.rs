@@ -44,7 +44,7 @@ pub fn growth_ratio(question: &Question<'_>, recipe: Recipe) -> f64 {
 pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Result<Calibrated, Refused> {
     let growth = |factor| {
         let stages = scaled_stages(question.stages, factor);
-        growth_ratio(&Question { stages: &stages, ..*question }, recipe)
+        growth_ratio(&Question { stages: &stages, ..question.clone() }, recipe)
     };
     let learned = |stage: &Stage| stage.effect.trained.probability(Class::MaybeKnown, Class::HighlyKnown);
     let most = question.stages.iter().map(learned).fold(0.0, f64::max);

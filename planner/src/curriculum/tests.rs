@@ -5,7 +5,10 @@ use super::*;
 use engine::random;
 
 const FACTS: Counts = [100.0, 200.0, 300.0, 400.0];
-const COSTS: Costs = Costs { classification_s: 1000.0, evaluation_s: 0.5, training_s: 0.01 };
+/// Costs of up to three stages.
+fn costs() -> Costs {
+    Costs { classification_s: 1000.0, evaluation_s: 0.5, training_s: vec![0.01; 3] }
+}
 const BOTH: TrainingSet = TrainingSet::Kept { upgraded: true, replay_ratio: 0.5 };
 
 /// Facts stay what they are.
@@ -33,7 +36,7 @@ fn question(stages: &[Stage]) -> Question<'_> {
         everything: None,
         held_out_ratio: 0.0,
         patience_epochs: 2,
-        costs: COSTS,
+        costs: costs(),
     }
 }
 
@@ -65,7 +68,7 @@ fn no_recipe_within_the_budget_beats_the_plan() {
     let replay_ratios: Vec<f64> = (0..=20).map(|n| f64::from(n) / 20.0).collect();
     for seed in 0..40 {
         let mut stream = random::stream(seed, "plans");
-        let costs = Costs { classification_s: 100.0 * stream.unit(), ..COSTS };
+        let costs = Costs { classification_s: 100.0 * stream.unit(), ..costs() };
         let question = Question { costs, ..question(&stages) };
         let budget_s = 300.0 * stream.unit();
         let found = best(&question, &Choice { replay_ratios: replay_ratios.clone(), stages_max: 3, budget_s });
@@ -123,7 +126,7 @@ fn calibration_meets_its_target_or_says_what_can_be_met() {
     let question = question(&stages);
     for target in [-0.1, 0.3, 0.9] {
         let found = calibrated(&question, recipe(2, BOTH), target).expect("within reach");
-        let fitted = Question { stages: &found.stages, ..question };
+        let fitted = Question { stages: &found.stages, ..question.clone() };
         let growth = growth_ratio(&fitted, recipe(2, BOTH));
         assert!((growth - target).abs() < 1e-9, "{growth}, asked for {target}");
     }

@@ -3,7 +3,7 @@
 use curriculum::{Class, Effect, Transition};
 use planner::curriculum::Stage;
 use toml_span::Value;
-use toml_span::value::ValueInner;
+use toml_span::value::{Table, ValueInner};
 
 use input::diagnostic::Code;
 use input::reader::Section;
@@ -14,6 +14,8 @@ pub(super) struct Transitions {
     pub retest: Option<Transition>,
     /// Stages, in order.
     pub stages: Vec<Stage>,
+    /// What each says otherwise of `[train]`.
+    pub trains: Vec<Option<Table<'static>>>,
     /// Effect of a stage on all classes.
     pub everything: Option<Effect>,
 }
@@ -28,14 +30,27 @@ const OTHERS: Keys = ["others", "others_counts"];
 /// Reads the section.
 pub(super) fn transitions(mut section: Section<'_>) -> Transitions {
     let retest = matrix(&mut section, RETEST);
-    let mut stages = Vec::new();
+    let (mut stages, mut trains) = (Vec::new(), Vec::new());
     section.each_table("stage", &mut |mut table| {
         let epochs = table.small("epochs", None, 1..=10_000);
+        trains.push(train(&mut table));
         stages.extend(effect(table).map(|effect| Stage { epochs, effect }));
     });
     let everything = section.table("everything").and_then(effect);
     section.finish();
-    Transitions { retest, stages, everything }
+    Transitions { retest, stages, trains, everything }
+}
+
+/// `train`: sections of training whose keys lie over those of `[train]`.
+fn train(table: &mut Section<'_>) -> Option<Table<'static>> {
+    let (value, at) = table.take("train")?;
+    let ValueInner::Table(sections) = value else {
+        let help = "sections with the keys that are other ones in this stage, for example `train = { training = { batch_size = 64 } }`";
+        let what = format!("`{}` is {}", table.full("train"), value.type_str());
+        table.refuse(Code::WrongType, at, what, help);
+        return None;
+    };
+    Some(sections)
 }
 
 fn effect(mut section: Section<'_>) -> Option<Effect> {

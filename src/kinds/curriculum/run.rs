@@ -6,7 +6,7 @@ use engine::cost::Source;
 use engine::verdict::Refused;
 use hw::topology::Topology;
 use planner::curriculum::policies::Way;
-use planner::curriculum::trained::Trained;
+use planner::curriculum::trained::{Trained, Trainings};
 use reports::views;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
@@ -37,17 +37,22 @@ impl Kind for Curriculum {
     }
 
     fn strict_hull(&self) -> Option<bool> {
-        Some(self.training.strict_hull)
+        Some(self.trainings().0.iter().any(|training| training.strict_hull))
     }
 }
 
 /// The steps that every way trains with, or why there are none.
-type Trains = Result<Trained, Refused>;
+type Trains = Result<Trainings, Refused>;
 
 fn trained(scenario: &Curriculum) -> Trains {
-    let trains = &scenario.training;
-    let (cost, topology) = (trains.costs(), Topology::of(&trains.problem.cluster));
-    Trained::of(training::run::decide(trains, scenario.trains_by(), cost.as_ref(), &topology)?, cost.as_ref())
+    let (all, of_stage) = scenario.trainings();
+    let mut steps = Vec::with_capacity(all.len());
+    for trains in all {
+        let (cost, topology) = (trains.costs(), Topology::of(&trains.problem.cluster));
+        let decided = training::run::decide(trains, &trains.policies[0], cost.as_ref(), &topology)?;
+        steps.push(Trained::of(decided, cost.as_ref())?);
+    }
+    Ok(Trainings::new(steps, of_stage))
 }
 
 fn result(scenario: &Curriculum, trained: &Trains, rows: Vec<(PolicyResult, Source)>) -> RunResult {
@@ -58,7 +63,7 @@ fn result(scenario: &Curriculum, trained: &Trains, rows: Vec<(PolicyResult, Sour
     RunResult {
         cost_model: CostModelFacts {
             outside_hull_ratio,
-            outside_hull: trained.as_ref().map_or_else(|_| Vec::new(), |trained| trained.outside_hull().1),
+            outside_hull: trained.as_ref().map_or_else(|_| Vec::new(), Trainings::outside_hull),
             ..kinds::costs(kinds::profile_name(scenario.profile.as_ref()), source.name(), &scenario.free_parameters)
         },
         columns: views::of_curriculum(&results),
