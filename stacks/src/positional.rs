@@ -2,6 +2,8 @@
 
 use input::diagnostic::{Code, Finding};
 
+use crate::shell::is_of_function;
+
 /// Says of values that nobody knows which argument of the script they are, and how the file gives them; each is said once.
 pub(crate) fn said(text: &str, findings: &mut Vec<Finding>) {
     let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
@@ -17,8 +19,10 @@ pub(crate) fn said(text: &str, findings: &mut Vec<Finding>) {
 }
 
 fn explain(text: &str, finding: &mut Finding) {
-    let Some((word, number)) = finding.at.as_ref().and_then(|at| argument(text.get(at.start..)?)) else { return };
-    finding.what += &format!(": `{word}` is argument {number} of the script");
+    let Some(at) = finding.at.as_ref().map(|at| at.start) else { return };
+    let Some((word, number)) = text.get(at..).and_then(argument) else { return };
+    let whose = if is_of_function(text, at) { "a function" } else { "the script" };
+    finding.what += &format!(": `{word}` is argument {number} of {whose}");
     let usual = finding.help.take().unwrap_or_default();
     finding.help = Some(format!("put its value in the place of `{word}`; else {usual}"));
 }
@@ -58,6 +62,20 @@ mod tests {
                     .as_deref()
                     .is_some_and(|help| help.starts_with(&format!("put its value in the place of `{word}`")))
             );
+        }
+    }
+
+    /// Nothing calls the first function; the second one moves its arguments.
+    #[test]
+    fn arguments_of_functions_are_not_called_those_of_the_script() {
+        for script in [
+            "f() {\n  N=$1\n  vllm serve Qwen/Qwen3-8B --max-num-seqs $N\n}\n",
+            "f() {\n  shift\n  N=$1\n  vllm serve Qwen/Qwen3-8B --max-num-seqs $N\n}\nf 1 2\n",
+        ] {
+            let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+            let findings = import(Stack::Vllm, script, &machine).findings;
+            let found = findings.iter().find(|finding| finding.code == Code::UnknownValue).expect("unknown");
+            assert!(found.what.ends_with(": `$1` is argument 1 of a function"), "{found:?}");
         }
     }
 

@@ -21,6 +21,7 @@ mod uses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+pub(crate) use arguments::is_of_function;
 pub use uses::{Left, Why};
 
 /// Stands for text that only a shell, an environment or a caller knows.
@@ -104,6 +105,8 @@ struct Values {
     words: BTreeMap<String, Vec<Word>>,
     /// Names that programs see.
     exported: BTreeSet<String>,
+    /// What the function that is being read is given, where that is followed.
+    given: Option<Vec<Word>>,
     /// Bytes where arguments of the script stand.
     arguments: BTreeSet<usize>,
     letters: usize,

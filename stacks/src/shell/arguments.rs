@@ -4,28 +4,35 @@ use std::collections::BTreeSet;
 
 /// Bytes where arguments of the script stand; nothing where it gives itself others (`set --`). What functions are given is not the script's.
 pub(super) fn places(script: &str) -> BTreeSet<usize> {
-    let mut found = BTreeSet::new();
+    if script.split_inclusive('\n').any(sets) {
+        return BTreeSet::new();
+    }
+    all(script).into_iter().filter(|(_, is_of_function)| !is_of_function).map(|(at, _)| at).collect()
+}
+
+/// Whether an argument that stands at a byte is one of a function.
+pub(crate) fn is_of_function(script: &str, at: usize) -> bool {
+    all(script).contains(&(at, true))
+}
+
+/// Bytes where arguments stand, and whether they are those of a function.
+fn all(script: &str) -> Vec<(usize, bool)> {
+    let mut found = Vec::new();
     let (mut start, mut end_of_function): (usize, Option<String>) = (0, None);
     for line in script.split_inclusive('\n') {
         let at = start;
         start += line.len();
-        if sets(line) {
-            return BTreeSet::new();
-        }
-        if let Some(end) = &end_of_function {
-            if line.starts_with(end.as_str()) {
-                end_of_function = None;
+        let is_inside = end_of_function.is_some() || is_function(line);
+        match &end_of_function {
+            Some(end) if line.starts_with(end.as_str()) => end_of_function = None,
+            None if is_inside && !line.trim_end().ends_with('}') => {
+                let indent: String = line.chars().take_while(|letter| letter.is_whitespace()).collect();
+                end_of_function = Some(indent + "}");
             }
-            continue;
+            _ => {}
         }
-        if is_function(line) {
-            let indent: String = line.chars().take_while(|letter| letter.is_whitespace()).collect();
-            end_of_function = (!line.trim_end().ends_with('}')).then(|| indent + "}");
-            continue;
-        }
-        found.extend(
-            line.match_indices('$').filter(|(index, _)| is_argument(&line[index + 1..])).map(|(index, _)| at + index),
-        );
+        let places = line.match_indices('$').filter(|(index, _)| is_argument(&line[index + 1..]));
+        found.extend(places.map(|(index, _)| (at + index, is_inside)));
     }
     found
 }

@@ -41,6 +41,8 @@ pub(super) enum Dollar {
     Expr { text: String },
     /// Words that are known already.
     Words { words: Vec<Word> },
+    /// What a function is given: its argument of a number, or all of them (`@`, and `*` as one word), and what stands for one that is not there.
+    Given { which: String, default: Option<(String, usize)> },
     /// What only a shell knows.
     Else,
 }
@@ -142,8 +144,8 @@ fn braces(text: &str, at: usize) -> Dollar {
         "[@]" | "[*]" if is_name => Dollar::All { name },
         "" if is_name => Dollar::Name { name, default: None, is_kept },
         _ if default.is_some() && is_name => Dollar::Name { name, default, is_kept },
-        // A place of the caller's arguments with a default: the default stands in the script.
-        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default, is_kept },
+        _ if !name.is_empty() && (default.is_some() || rest.is_empty()) => Dollar::Given { which: name, default },
+        "@" | "*" => Dollar::Given { which: rest.to_owned(), default: None },
         _ => Dollar::Else,
     }
 }
@@ -538,7 +540,11 @@ impl Cutter {
                 }
                 Dollar::Name { name, default: None, is_kept: false }
             }
-            Some((letter, _)) if letter.is_ascii_digit() || "@*#?$!-".contains(letter) => {
+            Some((letter, _)) if letter.is_ascii_digit() || "@*".contains(letter) => {
+                self.next += 1;
+                Dollar::Given { which: letter.to_string(), default: None }
+            }
+            Some((letter, _)) if "#?$!-".contains(letter) => {
                 self.next += 1;
                 Dollar::Else
             }

@@ -111,7 +111,7 @@ impl Values {
     pub(super) fn fields(&self, pieces: &[Piece]) -> Result<Vec<Word>, Unreadable> {
         let mut fields = Fields::default();
         let mut n_letters = 0;
-        for piece in pieces {
+        for piece in pieces.iter().filter(|piece| !self.is_of_no_argument(piece)) {
             for part in &piece.parts {
                 match part {
                     Part::Plain { letters, .. } => fields.push(letters.iter().copied()),
@@ -147,6 +147,12 @@ impl Values {
         }
         Ok(match what {
             Dollar::Else => unknown(),
+            Dollar::Given { which, default } => match (self.argument(which), default) {
+                (Some(words), _) if words.iter().any(|word| !word.letters.is_empty()) => words,
+                (_, Some((text, at))) => vec![Word { letters: self.text(text, *at, depth + 1)? }],
+                (Some(words), None) => words,
+                (None, None) => unknown(),
+            },
             Dollar::Words { words } => words.clone(),
             Dollar::All { name } => self.words.get(name).cloned().unwrap_or_else(unknown),
             Dollar::Name { name, default, .. } => match (self.words.get(name), default) {
@@ -161,6 +167,34 @@ impl Values {
                 }
                 None => unknown(),
             },
+        })
+    }
+
+    /// Whether a word is `"$@"` of a function that is given nothing: it is no word, and not an empty one.
+    fn is_of_no_argument(&self, piece: &Piece) -> bool {
+        let is_empty = |part: &Part| match part {
+            Part::Plain { letters, .. } => letters.is_empty(),
+            Part::Dollar { what, .. } => matches!(what, Dollar::Given { which, default: None } if which == "@"),
+        };
+        let has_dollar = piece.parts.iter().any(|part| matches!(part, Part::Dollar { .. }));
+        has_dollar && self.given.as_ref().is_some_and(Vec::is_empty) && piece.parts.iter().all(is_empty)
+    }
+
+    /// What a function is given in place of a number, `@` or `*`; `None` where nobody follows it. What the script is given nobody knows.
+    fn argument(&self, which: &str) -> Option<Vec<Word>> {
+        let given = self.given.as_ref()?;
+        Some(match which.parse::<usize>() {
+            // The name of the script.
+            Ok(0) => return None,
+            Ok(number) => given.get(number - 1).cloned().into_iter().collect(),
+            Err(_) if which == "*" && !given.is_empty() => {
+                let space = |word: &Word| word.letters.first().map(|(_, at)| (' ', *at));
+                let spaced = given.iter().enumerate();
+                let letters =
+                    spaced.flat_map(|(n, word)| space(word).filter(|_| n > 0).into_iter().chain(word.letters.clone()));
+                vec![Word { letters: letters.collect() }]
+            }
+            Err(_) => given.clone(),
         })
     }
 

@@ -212,7 +212,8 @@ impl Reader {
         }
         let name = pieces[0].plain();
         if self.calls(&name, depth) {
-            return self.call(&name, (here, is_apart), prefix, depth);
+            let given = self.values.fields(&settled[1..])?;
+            return self.call(&name, (here, is_apart), (prefix, Some(given)), depth);
         }
         let mut left = self.uses.left(pieces);
         let words = self.values.fields(&settled)?;
@@ -243,8 +244,7 @@ impl Reader {
 
     /// Words with those of `bash -c '…$NAME…'` in the place of that text: the shell that runs it has the names that the script exports.
     fn with_text(&self, mut words: Vec<Word>, left: &mut Vec<Left>) -> Result<Vec<Word>, Unreadable> {
-        let is_text =
-            |pair: &[Word]| pair[0].text() == "-c" && pair[1].letters.iter().any(|(letter, _)| *letter == '$');
+        let is_text = |pair: &[Word]| pair[0].text() == "-c";
         let is_shell = words.iter().any(|word| matches!(word.text().as_str(), "bash" | "sh"));
         let Some(at) = words.windows(2).position(is_text).filter(|_| is_shell) else { return Ok(words) };
         let mut inner = Vec::new();

@@ -1,11 +1,12 @@
 //! Functions of a script: what they are made of is read where they are called, and not where they are written.
 
+use std::mem;
 use std::rc::Rc;
 
 use super::branches::{Kind, Runs, Status};
 use super::cut::{Mark, Piece, Statement};
 use super::reader::{Function, Leaves, Reader, Record};
-use super::{DEPTH_MAX, LETTERS_MAX, Unreadable};
+use super::{DEPTH_MAX, LETTERS_MAX, Unreadable, Word};
 
 impl Reader {
     /// Begins to write down the body of the function whose name stands before; what stands in it does not run here.
@@ -49,7 +50,7 @@ impl Reader {
         &mut self,
         name: &str,
         (here, is_apart): (Runs, bool),
-        prefix: &[&Piece],
+        (prefix, given): (&[&Piece], Option<Vec<Word>>),
         depth: usize,
     ) -> Result<(), Unreadable> {
         let Some(function) = self.functions.get_mut(name) else { return Ok(()) };
@@ -71,7 +72,9 @@ impl Reader {
         for piece in prefix {
             self.assign(piece, Runs::Yes)?;
         }
+        let before = mem::replace(&mut self.values.given, given.filter(|_| !moves_arguments(&body)));
         self.read(&body, depth + 1)?;
+        self.values.given = before;
         self.close(Kind::Call, Mark::Next)?;
         self.calling.pop();
         let status = if self.branches.is_condition() { Status::Unknown } else { Status::Command };
@@ -84,7 +87,7 @@ impl Reader {
         self.define();
         let n_before = self.commands.len();
         while let Some(name) = self.last_uncalled() {
-            self.call(&name, (Runs::Yes, true), &[], 0)?;
+            self.call(&name, (Runs::Yes, true), (&[], None), 0)?;
         }
         for command in &mut self.commands[n_before..] {
             command.is_called = false;
@@ -96,6 +99,15 @@ impl Reader {
         let uncalled = self.functions.iter().filter(|(_, function)| !function.is_called);
         uncalled.max_by_key(|(_, function)| function.index).map(|(name, _)| name.clone())
     }
+}
+
+/// Whether a body gives itself other arguments, which nobody follows.
+fn moves_arguments(body: &[Statement]) -> bool {
+    let moves = |statement: &Statement| {
+        let words: Vec<String> = statement.pieces.iter().map(Piece::plain).collect();
+        words.iter().any(|word| word == "shift") || words.windows(2).any(|pair| pair[0] == "set" && pair[1] == "--")
+    };
+    body.iter().any(moves)
 }
 
 /// Whether a body ends the whole script, so that nothing behind it sees its names.
@@ -120,6 +132,36 @@ mod tests {
         assert_eq!(texts("f() {\n  run 1\n  f\n}\nf"), ["run 1", "f"]);
         let doubled = (1..40).map(|n| format!("f{n}() {{ f{0}; f{0}; }}\n", n - 1)).collect::<String>();
         assert_eq!(script(&format!("f0() {{ run; }}\n{doubled}f39")), Err(Unreadable::Long));
+    }
+
+    /// What a shell makes of arguments, with `bash` where it is there.
+    #[test]
+    fn a_function_has_the_arguments_of_its_call() {
+        for (text, expected) in [
+            ("f() { run \"$@\"; }\nf -a 2 'b c'", "run|-a|2|b c"),
+            ("f() { run $*; }\nf -a 2 'b c'", "run|-a|2|b|c"),
+            ("f() { run \"$*\" ${@} ${1} $2x ${3:-4} \"${9}\"; }\nf -a 2", "run|-a 2|-a|2|-a|2x|4|"),
+            ("f() { run \"$@\"; }\nf", "run"),
+            ("f() { \"$@\"; }\nf run -a 2", "run|-a|2"),
+            ("f() { run --a=$1; }\ng() { f $2; run $1; }\ng 1 2", "run|--a=2\nrun|1"),
+            ("f() {\n  local A=$1\n  run $A\n}\nf 3\nf 4", "run|3\nrun|4"),
+            ("A=7\nf() { run $1; }\nf $A", "run|7"),
+        ] {
+            let found = script(text).unwrap();
+            let words = |one: &Command| one.words.iter().map(Word::text).collect::<Vec<_>>().join("|");
+            let found: Vec<String> = found.iter().map(words).collect();
+            assert_eq!(found.join("\n"), expected, "{text}");
+            let printing = format!("run() {{ local IFS='|'; echo \"run${{1+|}}$*\"; }}\n{text}");
+            let Ok(output) = std::process::Command::new("bash").args(["-c", &printing]).output() else { continue };
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), expected, "{text}");
+        }
+        // Those of the script, and those that a function moves, nobody knows.
+        for text in ["run \"$@\"", "f() { shift; run $1; }\nf 1 2", "f() { run $1; }"] {
+            assert!(
+                text_of(script(text).unwrap().last().expect("a command")).contains(super::super::UNKNOWN),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -111,7 +111,8 @@ fn names(what: &Dollar) -> Vec<String> {
             names
         }
         Dollar::Name { name, .. } => vec![name.clone()],
-        Dollar::Else | Dollar::Words { .. } => Vec::new(),
+        Dollar::Given { default: Some((text, _)), .. } if text.contains('$') => of_text(text),
+        Dollar::Given { .. } | Dollar::Else | Dollar::Words { .. } => Vec::new(),
     }
 }
 
