@@ -159,6 +159,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.version(version.as_ref());
     let given = model(&mut flags, &program);
     server.named(&mut flags, machine, given);
+    flags.given = last_switches(&flags.given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
@@ -191,6 +192,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "kv_blocks", &["num-gpu-blocks-override"], 1_000_000_000);
     server.share(&mut flags, &["gpu-memory-utilization", "device-memory-utilization"]);
     blocks(&mut server, &mut flags);
+    reduces(&mut server, &mut flags);
     graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");
@@ -217,6 +219,17 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.host_weights(host_weights::of_vllm(&mut flags));
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// Flags without switches that a later one turns the other way: of `--X` and `--no-X` the last counts (`argparse.BooleanOptionalAction`, which
+/// `vllm/engine/arg_utils.py` gives to fields that are `bool`).
+fn last_switches(flags: &[Flag]) -> Vec<Flag> {
+    let switch = |flag: &Flag| flag.name.strip_prefix("no-").unwrap_or(&flag.name).to_owned();
+    let is_overruled = |at: usize| {
+        let flag = &flags[at];
+        flags[at + 1..].iter().any(|later| later.name != flag.name && switch(later) == switch(flag))
+    };
+    (0..flags.len()).filter(|at| !is_overruled(*at)).map(|at| flags[at].clone()).collect()
 }
 
 /// Tokens of an iteration where a program calls the engine and nobody says how many. On a card that nobody names they stay those of a server.
@@ -258,6 +271,22 @@ fn narrower<'n>(flags: &Flags<'_>, narrow: &'n str, wide: &'n str) -> &'n str {
 
 /// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
 const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_capture_size"];
+
+/// Takes out of the JSON of `--compilation-config` whether norms are done inside of all-reduces (`PassConfig` in `vllm/config/compilation.py`).
+fn reduces(server: &mut Server, flags: &mut Flags<'_>) {
+    const NAME: &str = "compilation-config";
+    let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == NAME) else { return };
+    let Ok(mut config) = serde_json::from_str::<Map<String, Value>>(&flag.value()) else { return };
+    let Some(Value::Object(mut passes)) = config.remove("pass_config") else { return };
+    let Some(Value::Bool(fuses)) = passes.remove("fuse_allreduce_rms") else { return };
+    server.key("all_reduce", if fuses { "\"fused\"" } else { "\"separate\"" }, "--compilation-config");
+    if !passes.is_empty() {
+        config.insert("pass_config".to_owned(), Value::Object(passes));
+    }
+    let is_read = config.is_empty();
+    flag.values = vec![Value::Object(config).to_string()];
+    flags.given.retain(|flag| flag.name != NAME || !is_read);
+}
 
 /// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
 fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
@@ -395,4 +424,69 @@ fn drafts(flags: &mut Flags<'_>) -> Option<Drafts> {
     let model = config["model"].as_str().map(str::to_owned);
     let method = config["method"].as_str().map_or_else(|| model.clone().unwrap_or_default(), str::to_owned);
     Some(Drafts::chain(n, Drafter::of("vllm", &method, model)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Imported, Machine, Stack, import};
+
+    use super::*;
+
+    fn read(command: &str) -> Imported {
+        import(Stack::Vllm, command, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    }
+
+    /// What stands in front of the last of them is as if it were not written.
+    #[test]
+    fn the_last_of_a_switch_and_its_opposite_counts() {
+        for (command, name) in [
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "enable-prefix-caching"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "async-scheduling"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "enforce-eager"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "enable-expert-parallel"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "enable-chunked-prefill"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "disable-custom-all-reduce"),
+            ("vllm serve Qwen/Qwen3-30B-A3B -tp 2", "scheduler-reserve-full-isl"),
+            ("vllm serve Qwen/Qwen3-8B --max-loras 4", "enable-lora"),
+        ] {
+            let of = |switches: &[bool]| {
+                let words = switches.iter().map(|is_on| format!(" --{}{name}", if *is_on { "" } else { "no-" }));
+                let Imported { scenario, findings } = read(&(command.to_owned() + &words.collect::<String>()));
+                (scenario, findings.into_iter().map(|found| (found.code, found.what)).collect::<Vec<_>>())
+            };
+            for n in 0..8_u8 {
+                let switches = [0, 1, 2].map(|bit| n >> bit & 1 == 1);
+                for from in 0..2 {
+                    assert_eq!(of(&switches[from..]), of(&switches[2..]), "{name}: {:?}", &switches[from..]);
+                }
+            }
+            assert_ne!(of(&[true]), of(&[false]), "{name}");
+        }
+        // A word behind a switch that does not count is still the model.
+        let found = read("vllm serve --enforce-eager Qwen/Qwen3-8B --no-enforce-eager").scenario;
+        assert!(found.contains("name = \"qwen3-8b\"") && !found.contains("graph_max"), "{found}");
+    }
+
+    #[test]
+    fn norms_inside_of_all_reduces_are_read_as_they_are_written() {
+        let command = "vllm serve Qwen/Qwen3-32B -tp 2";
+        for (option, key) in [
+            ("--compilation-config '{\"pass_config\":{\"fuse_allreduce_rms\":false}}'", "all_reduce = \"separate\""),
+            ("-cc.pass_config.fuse_allreduce_rms=true", "all_reduce = \"fused\""),
+            ("--compilation-config.pass_config.fuse_allreduce_rms true", "all_reduce = \"fused\""),
+        ] {
+            let Imported { scenario, findings } = read(&format!("{command} {option}"));
+            assert!(scenario.contains(key), "{option}: {scenario}");
+            assert!(findings.iter().all(|found| found.code == Code::MissingFlag), "{option}: {findings:?}");
+        }
+        // Sizes beside it are read too, and what else stands there has its warning.
+        let both = "'{\"pass_config\":{\"fuse_allreduce_rms\":true},\"max_cudagraph_capture_size\":64}'";
+        let Imported { scenario, findings } = read(&format!("{command} --compilation-config {both}"));
+        assert!(scenario.contains("graph_max = 64") && scenario.contains("all_reduce = \"fused\""), "{scenario}");
+        assert!(findings.iter().all(|found| found.code == Code::MissingFlag), "{findings:?}");
+        let more = "'{\"pass_config\":{\"fuse_allreduce_rms\":true,\"enable_sp\":true}}'";
+        let Imported { scenario, findings } = read(&format!("{command} --compilation-config {more}"));
+        assert!(scenario.contains("all_reduce = \"fused\""), "{scenario}");
+        assert!(findings.iter().any(|found| found.code == Code::NotModelled), "{findings:?}");
+    }
 }
