@@ -33,7 +33,7 @@ fn words<T, E: std::fmt::Debug>(read: Result<T, E>) -> Result<(), String> {
 }
 
 fn requests(format: Format, bytes: &[u8]) -> Result<(), String> {
-    let found = trace::read(format, &mut &bytes[..]).map_err(|faults| format!("{:?}", faults.found.first()))?;
+    let found = trace::read(format, &mut &bytes[..], 16).map_err(|faults| format!("{:?}", faults.found.first()))?;
     assert!(found.requests.len() <= bytes.len(), "no more requests than bytes");
     Ok(())
 }

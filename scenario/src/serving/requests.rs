@@ -224,7 +224,7 @@ fn stream(
     With { seed, block_tokens, model: usual, generation, answers }: With<'_>,
 ) -> Option<(Requests, Stream, String)> {
     let users_at = ["sessions", "concurrency", "arrivals", "file"].iter().find_map(|key| section.place(key)).flatten();
-    let mut taken = taken(section, folder, seed);
+    let mut taken = taken(section, folder, (seed, block_tokens));
     let ended = taken.as_mut().zip(answers).and_then(|(taken, limit)| taken.end(section, limit));
     let encoder = images::encoder_of(model, usual);
     let recorded = taken.as_ref().map(|taken| taken.recorded.clone()).unwrap_or_default();
@@ -320,7 +320,7 @@ fn lay_recorded(
 }
 
 /// Requests before arrivals: drawn, from a file, or all alike.
-fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
+fn taken(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Taken> {
     let n = section.size("requests", 0, 1..=REQUESTS_MAX);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let has_others = section.has("lengths") || section.has("file");
@@ -338,7 +338,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
                 None
             }
             Some((name, format_at)) => match Format::WORDS.iter().find(|(known, _)| *known == name) {
-                Some((_, format)) => from_file(section, &folder.join(&path), &path, *format, at, n),
+                Some((_, format)) => from_file(section, (&folder.join(&path), &path), (*format, block_tokens), at, n),
                 None => {
                     let what = format!("unknown trace format `{name}`");
                     section.find(unknown(Code::UnknownFormat, what, &name, names, format_at));
@@ -407,9 +407,8 @@ fn table(section: &mut Section<'_>, name: &str, at: Place, n: usize, seed: u64) 
 /// Reads a trace file; its faults are findings.
 fn from_file(
     section: &mut Section<'_>,
-    path: &Path,
-    shown: &str,
-    format: Format,
+    (path, shown): (&Path, &str),
+    (format, block_tokens): (Format, u32),
     at: Place,
     n: usize,
 ) -> Option<Taken> {
@@ -420,7 +419,7 @@ fn from_file(
             return None;
         }
     };
-    let trace = match trace::read(format, &mut file) {
+    let trace = match trace::read(format, &mut file, block_tokens) {
         Ok(trace) => trace,
         Err(faults) => {
             for fault in faults.found.iter().take(FAULTS_SHOWN) {

@@ -14,6 +14,12 @@ use crate::request::{Placed, Request, Requests, TOKENS_MAX};
 /// Fewest tokens that one prefix identity stands for; an engine with smaller blocks shares several at once.
 const PREFIX_TOKENS_MIN: u32 = 16;
 
+/// Tokens that one prefix identity of a session stands for, where the engine's blocks have so many.
+pub(crate) const fn prefix_tokens(block_tokens: u32) -> u32 {
+    let block_tokens = if block_tokens == 0 { 1 } else { block_tokens };
+    PREFIX_TOKENS_MIN.next_multiple_of(block_tokens)
+}
+
 /// How requests become sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sessions {
@@ -95,7 +101,7 @@ impl Sessions {
     pub fn lay(&self, turns: &Requests, seed: u64) -> Requests {
         assert!(turns.prefix_ids.is_empty(), "what requests share is known already");
         let mut draws = random::stream(seed, "turns of sessions");
-        let prefix_tokens = PREFIX_TOKENS_MIN.next_multiple_of(self.block_tokens.max(1));
+        let prefix_tokens = prefix_tokens(self.block_tokens);
         let n_prefix_ids = self.system / prefix_tokens;
         let mut laid = Requests { prefix_tokens, n_prefix_ids, asked: turns.asked.clone(), ..Requests::default() };
         let mut session = Session::new(self.system, prefix_tokens);

@@ -128,11 +128,11 @@ enum Parsed {
     Bad,
 }
 
-/// Reads a trace.
+/// Reads a trace for engines whose blocks have so many tokens: sessions without prefixes of their own share whole blocks.
 ///
 /// # Errors
 /// Everything that is wrong in it.
-pub fn read(format: Format, input: &mut dyn BufRead) -> Result<Trace, Faults> {
+pub fn read(format: Format, input: &mut dyn BufRead, block_tokens: u32) -> Result<Trace, Faults> {
     let mut lines = Lines::new(input);
     let mut faults = Faults::default();
     let mut builder = Builder::default();
@@ -161,7 +161,7 @@ pub fn read(format: Format, input: &mut dyn BufRead) -> Result<Trace, Faults> {
     if faults.found.is_empty() && builder.trace.requests.is_empty() {
         faults.add(lines.number().max(1), 1, "the trace holds no request");
     }
-    if faults.found.is_empty() { Ok(builder.done(format)) } else { Err(faults) }
+    if faults.found.is_empty() { Ok(builder.done(format, block_tokens)) } else { Err(faults) }
 }
 
 /// Whether an arrival is soon enough after the first one.
@@ -239,13 +239,18 @@ impl Builder {
         }
     }
 
-    fn done(mut self, format: Format) -> Trace {
+    fn done(mut self, format: Format, block_tokens: u32) -> Trace {
         if self.trace.images.iter().all(|images| images.n == 0) {
             self.trace.images = Vec::new();
         }
         let requests = &mut self.trace.requests;
         requests.n_prefix_ids = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
-        requests.prefix_tokens = if format == Format::Mooncake { MOONCAKE_BLOCK_TOKENS } else { 0 };
+        // All identities of a trace stand for as many tokens: hashes of some rows decide it for all.
+        requests.prefix_tokens = match format {
+            Format::Mooncake if self.sessions.is_empty() || !self.ids.is_empty() => MOONCAKE_BLOCK_TOKENS,
+            Format::Mooncake => crate::sessions::prefix_tokens(block_tokens),
+            _ => 0,
+        };
         if !self.sessions.is_empty() {
             *requests = sessions::laid(std::mem::take(requests), &self.turns);
         }

@@ -5,7 +5,7 @@ use hw::Time;
 use super::*;
 
 fn read_text(format: Format, text: &str) -> Result<Trace, Faults> {
-    read(format, &mut text.as_bytes())
+    read(format, &mut text.as_bytes(), 16)
 }
 
 /// (line, column) and reason of every fault.
@@ -128,7 +128,7 @@ fn an_endless_line_is_refused_without_being_kept() {
         }
     }
     let mut input = std::io::BufReader::new(Letters(40 << 20));
-    let found = read(Format::Mooncake, &mut input).expect_err("too long").found;
+    let found = read(Format::Mooncake, &mut input, 16).expect_err("too long").found;
     assert_eq!(found.len(), 1);
     assert!(found[0].reason.contains("a line of 41943040 bytes"), "{found:?}");
 }
@@ -154,7 +154,7 @@ fn public_traces_are_read_whole_where_they_are_there() {
             println!("skipped: shared data absent ({data}{path})");
             continue;
         };
-        let trace = read(format, &mut std::io::BufReader::new(file)).expect("a good trace");
+        let trace = read(format, &mut std::io::BufReader::new(file), 16).expect("a good trace");
         let (prompts, outputs) = trace.requests.tokens();
         let mean = |sum: u64| hw::real(sum) / hw::real(trace.requests.len() as u64);
         assert_eq!(trace.requests.len(), rows, "{path}");
@@ -168,11 +168,11 @@ fn images_of_messages_are_counted() {
 {"timestamp": 1, "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "input_image", "image_url": "c.png"}, {"type": "input_text", "text": "and this?"}]}, {"role": "assistant", "content": "a cat"}]}
 {"timestamp": 2, "max_tokens": 5, "messages": [{"role": "user", "content": "nothing to see"}]}
 "#;
-    let trace = read(Format::OpenAi, &mut text.as_bytes()).expect("a trace");
+    let trace = read(Format::OpenAi, &mut text.as_bytes(), 16).expect("a trace");
     let parts = |n, is_counted| ImageParts { n, is_counted };
     assert_eq!(trace.images, [parts(2, true), parts(1, false), parts(0, false)]);
     let plain = r#"{"timestamp": 0, "max_tokens": 5, "prompt": "words"}"#;
-    assert!(read(Format::OpenAi, &mut plain.as_bytes()).expect("a trace").images.is_empty());
+    assert!(read(Format::OpenAi, &mut plain.as_bytes(), 16).expect("a trace").images.is_empty());
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn parts_that_nobody_computes_and_further_answers_are_counted() {
 {"timestamp": 1, "max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "a.mp4"}}]}], "n": 4}
 {"timestamp": 2, "body": {"max_tokens": 5, "prompt": "words", "n": 1}}
 "#;
-    let trace = read(Format::OpenAi, &mut text.as_bytes()).expect("a trace");
+    let trace = read(Format::OpenAi, &mut text.as_bytes(), 16).expect("a trace");
     assert_eq!((trace.n_with_other_parts, trace.n_with_choices, trace.requests.len()), (2, 1, 3));
 }
 
@@ -198,7 +198,7 @@ fn rows_of_a_session_are_turns_with_their_recorded_delays() {
         row("", 21, ", \"session_id\": 7"),
         row("", 12, ", \"session_id\": \"a\", \"delay\": 250.5"),
     ];
-    let found = read(Format::Mooncake, &mut text.concat().as_bytes()).expect("a trace").requests;
+    let found = read(Format::Mooncake, &mut text.concat().as_bytes(), 16).expect("a trace").requests;
     let prompts: Vec<u32> = found.list.iter().map(|request| request.prompt).collect();
     // What was said before comes on top: 10 + 5, and 11 + 5; 20 + 5.
     assert_eq!(prompts, [10, 15 + 11, 31 + 12, 20, 25 + 21, 30]);
@@ -210,7 +210,7 @@ fn rows_of_a_session_are_turns_with_their_recorded_delays() {
     let hashed = row("\"timestamp\": 0, ", 1100, ", \"session_id\": 1, \"hash_ids\": [4, 5, 6]");
     let hashed = hashed + &row("", 1200, ", \"session_id\": 1, \"hash_ids\": [4, 5, 9]");
     let plain = row("\"timestamp\": 5, ", 1030, ", \"session_id\": 2") + &row("", 600, ", \"session_id\": 2");
-    let found = read(Format::Mooncake, &mut (hashed + &plain).as_bytes()).expect("a trace").requests;
+    let found = read(Format::Mooncake, &mut (hashed + &plain).as_bytes(), 16).expect("a trace").requests;
     let of = |at: usize| (found.list[at].prompt, found.prefix(&found.list[at]).len());
     assert_eq!([0, 1, 2, 3].map(of), [(1100, 2), (1200, 2), (1030, 2), (1635, 3)]);
     let prefix = |at: usize| found.prefix(&found.list[at]);
@@ -222,8 +222,35 @@ fn rows_of_a_session_are_turns_with_their_recorded_delays() {
         (row("\"timestamp\": 950, ", 9, ", \"session_id\": \"a\""), "a further turn of a session has `timestamp`"),
         (row("", 9, ", \"session_id\": \"new\""), "has no `timestamp`"),
     ] {
-        let faults = read(Format::Mooncake, &mut [&text[0], &line].map(String::as_str).concat().as_bytes());
+        let faults = read(Format::Mooncake, &mut [&text[0], &line].map(String::as_str).concat().as_bytes(), 16);
         let faults = faults.expect_err("a fault").found;
         assert!(faults[0].line == 2 && faults[0].reason.contains(reason), "{faults:?}");
+    }
+}
+
+/// Rows that name no prefixes are what a scenario draws: of the same lengths both share the same blocks, and what was said before in whole steps.
+#[test]
+fn recorded_sessions_without_hashes_share_as_drawn_ones_do() {
+    let first = "{\"timestamp\": 0, \"session_id\": 1, \"input_length\": 100, \"output_length\": 100}\n";
+    let later = "{\"delay\": 1000, \"session_id\": 1, \"input_length\": 100, \"output_length\": 100}\n";
+    for (block_tokens, step) in [(1, 16), (16, 16), (24, 24), (32, 32)] {
+        let text = first.to_owned() + &later.repeat(9);
+        let found = read(Format::Mooncake, &mut text.as_bytes(), block_tokens).expect("a trace").requests;
+        let plain = Requests::of((0..10).map(|_| Request::new(Time::ZERO, 100, 100)).collect());
+        let drawn = crate::sessions::Sessions { turns: 1e9, system: 0, context_max: 1 << 20, block_tokens };
+        let drawn = drawn.lay(&plain, 1);
+        let of = |requests: &Requests, at: usize| {
+            let request = requests.list[at];
+            (request.prompt, requests.prefix(&request).to_vec())
+        };
+        assert_eq!(found.prefix_tokens, step);
+        for at in 0..10 {
+            assert_eq!(of(&found, at), of(&drawn, at), "turn {at} with blocks of {block_tokens}");
+            let known = at.checked_sub(1).map_or(0, |before| {
+                let (_, before) = of(&found, before);
+                of(&found, at).1.iter().zip(&before).take_while(|(a, b)| a == b).count()
+            });
+            assert_eq!(known as u32, 200 * at as u32 / step, "turn {at} with blocks of {block_tokens}");
+        }
     }
 }
