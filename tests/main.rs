@@ -62,6 +62,7 @@ mod rooms;
 mod scaling;
 mod scenarios;
 mod schema;
+mod served_again;
 mod serving;
 mod serving_claims;
 mod settings;

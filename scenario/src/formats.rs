@@ -3,6 +3,7 @@
 use engine::formats::Formats;
 use engine::model::{Model, narrow_checkpoint};
 use hw::{Dtype, Format, Gpu};
+use toml::Value;
 
 use input::reader::Section;
 
@@ -126,6 +127,16 @@ pub fn all(section: &mut Section<'_>, key: &'static str, base: Formats) -> Forma
     let (is_there, words) = (section.has(key), words());
     let word = words[section.word(key, 0, &words)];
     of_word(word).filter(|_| is_there).unwrap_or(base)
+}
+
+/// Formats as a value of `weights`, as far as its keys tell them: that of the projection behind attention is no key.
+pub fn written(formats: &Formats) -> Value {
+    let Formats { attention, dense, experts, head, kv, .. } = *formats;
+    let parts = [("attention", attention), ("dense", dense), ("experts", experts), ("head", head), ("kv", kv.into())];
+    match parts.map(|(_, format)| format) {
+        [all, dense, experts, Format::Bf16, Format::Bf16] if [dense, experts] == [all; 2] => all.word().into(),
+        _ => Value::Table(parts.map(|(part, format)| (part.to_owned(), format.word().into())).into_iter().collect()),
+    }
 }
 
 /// What to do about a format that a card does not multiply.

@@ -6,6 +6,7 @@ use engine::model::{Model, of_checkpoint};
 use serve::check::{Refusal, Site, check};
 use serve::deployment::Deployment;
 
+use crate::checkpoint::served;
 use crate::export::ExportError;
 use crate::settings::Settings;
 
@@ -26,7 +27,7 @@ pub fn deployments(deployments: &[Deployment], settings: &Settings) -> Result<()
 }
 
 fn refusals(deployment: &Deployment, settings: &Settings) -> Vec<Refusal> {
-    let known = of_checkpoint(&deployment.model).filter(|model| is_of(deployment, model));
+    let known = of_checkpoint(served(deployment, settings)).filter(|model| is_of(deployment, model));
     let is_known = known.is_some();
     let Some(mut model) = known.or_else(|| of_checkpoint(STAND_IN)) else { return Vec::new() };
     model.name.clone_from(&deployment.model);

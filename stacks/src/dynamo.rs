@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
 use crate::fleet::{Group, group, quoted, remarks, said_of};
 use crate::servers::{self, shares};
 
@@ -32,11 +32,11 @@ pub const TARGET: Target = Target::new(NAME, "a deployment of a fleet, a compone
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, NAME)?;
     let said = said_of(&settings);
-    let (mut files, mut what) = (Vec::new(), Vec::from_iter(servers::packed(deployments)));
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(servers::packed(&deployments)));
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
-    for deployment in deployments {
+    for deployment in &deployments {
         let mut groups = Vec::new();
         for replica in &deployment.replicas {
             match group(deployment, replica, NAME, &said) {
@@ -55,11 +55,11 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         }
         if let Some(first) = groups.first() {
             let mut text = words.comments(VERSION);
-            text += "# Put the path of the checkpoint in the place of the model's name.\n";
-            text += &remarks(&said, deployments);
+            text += to_put(std::slice::from_ref(deployment));
+            text += &remarks(&said, &deployments);
             text += &rules(&groups);
             text += &graph(deployment, &groups, first);
-            files.push(File::new(&format!("{}.yaml", named(&deployment.model)), text));
+            files.push(File::new(&format!("{}.yaml", named(model_of(deployment))), text));
         }
     }
     expressed(files, what, NAME)
@@ -74,7 +74,7 @@ pub(crate) fn rules(groups: &[Group<'_>]) -> String {
 
 /// The graph of one model.
 fn graph(deployment: &Deployment, groups: &[Group<'_>], first: &Group<'_>) -> String {
-    let name = named(&deployment.model);
+    let name = named(model_of(deployment));
     let image = image(first);
     let mut text = format!(
         "{}apiVersion: nvidia.com/v1beta1\nkind: DynamoGraphDeployment\nmetadata:\n  name: {name}\nspec:\n  components:\n  - name: {FRONTEND}\n    \

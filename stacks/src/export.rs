@@ -6,10 +6,12 @@
 use std::borrow::Cow;
 
 use engine::CostModel;
+use engine::model::of_name;
 use serve::deployment::Deployment;
 use train::Problem;
 use train::plan::{Place, Plan};
 
+use crate::checkpoint;
 use crate::fields::{self, Asked, Stack};
 use crate::settings::{Settings, groups};
 use crate::weeks::Weeks;
@@ -145,15 +147,32 @@ pub(crate) fn training<'a>(
     }
 }
 
-/// The deployments of a plan for servers, with what was written for their engines: of a fleet's groups, those that they have.
-pub(crate) fn serving<'a>(
-    planned: &Planned<'a>,
-    target: &'static str,
-) -> Result<(&'a [Deployment], Settings), ExportError> {
+/// The deployments of a plan for servers, each of the checkpoint that is served, with what was written for their engines: of a fleet's groups, those
+/// that they have.
+pub(crate) fn serving(planned: &Planned<'_>, target: &'static str) -> Result<(Vec<Deployment>, Settings), ExportError> {
     match planned {
-        Planned::Serving { deployments, settings } => Ok((deployments, groups::of_plan(settings, deployments))),
+        Planned::Serving { deployments, settings } => {
+            let of =
+                |one: &Deployment| Deployment { model: checkpoint::served(one, settings).to_owned(), ..one.clone() };
+            Ok((deployments.iter().map(of).collect(), groups::of_plan(settings, deployments)))
+        }
         Planned::Training { .. } => Err(ExportError::OtherKind { target, wanted: "deployments of servers" }),
     }
+}
+
+/// What a reader has to put into files where a plan names models alone.
+pub(crate) fn to_put(deployments: &[Deployment]) -> &'static str {
+    let is_path = |deployment: &Deployment| deployment.model.contains('/') && of_name(&deployment.model).is_some();
+    if deployments.iter().all(is_path) {
+        ""
+    } else {
+        "# Put the path of the checkpoint in the place of the model's name.\n"
+    }
+}
+
+/// The name of a deployment's model, without whose it is.
+pub(crate) fn model_of(deployment: &Deployment) -> &str {
+    deployment.model.rsplit('/').next().unwrap_or_default()
 }
 
 /// The files of a plan, where the target has words for all of it.

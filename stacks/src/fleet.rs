@@ -6,11 +6,12 @@
 
 use std::sync::LazyLock;
 
+use serde_json::Value;
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
 
 use crate::batching::other_rule;
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
 use crate::flags::rows;
 use crate::servers::{
     Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, other_length, packed, sglang, sglang_across,
@@ -58,6 +59,7 @@ pub(crate) fn label_of_accelerator(name: &str) -> Option<&'static str> {
 pub(crate) struct Engine {
     /// Its name in images and modules.
     pub(crate) name: &'static str,
+    /// Image of the version that commands are written for.
     image: &'static str,
     command: fn(&Layout<'_>) -> Vec<String>,
     takes: Takes,
@@ -97,6 +99,8 @@ pub(crate) struct Group<'a> {
     machine: &'a Machine,
     /// What runs it.
     pub(crate) engine: &'static Engine,
+    /// The engine's image.
+    pub(crate) image: &'a str,
     /// Words of the command.
     pub(crate) words: Vec<String>,
     /// GPUs of a node that it takes.
@@ -130,12 +134,12 @@ struct Form {
 
 fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, form.target)?;
-    let said = said_of(&settings);
+    let said = said_with_images(settings);
     let mut head = words.comments(form.version);
-    head += "# Put the path of the checkpoint in the place of the model's name.\n";
-    head += &remarks(&said, deployments);
-    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(deployments)));
-    for deployment in deployments {
+    head += to_put(&deployments);
+    head += &remarks(&said, &deployments);
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(&deployments)));
+    for deployment in &deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
         for replica in &deployment.replicas {
             match group(deployment, replica, form.target, &said) {
@@ -148,7 +152,7 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
             }
         }
         if form.target == KUBERNETES.name {
-            files.push(File::new(&format!("{}.yaml", named(&deployment.model)), manifests));
+            files.push(File::new(&format!("{}.yaml", named(model_of(deployment))), manifests));
         }
     }
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
@@ -160,6 +164,25 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
 /// What becomes of the settings of a plan, for each engine that replicas run.
 pub(crate) fn said_of(settings: &Settings) -> [Said; 2] {
     [&VLLM, &SGLANG].map(|engine| said(settings, engine.name))
+}
+
+/// The same where images are named: their tags tell the version of the engine that the scenario names.
+pub(crate) fn said_with_images(mut settings: Settings) -> [Said; 2] {
+    let name = settings.get("engine.name").cloned().unwrap_or_default();
+    let Some(tag) = settings.get("engine.version").and_then(tag) else { return said_of(&settings) };
+    settings.remove("engine.version");
+    let mut said = said_of(&settings);
+    for (said, engine) in said.iter_mut().zip([&VLLM, &SGLANG]).filter(|(_, engine)| name == engine.name) {
+        said.image = Some(format!("{}:{tag}", engine.image.split(':').next().unwrap_or_default()));
+    }
+    said
+}
+
+/// The tag of a release, which has three numbers; a build of a day has no such tag.
+fn tag(version: &Value) -> Option<String> {
+    let version = version.as_str().filter(|version| version.starts_with(|letter: char| letter.is_ascii_digit()))?;
+    let missing = 2_usize.saturating_sub(version.matches('.').count());
+    Some(format!("v{version}{}", ".0".repeat(missing)))
 }
 
 /// Remarks about settings, those of SGLang where it runs all replicas.
@@ -202,10 +225,11 @@ pub(crate) fn group<'a>(
         return Err(Unsayable::Nodes { n_gpus, per_node });
     }
     Ok(Group {
-        name: named(&format!("{}-{}", deployment.model, replica.name)),
+        name: named(&format!("{}-{}", model_of(deployment), replica.name)),
         replica,
         machine,
         engine,
+        image: said.image.as_deref().unwrap_or(engine.image),
         words: (engine.command)(&layout),
         gpus_per_node: n_gpus.min(per_node),
         n_nodes: n_gpus.div_ceil(per_node),
@@ -261,7 +285,7 @@ fn pods(group: &Group<'_>) -> String {
 /// The `spec` of a pod; one that answers is asked whether it is there.
 fn pod(group: &Group<'_>, command: &str, answers: bool) -> String {
     let gpus = group.gpus_per_node;
-    let (label, image) = (group.label, group.engine.image);
+    let (label, image) = (group.label, group.image);
     let mut text = format!(
         "spec:\n  nodeSelector:\n    nvidia.com/gpu.product: {label}\n  containers:\n  - name: engine\n    image: {image}\n    command: [\"/bin/sh\", \"-c\"]\n    \
          args: [{}]\n    resources:\n      limits:\n        nvidia.com/gpu: {gpus}\n    volumeMounts:\n    - name: shm\n      mountPath: /dev/shm\n",
@@ -302,7 +326,7 @@ fn service(group: &Group<'_>) -> String {
         "{price}# Start it with `sky serve up {name}.yaml`.{unsaid}\nname: {name}\n\
          service:\n  replicas: {}\n  readiness_probe: /health\nresources:\n{region}{spot}  accelerators: {}:{}\n  ports: {PORT}\n  image_id: docker:{}\n\
          num_nodes: {n_nodes}\nrun: |\n  {command}\n",
-        replica.copies, group.accelerator, group.gpus_per_node, group.engine.image
+        replica.copies, group.accelerator, group.gpus_per_node, group.image
     )
 }
 

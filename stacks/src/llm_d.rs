@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
-use crate::fleet::{Group, group, quoted, remarks, said_of};
-use crate::servers::{VLLM_IMAGE, arguments, packed};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
+use crate::fleet::{Group, group, quoted, remarks, said_with_images};
+use crate::servers::{arguments, packed};
 use crate::settings::Said;
 
 const NAME: &str = "llm-d";
@@ -20,14 +20,15 @@ pub const TARGET: Target = Target::new(NAME, "values of its chart, a file for ea
 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (deployments, settings) = serving(planned, NAME)?;
-    let said = said_of(&settings);
+    let said = said_with_images(settings);
     let mut head = words.comments(VERSION);
-    head += &remarks(&said, deployments);
-    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(deployments)));
-    for deployment in deployments {
+    head += &remarks(&said, &deployments);
+    head += to_put(&deployments);
+    let (mut files, mut what) = (Vec::new(), Vec::from_iter(packed(&deployments)));
+    for deployment in &deployments {
         match values(deployment, &said) {
             Ok(text) => {
-                files.push(File::new(&format!("{}-values.yaml", named(&deployment.model)), head.clone() + &text))
+                files.push(File::new(&format!("{}-values.yaml", named(model_of(deployment))), head.clone() + &text))
             }
             Err(more) => what.extend(more),
         }
@@ -67,11 +68,11 @@ fn values(deployment: &Deployment, said: &[Said; 2]) -> Result<String, Vec<Strin
     }
     let model = &deployment.model;
     let mut text = format!(
-        "# Put the name of the checkpoint on its hub in the place of the model's.\nmultinode: false\nmodelArtifacts:\n  name: {0}\n  uri: {1}\n  labels:\n    \
+        "multinode: false\nmodelArtifacts:\n  name: {0}\n  uri: {1}\n  labels:\n    \
          llm-d.ai/inference-serving: \"true\"\n    llm-d.ai/model: {2}\naccelerator:\n  type: nvidia\nrouting:\n  servicePort: 8000\n  proxy:\n    enabled: {3}\n",
         quoted(model),
         quoted(&format!("hf://{model}")),
-        named(model),
+        named(model_of(deployment)),
         !reading.is_empty()
     );
     text.insert_str(0, &crate::dynamo::rules(&groups));
@@ -102,8 +103,8 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
     let data = stage.gpus.n() / tensor;
     let mut text = format!(
         "{role}:\n  create: true\n  replicas: {}\n  parallelism:\n    tensor: {tensor}\n    data: {data}\n    dataLocal: {data}\n  acceleratorTypes:\n    \
-         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: {VLLM_IMAGE}\n    modelCommand: vllmServe\n    args:\n",
-        group.replica.copies, group.label
+         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: {}\n    modelCommand: vllmServe\n    args:\n",
+        group.replica.copies, group.label, group.image
     );
     // The chart itself gives model and degrees; both roles send and receive keys and values by the same connector.
     let is_given = |word: &str| {

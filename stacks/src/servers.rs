@@ -12,7 +12,7 @@ use serve::replica::{Gather, PromptRank, Role};
 use thiserror::Error;
 
 use crate::batching::{CHUNKS, other_rule};
-use crate::export::{ExportError, File, Planned, Target, Words, expressed, named, serving};
+use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
 use crate::settings::{Said, said};
 pub(crate) use across::{sglang_across, vllm_across};
 pub(crate) use room::{other_length, packed};
@@ -113,14 +113,14 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
     let mut files = Vec::new();
     let said = said(&settings, engine.target);
     let mut what = said.unsaid.clone();
-    what.extend(packed(deployments));
+    what.extend(packed(&deployments));
     if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
         what.push("a plan without replicas".to_owned());
     }
-    for deployment in deployments {
+    for deployment in &deployments {
         let mut text = "#!/bin/bash\n".to_owned();
         text += &words.comments(engine.version);
-        text += "# Put the path of the checkpoint in the place of the model's name.\n";
+        text += to_put(std::slice::from_ref(deployment));
         text += &said.lines();
         for replica in &deployment.replicas {
             let layout = layout(deployment, replica, engine.target, &said);
@@ -130,7 +130,7 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
             }
         }
         text += &shares(deployment);
-        files.push(File::new(&format!("serve-{}.sh", deployment.model.replace(['/', ' '], "-")), text));
+        files.push(File::new(&format!("serve-{}.sh", model_of(deployment).replace(' ', "-")), text));
     }
     expressed(files, what, engine.target)
 }
@@ -295,6 +295,8 @@ pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
     }
     if layout.ranks > 1 {
         words.push(format!("--data-parallel-size {} --enable-expert-parallel", layout.ranks));
+    } else if layout.said.has_whole_experts {
+        words.push("--enable-expert-parallel".to_owned());
     }
     words.push(format!("--max-num-seqs {}", engine.sequences_max));
     words.push(format!("--max-num-batched-tokens {}", engine.tokens_max));
@@ -321,6 +323,8 @@ pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
     words.push(format!("--tp-size {}", layout.tp * ranks));
     if ranks > 1 {
         words.push(format!("--attn-dp-size {ranks} --ep-size {}", layout.tp * ranks));
+    } else if layout.said.has_whole_experts {
+        words.push(format!("--ep-size {}", layout.tp));
     }
     if layout.pp > 1 {
         words.push(format!("--pp-size {}", layout.pp));
@@ -398,7 +402,7 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     if layout.pp > 1 {
         words.push(format!("--pp_size {}", layout.pp));
     }
-    if layout.ranks > 1 {
+    if layout.ranks > 1 || layout.said.has_whole_experts {
         words.push(format!("--ep_size {}", layout.tp * layout.ranks));
     }
     if layout.n_nodes > 1 {

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 mod drafts;
 pub(crate) mod groups;
+mod weights;
+
+pub(crate) use weights::has_layers;
 
 use crate::adapters;
 use crate::expert_kernel;
@@ -65,7 +68,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 65] = [
+const ROWS: [(&str, Row); 66] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -124,7 +127,7 @@ const ROWS: [(&str, Row); 65] = [
     ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
-    ("engine.recv_interval", Row::Told([OnlyNumber(1), Flag("--scheduler-recv-interval"), OnlyNumber(1)])),
+    ("engine.recv_interval", Row::Held),
     ("engine.redundant_experts", Row::Told([By(again_vllm), By(again_sglang), Nothing])),
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
@@ -139,8 +142,9 @@ const ROWS: [(&str, Row); 65] = [
     ("engine.two_batch_overlap", Row::Told([By(overlap_vllm), By(overlap_sglang), Nothing])),
     ("engine.version", Row::Remark),
     ("engine.watermark_ratio", Row::ToldTo("vllm", Flag("--watermark"))),
-    ("engine.weights", Row::Told([By(weights_vllm), By(weights_sglang), By(weights_trtllm)])),
+    ("engine.weights", Row::Told([By(weights::vllm), By(weights::sglang), By(weights::trtllm)])),
     ("engine.wire_bits", Row::Told([OnlyNumber(16), OnlyNumber(16), OnlyNumber(16)])),
+    ("model.name", Row::Held),
 ];
 
 /// Keys of `[kv]`: where nobody borrows they say nothing.
@@ -164,6 +168,10 @@ pub(crate) struct Said {
     pub(crate) notes: Vec<&'static str>,
     /// Keys for which it has no words.
     pub(crate) unsaid: Vec<String>,
+    /// Image of its version, where another one than the newest is named.
+    pub(crate) image: Option<String>,
+    /// Whether experts lie whole on their GPUs, also on those of one tensor group.
+    pub(crate) has_whole_experts: bool,
 }
 
 impl Said {
@@ -182,6 +190,10 @@ pub fn knows(key: &str) -> bool {
 
 /// What becomes of a key; `None` where nobody knows it.
 fn row(settings: &Settings, key: &str) -> Option<Row> {
+    // The checkpoint is named by the command.
+    if key.starts_with("fleet.") && key.ends_with(".model") {
+        return Some(Row::Held);
+    }
     // How a fleet routes, grows and fails is no setting of a server.
     if CLIENTS.contains(&key) || key.starts_with("fleet.") {
         return Some(Row::Remark);
@@ -200,7 +212,8 @@ fn row(settings: &Settings, key: &str) -> Option<Row> {
 
 /// What one of the servers is told of all settings.
 pub(crate) fn said(settings: &Settings, server: &str) -> Said {
-    let mut said = Said::default();
+    let has_whole_experts = settings.get("engine.ep").and_then(Value::as_u64).is_some_and(|ep| ep > 1);
+    let mut said = Said { has_whole_experts, ..Said::default() };
     let column = SERVERS.iter().position(|known| *known == server);
     for (key, value) in settings {
         let told = |told: Told| told.words(value).filter(|_| column.is_some());
@@ -213,6 +226,13 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
             }
             Some(Row::ToldTo(to, told)) if to == server => said.words.extend(told.words(value).unwrap_or_default()),
             Some(Row::Remark | Row::ToldTo(..)) => said.remarks.push(format!("{key} = {value}")),
+            Some(Row::Told(_))
+                if server == "sglang" && key == "engine.loop" && value == "async" && is_awaited(settings) =>
+            {
+                said.unsaid.push(format!(
+                    "`{key} = {value}` (beside drafts of the text, or trees of them, the loop is serial)"
+                ));
+            }
             Some(Row::Told(columns)) => match told(columns[column.unwrap_or(0)]) {
                 Some(words) => said.words.extend(words),
                 None => said.unsaid.push(format!("`{key} = {value}`{}", why_unsaid(key, value))),
@@ -220,10 +240,15 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
             Some(Row::Nowhere) | None => said.unsaid.push(format!("`{key} = {value}`")),
         }
         if key == "engine.weights" {
-            said.notes.extend(of_checkpoint(value, server));
+            said.notes.extend(weights::of_checkpoint(value, server));
         }
     }
     said
+}
+
+/// Whether SGLang's host waits for every step of what is drafted.
+fn is_awaited(settings: &Settings) -> bool {
+    settings.get("engine.speculation").is_some_and(drafts::are_awaited)
 }
 
 /// Why a server has no words for a value, where that is not plain.
@@ -388,75 +413,6 @@ fn tiers_vllm(value: &Value) -> Option<Vec<String>> {
     })
 }
 
-/// Formats of weights that checkpoints have.
-const FORMATS: [&str; 12] = [
-    "4-bit-experts",
-    "bf16",
-    "fp16",
-    "fp32",
-    "fp8",
-    "fp8-block",
-    "int4",
-    "int8",
-    "int8-weights",
-    "mxfp4",
-    "mxfp8",
-    "nvfp4",
-];
-
-/// Formats of a table, or the word of all. A server reads those of weights from the checkpoint; keys and values have a flag.
-fn kv_format(value: &Value) -> Option<&str> {
-    let is_kernel = value.get("sparsity").is_some() || value.get("products").is_some();
-    let format = value.as_str().or_else(|| value.get("format")?.as_str());
-    if is_kernel || format.is_some_and(|format| !FORMATS.contains(&format)) {
-        return None;
-    }
-    Some(value.get("kv").and_then(Value::as_str).unwrap_or("bf16"))
-}
-
-fn weights(value: &Value, flag: impl Fn(&str) -> Vec<String>) -> Option<Vec<String>> {
-    match kv_format(value)? {
-        "bf16" => Some(Vec::new()),
-        "fp8" => Some(flag("fp8")),
-        _ => None,
-    }
-}
-
-/// What a server finds in the checkpoint, and what it makes of one of 16 bits.
-fn of_checkpoint(value: &Value, server: &str) -> Option<&'static str> {
-    let format = weight_format(value).filter(|format| !["bf16", "fp16"].contains(format))?;
-    Some(if format == "fp8" && server != "trtllm" {
-        "`--quantization fp8` converts weights of 16 bits as they are loaded: leave it out for a checkpoint in fp8."
-    } else {
-        "Weights are narrow in the prediction: the checkpoint decides it, so name one in that format."
-    })
-}
-
-/// The format of all weights, as far as one word says it.
-fn weight_format(value: &Value) -> Option<&str> {
-    value.as_str().or_else(|| value.get("format")?.as_str())
-}
-
-/// The flag that makes narrow weights of those of 16 bits.
-fn converted(value: &Value, mut words: Vec<String>) -> Vec<String> {
-    if weight_format(value) == Some("fp8") {
-        words.push("--quantization fp8".to_owned());
-    }
-    words
-}
-
-fn weights_vllm(value: &Value) -> Option<Vec<String>> {
-    weights(value, |format| one(format!("--kv-cache-dtype {format}"))).map(|words| converted(value, words))
-}
-
-fn weights_sglang(value: &Value) -> Option<Vec<String>> {
-    weights(value, |format| one(format!("--kv-cache-dtype {format}_e4m3"))).map(|words| converted(value, words))
-}
-
-fn weights_trtllm(value: &Value) -> Option<Vec<String>> {
-    weights(value, |format| one(format!("kv_cache_config.dtype: {format}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -512,6 +468,23 @@ mod tests {
         assert_eq!(told("engine.speculation", drafts, "sglang").as_deref(), Some(words));
     }
 
+    /// What is read of `--speculative-algorithm NGRAM`, or of a tree, has a serial loop; chains of drafts overlap with the host.
+    #[test]
+    fn a_loop_that_sglang_has_not_beside_drafts_is_refused() {
+        let said = |looped: &str, drafts: Value| {
+            let keys = [("engine.loop", looped.into()), ("engine.speculation", drafts)];
+            said(&keys.map(|(key, value): (&str, Value)| (key.to_owned(), value)).into(), "sglang").unsaid.len()
+        };
+        let of_text = || serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
+        let tree = || serde_json::json!({ "draft_tokens": 3, "draft_model": "mtp", "draft_branches": 4, "verified_tokens": 8 });
+        let chain = || serde_json::json!({ "draft_tokens": 3, "draft_model": "mtp", "acceptance": 0.7 });
+        let none = || serde_json::json!({ "draft_tokens": 0 });
+        for (drafts, n_unsaid) in [(of_text(), 1), (tree(), 1), (chain(), 0), (none(), 0)] {
+            assert_eq!(said("async", drafts.clone()), n_unsaid, "{drafts}");
+            assert_eq!(said("serial", drafts.clone()), 0, "{drafts}");
+        }
+    }
+
     /// TensorRT-LLM's `moe_config.load_balancer` counts all slots of a model, which a key of redundant ones does not say.
     #[test]
     fn experts_that_lie_twice_are_told_to_servers_that_balance_them() {
@@ -533,6 +506,19 @@ mod tests {
         // Weights of 16 bits become narrow as they are loaded (vLLM and SGLang, `--quantization`).
         assert_eq!(told("engine.weights", "fp8".into(), "vllm").as_deref(), Some("--quantization fp8"));
         assert_eq!(told("engine.weights", "int4".into(), "sglang").as_deref(), Some(""));
+        // Of a table's parts no flag tells; a remark does.
+        for (value, flag, remark) in [
+            (serde_json::json!({ "format": "bf16", "experts": "fp8" }), false, Some("Weights are narrow")),
+            (serde_json::json!({ "format": "fp8", "experts": "mxfp4" }), false, Some("Weights are narrow")),
+            (serde_json::json!({ "format": "fp8", "kv": "bf16" }), true, Some("`--quantization fp8` converts")),
+            (serde_json::json!({ "format": "bf16", "head": "bf16" }), false, None),
+        ] {
+            let said = said(&Settings::from([("engine.weights".to_owned(), value)]), "vllm");
+            assert_eq!(said.words.contains(&"--quantization fp8".to_owned()), flag, "{said:?}");
+            let starts = |note: &&str| remark.is_some_and(|remark| note.starts_with(remark));
+            assert_eq!(said.notes.iter().filter(|note| starts(note)).count(), said.notes.len(), "{said:?}");
+            assert_eq!(said.notes.is_empty(), remark.is_none(), "{said:?}");
+        }
         assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
         let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
         assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);

@@ -7,9 +7,12 @@ use std::collections::BTreeMap;
 use engine::Origin;
 use toml::{Table, Value};
 
-use super::ffn;
+use super::Serving;
 use super::listed::{self, Shown};
+use crate::formats;
 
+/// The key of the models' names, among them paths of checkpoints, which say formats.
+const NAME: &str = "model.name";
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
 /// The key of drafts, which may be a number of them.
@@ -22,19 +25,35 @@ const OF_CLIENTS: [&str; 6] =
 /// Keys of `[fleet]` that a deployment does not hold.
 const OF_FLEETS: [&str; 4] = ["first_token", "link", "outage", "router"];
 /// Keys of its groups that a deployment does not hold.
-const OF_GROUPS: [&str; 7] = ["failures", "kv_blocks", "port_gb_per_s", "reserved_gib", "scaling", "share", "lend"];
+const OF_GROUPS: [&str; 8] =
+    ["failures", "kv_blocks", "model", "port_gb_per_s", "reserved_gib", "scaling", "share", "lend"];
 
 /// Values by key, as `engine.scheduling`. `chosen` are the values of a way that lists several, in words.
 pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> BTreeMap<String, Value> {
-    let table = origin.table();
+    of_table(&origin.table(), policy, chosen)
+}
+
+/// The same of a scenario that is read: of a model in a file, the file's formats stand for those of `model.weights`.
+pub fn of_scenario(scenario: &Serving, policy: &str, chosen: &[(String, String)]) -> BTreeMap<String, Value> {
+    let mut table = scenario.head.origin.table();
+    let of_file = scenario.groups.iter().find(|group| engine::model::embedded(&group.model.name).is_none());
+    let model = table.get_mut("model").and_then(Value::as_table_mut).filter(|model| model.contains_key("config"));
+    if let Some((model, group)) = model.zip(of_file) {
+        model.insert("weights".to_owned(), formats::written(&group.model.formats));
+    }
+    of_table(&table, policy, chosen)
+}
+
+fn of_table(table: &Table, policy: &str, chosen: &[(String, String)]) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     add(&mut found, "engine", table.get("engine"));
     add(&mut found, "kv", table.get("kv"));
+    found.extend(names(table).map(|names| (NAME.to_owned(), names)));
     if let Some(weights) = table.get("model").and_then(|model| model.get("weights")) {
         let of_engine = found.insert(WEIGHTS.to_owned(), weights.clone());
         of_engine.into_iter().for_each(|weights| add_weights(&mut found, weights));
     }
-    for way in ways(&table).filter(|way| way.get("name").and_then(Value::as_str) == Some(policy)) {
+    for way in ways(table).filter(|way| way.get("name").and_then(Value::as_str) == Some(policy)) {
         add_way(&mut found, way, chosen);
     }
     if let Some(fleet) = table.get("fleet") {
@@ -44,6 +63,13 @@ pub fn settings(origin: &Origin, policy: &str, chosen: &[(String, String)]) -> B
         add_clients(&mut found, trace);
     }
     found
+}
+
+/// The name of the model, or those of several.
+fn names(table: &Table) -> Option<Value> {
+    let of_many = |models: &Vec<Value>| models.iter().filter_map(|model| model.get("name")).cloned().collect();
+    let many = || table.get("models").and_then(Value::as_array).map(of_many).map(Value::Array);
+    table.get("model").and_then(|model| model.get("name")).cloned().or_else(many)
 }
 
 /// Every key of a section.

@@ -83,7 +83,11 @@ fn what_one_engine_alone_has_is_said_to_it_and_refused_by_others() {
     }
     let engine = &mut deployments[0].replicas[0].engine;
     (engine.batch_wait, engine.recv_interval) = (None, std::num::NonZeroU32::new(30).expect("thirty"));
-    assert!(exported("sglang", &deployments).expect("SGLang has it").contains("--scheduler-recv-interval 30"));
+    let of_key = Settings::from([("engine.recv_interval".to_owned(), 30.into())]);
+    for settings in [Settings::new(), of_key] {
+        let text = written("sglang", &deployments, &settings).expect("SGLang has it");
+        assert_eq!(text.matches("--scheduler-recv-interval 30").count(), 1, "{text}");
+    }
     assert!(exported("vllm", &deployments).expect_err("vLLM has it not").contains("recv_interval"));
 }
 
@@ -104,6 +108,21 @@ fn written(target: &str, deployments: &[Deployment], settings: &Settings) -> Res
     export(target, &Planned::Serving { deployments, settings }, &Words::default())
         .map(|files| files[0].text().into_owned())
         .map_err(|why| why.to_string())
+}
+
+/// One tensor group has whole experts, or a part of each.
+#[test]
+fn whole_experts_of_one_tensor_group_come_back_from_its_command() {
+    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+    for target in ["vllm", "sglang", "trtllm"] {
+        for (ep, is_whole) in [(None, false), (Some(1), false), (Some(4), true)] {
+            let settings = Settings::from_iter(ep.map(|ep: u64| ("engine.ep".to_owned(), ep.into())));
+            let script = written(target, &grouped(1, 4, Role::Both), &settings).expect(target);
+            let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
+            assert!(found.scenario.contains("tp = 4 "), "{target}: {}", found.scenario);
+            assert_eq!(found.scenario.contains("ep = 4"), is_whole, "{target}: {}", found.scenario);
+        }
+    }
 }
 
 /// Limits of a plan are those of a group. SGLang divides its two limits by the groups, and keeps experts cut where no degree is given

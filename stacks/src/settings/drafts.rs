@@ -34,6 +34,11 @@ fn is_head(value: &Value) -> bool {
     DraftHead::ALL.iter().any(|head| by == Some(head.name()))
 }
 
+/// Whether SGLang's loop waits for the host beside such drafts: those of the text and trees (`srt/server_args.py`).
+pub(crate) fn are_awaited(value: &Value) -> bool {
+    Told::of(value).is_some_and(|told| told.n > 0 && (told.by.is_none() || told.tree != [1, told.n + 1]))
+}
+
 /// Why a server has no words, as the end of a sentence.
 pub(crate) fn why_unsaid(value: &Value) -> &'static str {
     if is_head(value) {

@@ -18,7 +18,7 @@ use super::{Figures, Row, figures, policy};
 use crate::kinds::{self, Planned};
 use scenario::serving::placed::deployments;
 use scenario::serving::played::fleet;
-use scenario::serving::settings::settings;
+use scenario::serving::settings::of_scenario;
 use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice};
 
 /// Chunks of a prompt that are named one by one.
@@ -40,7 +40,7 @@ pub fn planned(scenario: &Serving, (row, way): (Row, Option<&ServingChoice>)) ->
     };
     let placed = deployments(scenario, way)?;
     let words = way.candidate.as_ref().map_or(&[][..], |candidate| &candidate.words);
-    let settings = settings(&scenario.head.origin, &row.policy, words);
+    let settings = of_scenario(scenario, &row.policy, words);
     let more = serde_json::json!({ "settings": settings, "predicted": row.metrics });
     let facts = row.planner.unwrap_or_default();
     Ok(kinds::deployed_as(&scenario.head, &row.policy, &placed, facts, &row.why).with(more))

@@ -16,6 +16,7 @@ use crate::kinds::{self, Planned};
 use scenario::serving::placed::deployments;
 use scenario::serving::played::fleet;
 use scenario::serving::scaling;
+use scenario::serving::settings::of_scenario;
 use scenario::serving::{Serving, ServingChoice};
 
 /// Adds what a row is held against, where the scenario plans: metrics, and words for its planner.
@@ -49,7 +50,8 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Re
         let replicas: BTreeMap<&str, u32> = names.iter().copied().zip(replicas).collect();
         json!({ "from_s": from_s, "replicas": replicas })
     });
-    let more = json!({ "schedule": schedule.collect::<Vec<_>>(), "predicted": values });
+    let settings = of_scenario(scenario, &choice.name, &[]);
+    let more = json!({ "schedule": schedule.collect::<Vec<_>>(), "predicted": values, "settings": settings });
     let facts = planner.unwrap_or_default();
     Ok(kinds::deployed_as(&scenario.head, &choice.name, &placed, facts, &why).with(more))
 }

@@ -1,0 +1,92 @@
+//! Formats of weights, keys and values in servers' words. What no flag says stands in the checkpoint, which a remark tells.
+
+use serde_json::Value;
+
+use super::Settings;
+
+/// Formats of weights that checkpoints have.
+const FORMATS: [&str; 12] = [
+    "4-bit-experts",
+    "bf16",
+    "fp16",
+    "fp32",
+    "fp8",
+    "fp8-block",
+    "int4",
+    "int8",
+    "int8-weights",
+    "mxfp4",
+    "mxfp8",
+    "nvfp4",
+];
+
+/// Formats of a table, or the word of all. A server reads those of weights from the checkpoint; keys and values have a flag.
+fn kv_format(value: &Value) -> Option<&str> {
+    let is_kernel = value.get("sparsity").is_some() || value.get("products").is_some();
+    let format = value.as_str().or_else(|| value.get("format")?.as_str());
+    if is_kernel || format.is_some_and(|format| !FORMATS.contains(&format)) {
+        return None;
+    }
+    Some(value.get("kv").and_then(Value::as_str).unwrap_or("bf16"))
+}
+
+fn weights(value: &Value, flag: impl Fn(&str) -> Vec<String>) -> Option<Vec<String>> {
+    match kv_format(value)? {
+        "bf16" => Some(Vec::new()),
+        "fp8" => Some(flag("fp8")),
+        _ => None,
+    }
+}
+
+/// What a server finds in the checkpoint, and what it makes of one of 16 bits.
+pub(super) fn of_checkpoint(value: &Value, server: &str) -> Option<&'static str> {
+    if !is_narrow(value) {
+        return None;
+    }
+    Some(if is_converted(value) && server != "trtllm" {
+        "`--quantization fp8` converts weights of 16 bits as they are loaded: leave it out for a checkpoint in fp8."
+    } else {
+        "Weights are narrow in the prediction: the checkpoint decides it, so name one in that format."
+    })
+}
+
+/// Parts of weights that have formats, that of all layers first.
+const PARTS: [&str; 5] = ["format", "attention", "dense", "experts", "head"];
+
+/// Whether a scenario writes formats of layers.
+pub(crate) fn has_layers(settings: &Settings) -> bool {
+    let value = settings.get("engine.weights");
+    value.is_some_and(|value| value.is_string() || PARTS[..4].iter().any(|part| value.get(part).is_some()))
+}
+
+/// Whether a word or one of a table's parts is a format of fewer bits than 16.
+fn is_narrow(value: &Value) -> bool {
+    let is_word = |value: &Value| value.as_str().is_some_and(|word| !["bf16", "fp16", "fp32"].contains(&word));
+    is_word(value) || PARTS.iter().any(|part| value.get(part).is_some_and(is_word))
+}
+
+/// Whether all layers are in the format that a server makes of 16 bits.
+fn is_converted(value: &Value) -> bool {
+    let has_parts = PARTS[1..].iter().any(|part| value.get(part).is_some());
+    !has_parts && value.as_str().or_else(|| value.get("format")?.as_str()) == Some("fp8")
+}
+
+/// The flag that makes narrow weights of those of 16 bits.
+fn converted(value: &Value, mut words: Vec<String>) -> Vec<String> {
+    if is_converted(value) {
+        words.push("--quantization fp8".to_owned());
+    }
+    words
+}
+
+pub(super) fn vllm(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| vec![format!("--kv-cache-dtype {format}")]).map(|words| converted(value, words))
+}
+
+pub(super) fn sglang(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| vec![format!("--kv-cache-dtype {format}_e4m3")]).map(|words| converted(value, words))
+}
+
+pub(super) fn trtllm(value: &Value) -> Option<Vec<String>> {
+    weights(value, |format| vec![format!("kv_cache_config.dtype: {format}")])
+}
