@@ -468,6 +468,24 @@ mod tests {
     }
 
     #[test]
+    fn a_command_in_a_function_or_a_text_is_the_same_command() {
+        let command = "vllm serve Qwen/Qwen3-8B -tp 2 --max-num-seqs 33";
+        let plain = read(command);
+        assert!(plain.scenario.contains("max_sequences = 33"), "{}", plain.scenario);
+        let codes = |found: &Imported| found.findings.iter().map(|one| one.code).collect::<Vec<_>>();
+        for script in [
+            "f() {\n  vllm serve Qwen/Qwen3-8B \"$@\"\n}\nf -tp 2 --max-num-seqs 33".to_owned(),
+            "f() { vllm serve Qwen/Qwen3-8B -tp $1 --max-num-seqs ${2}; }\nf 2 33".to_owned(),
+            format!("run() {{ \"$@\"; }}\nrun {command}"),
+            format!("bash -c '{command}'"),
+            format!("bash -c 'cd /x && {command}'"),
+        ] {
+            let found = read(&script);
+            assert_eq!((&found.scenario, codes(&found)), (&plain.scenario, codes(&plain)), "{script}");
+        }
+    }
+
+    #[test]
     fn norms_inside_of_all_reduces_are_read_as_they_are_written() {
         let command = "vllm serve Qwen/Qwen3-32B -tp 2";
         for (option, key) in [
