@@ -127,7 +127,7 @@ const ROWS: [(&str, Row); 66] = [
     ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
-    ("engine.recv_interval", Row::Held),
+    ("engine.recv_interval", Row::Told([OnlyNumber(1), By(held), OnlyNumber(1)])),
     ("engine.redundant_experts", Row::Told([By(again_vllm), By(again_sglang), Nothing])),
     ("engine.reserved_gib", Row::Remark),
     ("engine.scheduling", Row::Told([Flag("--scheduling-policy"), By(order_sglang), Only("fcfs")])),
@@ -254,6 +254,11 @@ fn is_awaited(settings: &Settings) -> bool {
 /// Why a server has no words for a value, where that is not plain.
 fn why_unsaid(key: &str, value: &Value) -> &'static str {
     if key == "engine.speculation" { drafts::why_unsaid(value) } else { "" }
+}
+
+/// The deployment holds it, and the command says it.
+const fn held(_: &Value) -> Option<Vec<String>> {
+    Some(Vec::new())
 }
 
 fn one(word: String) -> Vec<String> {

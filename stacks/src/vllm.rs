@@ -159,7 +159,6 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.version(version.as_ref());
     let given = model(&mut flags, &program);
     server.named(&mut flags, machine, given);
-    flags.given = last_switches(&flags.given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
@@ -192,7 +191,6 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "kv_blocks", &["num-gpu-blocks-override"], 1_000_000_000);
     server.share(&mut flags, &["gpu-memory-utilization", "device-memory-utilization"]);
     blocks(&mut server, &mut flags);
-    reduces(&mut server, &mut flags);
     graphs(&mut server, &mut flags);
     if flags.is("no-async-scheduling") {
         server.key("loop", "\"serial\"", "--no-async-scheduling");
@@ -261,6 +259,7 @@ fn model(flags: &mut Flags<'_>, program: &[String]) -> Option<String> {
     let is_served = program.get(1).is_some_and(|word| word == "serve");
     let is_behind = word.is_none() && flags.find("model").is_none() && is_served;
     let word = if is_behind { word_behind(&mut flags.given, is_switch, &LISTS) } else { word };
+    flags.given = last_switches(&flags.given);
     flags.text("model").or(word)
 }
 
@@ -290,6 +289,7 @@ fn reduces(server: &mut Server, flags: &mut Flags<'_>) {
 
 /// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
 fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
+    reduces(server, flags);
     if flags.is("enforce-eager") {
         return server.key("graph_max", 0, "--enforce-eager");
     }
