@@ -215,6 +215,29 @@ fn stages_and_experts_of_a_replica_are_paid() {
     assert_eq!(paid, [(2, 4.5), (4, 9.0)]);
 }
 
+/// Llama-3.1-8B has 16.06 GB of weights, and 4 GiB of them lie on the host: a card of 16 GB has room for keys and values, as a run of it finds.
+#[test]
+fn weights_on_hosts_leave_a_fleet_its_room() {
+    let text = "kind = 'serving'\n[model]\nname = 'llama-3.1-8b'\n[cluster]\ngpu = 'rtx-4090'\nnodes = 1\ngpus_per_node = 4\n[trace]\n\
+        prompt_tokens = 500\noutput_tokens = 50\nrequests = 60\narrivals = 'poisson'\nrate_per_s = 1\n[engine]\nhost_weights = { gib = 4 }\n\
+        max_context = 4096\nmax_sequences = 16\n[fleet]\nreplicas = 1\n[slo]\nttft_s = 60\ntpot_s = 3\n[policies]\nrun = ['vllm-v1']\n\
+        [capacity]\nreplicas = [1]\nattainment_ratio = 0.5\n[[capacity.gpu]]\nname = 'rtx-4090'\nusd_per_gpu_hour = 0.34\n\
+        [[capacity.gpu]]\nname = 't4'\nusd_per_gpu_hour = 0.2\n";
+    let job = of_text(text, &[]).scenario.expect("a good scenario");
+    let found = job.capacity().expect("it asks");
+    assert!(found.left_out.is_empty(), "{:?}", found.left_out);
+    for point in &found.points {
+        let own = of_text(text, &[&format!("cluster.gpu='{}'", point.gpu)]).scenario.expect("a good scenario");
+        let row = &own.run(&|_| {}).results[0];
+        assert_eq!(row.metrics["slo_attainment_ratio"], point.attainment_ratio, "{}", point.name);
+        let plan = job.capacity_plan(&point.name).expect("it was tried").expect("a plan").json;
+        assert_eq!(plan["deployments"][0]["replicas"][0]["stages"][0]["on_host"]["weights"], 4_u64 << 30);
+    }
+    // A host that has less than that room is full, whoever asks.
+    let checked = of_text(text, &["cluster.host_memory_gib=3"]);
+    assert!(checked.scenario.is_none_or(|job| job.capacity().is_some_and(|found| found.chosen.is_none())));
+}
+
 /// Serving scenarios of `together` with what makes each ask about capacity: fleets to try, prices and limits that the file does not have.
 const TOGETHER: [(&str, &[&str]); 9] = [
     ("capacity-split", &[]),

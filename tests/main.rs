@@ -35,6 +35,7 @@ mod hostile;
 mod idle_keys;
 mod idle_serving;
 mod idle_training;
+mod inventory;
 mod keys;
 mod laws;
 mod long_context;

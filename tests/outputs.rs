@@ -242,6 +242,20 @@ fn files_that_a_plan_and_a_result_name_lie_beside_their_scenario_or_beside_them(
 }
 
 #[test]
+fn a_plan_and_a_result_of_a_shipped_scenario_have_its_files() {
+    let folder = folder("shipped-beside");
+    for verb in ["run", "plan"] {
+        let output = ran(&folder, &[verb, "together/prefix-split-failures-scaler", "-q", "--out", "made"]);
+        assert!(output.status.success(), "{verb}: {}", printed(&output)[1]);
+    }
+    for file in ["made/result.json", "made/plan.json"] {
+        let output = ran(&folder, &["run", file, "-q", "--out", "again"]);
+        assert!(output.status.success(), "{file}: {}", printed(&output)[1]);
+    }
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
 fn what_was_read_is_not_written_over() {
     let folder = folder("read");
     with_lengths(&folder);

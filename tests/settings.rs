@@ -119,6 +119,39 @@ fn flags_say_what_was_written() {
 }
 
 #[test]
+fn weights_on_hosts_are_part_of_a_plan_that_runs_again_and_is_exported() {
+    let folder = folder("host-weights");
+    let done = |words: &[&str]| {
+        let output = run(&folder, words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    // Experts of a layer are 128 · 3 · 2880² weights of 4.25 bits, of which two layers of three are copied, and one buffer is enough.
+    let experts = 128.0 * 3.0 * 2880.0_f64.powi(2) * 4.25 / 8.0;
+    for (policy, weights, buffers, flag) in [
+        ("in-place", 44.0 * 1024.0_f64.powi(3), 0.0, "--cpu-offload-gb 44"),
+        ("experts-ahead", 26.0 * experts, experts, "--offload-group-size 18"),
+    ] {
+        done(&["plan", "serving/host-weights", "--policy", policy, "--out", "."]);
+        let text = std::fs::read_to_string(folder.join("plan.json")).expect("a plan");
+        let plan: Value = serde_json::from_str(&text).expect("JSON");
+        let on_host = &plan["deployments"][0]["replicas"][0]["stages"][0]["on_host"];
+        for (key, bytes) in [("weights", weights), ("buffers", buffers)] {
+            let found = on_host[key].as_f64().unwrap_or_else(|| panic!("`{key}` of {on_host}"));
+            assert!((found - bytes).abs() <= 1e-6 * bytes, "{policy}, {key}: {found} of {bytes}");
+        }
+        let again = done(&["run", "plan.json", "--format", "json", "--out", "again"]);
+        let result: Value = serde_json::from_slice(&again).expect("JSON");
+        for key in ["makespan_s", "n_steps", "requests_per_s"] {
+            assert_eq!(result["results"][0]["metrics"][key], plan["predicted"][key], "{policy}, {key}");
+        }
+        done(&["export", "plan.json", "--to", "vllm", "--out", "."]);
+        let script = std::fs::read_to_string(folder.join("serve-gpt-oss-120b.sh")).expect("a script");
+        assert!(script.contains(flag), "{flag}: {script}");
+    }
+}
+
+#[test]
 fn a_plan_of_chunks_of_equal_time_is_a_deployment_that_runs_again_and_is_exported() {
     let folder = folder("chunks");
     let done = |words: &[&str]| {

@@ -86,7 +86,7 @@ impl Capacity {
                 )
             });
             let none = format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits);
-            return [none].into_iter().chain(self.stopped()).collect();
+            return [none].into_iter().chain(self.untried()).chain(self.stopped()).collect();
         };
         let mut all = vec![format!(
             "{} {}{} {} for {target} of requests: {}{} per hour, {} per million output tokens, {} within the limits.",
@@ -114,6 +114,13 @@ impl Capacity {
             all.push(breaks_words(headroom, self.target_ratio));
         }
         all
+    }
+
+    /// Why there is no fleet at all to compare.
+    fn untried(&self) -> Option<String> {
+        let (name, why) = self.left_out.first().filter(|_| self.points.is_empty())?;
+        let n = self.left_out.len();
+        Some(format!("None of {n} fleets could be tried; the first one, {}: {}.", plain(name), plain(why)))
     }
 
     /// What a question that was stopped leaves open.
@@ -197,10 +204,19 @@ fn changes(capacity: &Capacity) -> Rows {
     rows
 }
 
-/// The table of fleets for a terminal, columns aligned.
+/// Fleets that were left out are named on a terminal up to so many.
+const LEFT_OUT_SHOWN: usize = 5;
+
+/// The table of fleets for a terminal, columns aligned, and why others are not in it.
 pub fn text(capacity: &Capacity) -> String {
-    let notes: String = capacity.sources.iter().map(|source| format!("\nnote: {source}")).collect();
-    aligned(&fleets(capacity)) + &notes
+    let (shown, more) = capacity.left_out.split_at(capacity.left_out.len().min(LEFT_OUT_SHOWN));
+    let mut text = aligned(&fleets(capacity));
+    text.extend(shown.iter().map(|(name, why)| format!("\nleft out: {}: {}", plain(name), plain(why))));
+    if !more.is_empty() {
+        text += &format!("\nleft out: {} fleets more, which the report names", more.len());
+    }
+    text.extend(capacity.sources.iter().map(|source| format!("\nnote: {source}")));
+    text
 }
 
 #[cfg(test)]
@@ -281,6 +297,13 @@ mod tests {
         );
         let nothing = Capacity { chosen: None, ..example() };
         assert!(nothing.lead()[0].contains("No fleet") && nothing.lead()[0].contains("2 x <gpu> comes closest"));
+        assert!(!lead.contains("could be tried"));
+        // Where nothing could be tried, the reason is part of the answer, and of the table.
+        let left_out: Vec<(String, String)> = (1..8).map(|n| (format!("{n} x <gpu>"), format!("reason {n}"))).collect();
+        let none = Capacity { chosen: None, points: Vec::new(), left_out, ..example() };
+        assert_eq!(none.lead()[1], "None of 7 fleets could be tried; the first one, 1 x <gpu>: reason 1.");
+        assert!(text(&none).contains("left out: 5 x <gpu>: reason 5\nleft out: 2 fleets more"), "{}", text(&none));
+        assert!(!text(&example()).contains("left out"));
         let stopped = Capacity { is_complete: false, ..example() };
         assert!(stopped.lead()[1].contains("was stopped") && !lead.contains("was stopped"));
     }

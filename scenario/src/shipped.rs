@@ -12,23 +12,27 @@ static DATA: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/data.rs"));
 /// What stands behind the name of a shipped scenario, and before the names of its files.
 pub(crate) const MARK: &str = "(shipped)";
 
-/// Where a scenario's files are: the folder that is given, or that of the shipped ones.
+/// Where a scenario's files are: the folder that is given, and for a shipped scenario that of the shipped ones before it. A plan or a result has its own
+/// folder, and the name of its scenario.
 pub(crate) fn folder<'a>(source: &Source, folder: &'a Path) -> Cow<'a, Path> {
     let name = source.path.strip_suffix(MARK).map(str::trim_end);
     let below = name.map(|name| Path::new(name).parent().map_or_else(PathBuf::new, Path::to_path_buf));
-    let below = below.filter(|_| folder.as_os_str().is_empty());
-    below.map_or(Cow::Borrowed(folder), |below| Cow::Owned(Path::new(MARK).join(below)))
+    below.map_or(Cow::Borrowed(folder), |below| Cow::Owned(folder.join(MARK).join(below)))
 }
 
-/// Lines of a file; one that is not shipped with a shipped scenario lies where the program runs.
+/// Lines of a file; one that is not shipped with a shipped scenario lies in the folder that was given, which may be where the program runs.
 ///
 /// # Errors
 /// Why it gives no text.
 pub(crate) fn lines(path: &Path) -> Result<Box<dyn BufRead>, NoText> {
-    let Ok(below) = path.strip_prefix(MARK) else { return text_file::lines(path) };
+    let marked = path.ancestors().find(|part| part.ends_with(MARK));
+    let Some((marked, folder)) = marked.and_then(|marked| Some((marked, marked.parent()?))) else {
+        return text_file::lines(path);
+    };
+    let below = path.strip_prefix(marked).expect("an ancestor");
     match DATA.iter().find(|(name, _)| Path::new(name) == below) {
         Some((_, bytes)) => Ok(Box::new(Cursor::new(*bytes))),
-        None => text_file::lines(&given(below)),
+        None => text_file::lines(&folder.join(given(below))),
     }
 }
 
@@ -54,10 +58,20 @@ mod tests {
     fn files_of_shipped_scenarios_are_found_without_their_folder() {
         let source = |path: &str| Source { path: path.to_owned(), text: String::new() };
         let shipped = source("together/prefix-split-failures-scaler (shipped)");
-        let path = folder(&shipped, Path::new("")).join("conversations.jsonl");
-        let first = lines(&path).expect("shipped").lines().next().expect("a line").expect("text");
-        assert!(first.contains("hash_ids"), "{first}");
-        assert!(lines(&folder(&shipped, Path::new("")).join("no-such-file.jsonl")).is_err());
+        // By its name, and as a plan that lies in a folder of its own carries it.
+        for beside in ["", "out/plans"] {
+            let path = folder(&shipped, Path::new(beside)).join("conversations.jsonl");
+            let first = lines(&path).expect("shipped").lines().next().expect("a line").expect("text");
+            assert!(first.contains("hash_ids"), "{first}");
+            assert!(lines(&folder(&shipped, Path::new(beside)).join("no-such-file.jsonl")).is_err());
+        }
+        // What is not shipped lies beside the plan.
+        let own = std::env::temp_dir().join(format!("skrull-sim-shipped-{}", std::process::id()));
+        std::fs::create_dir_all(&own).expect("a folder");
+        std::fs::write(own.join("mine.csv"), "mine").expect("a file");
+        let found = lines(&folder(&shipped, &own).join("mine.csv")).expect("beside the plan").lines().next();
+        std::fs::remove_dir_all(&own).expect("made above");
+        assert_eq!(found.expect("a line").expect("text"), "mine");
         assert_eq!(given(Path::new("together/data/mine.csv")), Path::new("data/mine.csv"));
         // A user's scenario has files of its own folder alone.
         let own = source("together/mine.toml");

@@ -43,6 +43,7 @@ mod tests {
                     gpus: Range::new(0, 4),
                     tensor: 4,
                     ffn_gpus: 0,
+                    on_host: None,
                     layers: Range::new(0, 80),
                 }];
                 let engine = crate::example::engine(batcher);

@@ -1,6 +1,7 @@
 //! Deployments of a plan's file beside the independent checker, as far as the file says what they are for: a plan may have been edited.
 //!
-//! The model is that of its name. Where no shipped model has this name and depth, or settings give other formats, what follows from them is not checked.
+//! The model is that of its name, in the formats of its checkpoint's path where settings have one. Where no shipped model has this name and depth, or
+//! settings give other formats, what follows from them is not checked.
 
 use engine::model::{Model, of_checkpoint};
 use serve::check::{Refusal, Site, check};
@@ -12,6 +13,9 @@ use crate::settings::Settings;
 
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
+
+/// The key of a checkpoint's path.
+const MODEL: &str = "model.name";
 
 /// Checks deployments.
 ///
@@ -27,7 +31,8 @@ pub fn deployments(deployments: &[Deployment], settings: &Settings) -> Result<()
 }
 
 fn refusals(deployment: &Deployment, settings: &Settings) -> Vec<Refusal> {
-    let known = of_checkpoint(served(deployment, settings)).filter(|model| is_of(deployment, model));
+    let of_path = || of_checkpoint(settings.get(MODEL)?.as_str()?).filter(|model| model.name == deployment.model);
+    let known = of_path().or_else(|| of_checkpoint(&deployment.model)).filter(|model| is_of(deployment, model));
     let is_known = known.is_some();
     let Some(mut model) = known.or_else(|| of_checkpoint(STAND_IN)) else { return Vec::new() };
     model.name.clone_from(&deployment.model);
@@ -70,8 +75,14 @@ mod tests {
             gpus_per_node: 8,
             ..Machine::default()
         };
-        let stage =
-            Stage { machine: 0, gpus: Range::new(0, 2), tensor: 2, ffn_gpus: 0, layers: Range::new(0, n_layers) };
+        let stage = Stage {
+            machine: 0,
+            gpus: Range::new(0, 2),
+            tensor: 2,
+            ffn_gpus: 0,
+            on_host: None,
+            layers: Range::new(0, n_layers),
+        };
         let engine = crate::example::engine("vllm-v1");
         let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages: vec![stage], engine };
         Deployment { replicas: vec![replica], ..Deployment::new(model, n_layers, vec![machine]) }
@@ -92,6 +103,14 @@ mod tests {
         let mut odd = of("llama-3-70b", 80);
         odd.replicas[0].stages[0].tensor = 3;
         assert!(why(odd).contains("tensor degree 3 on 2 GPUs"));
+        // 117 billion parameters are 62 GB in the checkpoint's four bits, and 233 GB in two bytes each; the shape alone does not say which.
+        let mut packed = of("gpt-oss-120b", 36);
+        packed.machines[0].memory = Some(hw::Bytes(60 << 30));
+        let path = |name: &str| Settings::from([(MODEL.to_owned(), name.into())]);
+        assert!(deployments(std::slice::from_ref(&packed), &path("openai/gpt-oss-120b")).is_ok());
+        for other in [Settings::new(), path("openai/gpt-oss-20b")] {
+            assert!(deployments(std::slice::from_ref(&packed), &other).is_err());
+        }
         // 70 billion parameters of two bytes are more than what is there.
         let mut small = of("llama-3-70b", 80);
         small.machines[0].memory = Some(hw::Bytes(24 << 30));

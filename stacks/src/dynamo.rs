@@ -167,7 +167,14 @@ mod tests {
             ..Rented::default()
         };
         let replica = |name: &str, role, copies, n| {
-            let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, ffn_gpus: 0, layers: Range::new(0, 80) };
+            let stage = Stage {
+                machine: 0,
+                gpus: Range::new(0, n),
+                tensor: n,
+                ffn_gpus: 0,
+                on_host: None,
+                layers: Range::new(0, 80),
+            };
             let engine = crate::example::engine(batcher);
             Replica { name: name.to_owned(), copies, role, stages: vec![stage], engine }
         };

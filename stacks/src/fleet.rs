@@ -360,7 +360,14 @@ mod tests {
             ..Machine::default()
         };
         let engine = crate::example::engine(batcher);
-        let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, ffn_gpus: 0, layers: Range::new(0, 80) };
+        let stage = Stage {
+            machine: 0,
+            gpus: Range::new(0, n),
+            tensor: n,
+            ffn_gpus: 0,
+            on_host: None,
+            layers: Range::new(0, 80),
+        };
         let replica = Replica { name: "Both".to_owned(), copies: 3, role: Role::Both, stages: vec![stage], engine };
         [Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }]
     }

@@ -143,8 +143,14 @@ mod tests {
             ..Machine::default()
         };
         let replica = |(role, n): &(Role, u32)| {
-            let stage =
-                Stage { machine: 0, gpus: Range::new(0, *n), tensor: *n, ffn_gpus: 0, layers: Range::new(0, 80) };
+            let stage = Stage {
+                machine: 0,
+                gpus: Range::new(0, *n),
+                tensor: *n,
+                ffn_gpus: 0,
+                on_host: None,
+                layers: Range::new(0, 80),
+            };
             Replica {
                 name: format!("{role:?}"),
                 copies: 3,

@@ -75,11 +75,16 @@ impl Offer {
         Self { gpu: Some(gpu.clone()), ..Self::priced(gpu.name, 0.0, n_gpus) }
     }
 
+    /// Machines of the row.
+    pub fn n_machines(&self) -> u32 {
+        self.n_available.div_ceil(self.n_gpus_per_machine.max(1))
+    }
+
     /// The same row cut into machines, the last one with what is left.
     fn machines(&self) -> impl Iterator<Item = Self> {
         let most = self.n_gpus_per_machine.max(1);
-        let n = self.n_available.div_ceil(most);
-        (0..n).map(move |at| Self { n_available: most.min(self.n_available - at * most), ..self.clone() })
+        (0..self.n_machines())
+            .map(move |at| Self { n_available: most.min(self.n_available - at * most), ..self.clone() })
     }
 }
 

@@ -65,7 +65,7 @@ pub fn plan(load: &Load, budget: Budget) -> Result<Decision<Rented>, RentalError
     let rented = solve(load, None, budget)?;
     let second = solve(load, Some(&rented.plan.replicas), budget).ok().map(|other| other.plan);
     let rented = rented.beside(second.map(|plan| RunnerUp { objective: plan.usd_per_hour, plan }));
-    let limit = limit(load, &rented.plan, rented.plan.usd_per_hour, budget);
+    let limit = limit(load, &rented.plan, budget);
     Ok(rented.limited(limit))
 }
 
@@ -193,24 +193,38 @@ fn words(load: &Load, replicas: &[u32]) -> String {
 }
 
 /// What keeps a price up: too few GPUs of a type, or the load that whole GPUs must carry.
-fn limit(load: &Load, rented: &Rented, usd_per_hour: f64, budget: Budget) -> String {
+fn limit(load: &Load, rented: &Rented, budget: Budget) -> String {
+    let names = load.inventory.offers.iter().map(|offer| offer.name.as_str());
+    let carried: Vec<Carried<'_>> =
+        names.zip(rented.replicas.iter().copied().zip(rented.load.iter().copied())).collect();
+    short(load, &rented.replicas, rented.usd_per_hour, budget).unwrap_or_else(|| carrying(&carried))
+}
+
+/// The type of which too few are available, at the price that more of them would allow; `rented` are replicas of every type.
+fn short(load: &Load, rented: &[u32], usd_per_hour: f64, budget: Budget) -> Option<String> {
     let mut best: Option<(f64, String)> = None;
     for (g, offer) in load.inventory.offers.iter().enumerate().filter(|(_, offer)| offer.n_available < u32::MAX) {
         let mut lifted = load.clone();
         lifted.inventory.offers[g].n_available = u32::MAX;
         let usd = solve(&lifted, None, budget).map_or(f64::INFINITY, |other| other.plan.usd_per_hour);
-        let helps = usd < usd_per_hour.min(rented.usd_per_hour) * (1.0 - 1e-9);
+        let helps = usd < usd_per_hour * (1.0 - 1e-9);
         if helps && best.as_ref().is_none_or(|(least, _)| usd < *least) {
-            let (name, n, taken) = (&offer.name, offer.n_available, rented.replicas[g]);
+            let (name, n, taken) = (&offer.name, offer.n_available, rented[g]);
             let words = format!("availability of `{name}`: {taken} of {n} are rented; with more of them {usd:.4} $/h");
             best = Some((usd, words));
         }
     }
-    let used = (0..load.inventory.offers.len()).filter(|&g| rented.replicas[g] > 0);
-    let carry = |g: usize| {
-        format!("{} of `{}` carry the load of {:.3}", rented.replicas[g], load.inventory.offers[g].name, rented.load[g])
-    };
-    best.map_or_else(|| format!("load: {}", used.map(carry).collect::<Vec<_>>().join(", ")), |(_, words)| words)
+    best.map(|(_, words)| words)
+}
+
+/// A type, its replicas, and how many of them what they serve would fill.
+type Carried<'a> = (&'a str, (u32, f64));
+
+/// What whole GPUs carry, in words.
+fn carrying(carried: &[Carried<'_>]) -> String {
+    let used = carried.iter().filter(|(_, (n, _))| *n > 0);
+    let words = used.map(|(name, (n, load))| format!("{n} of `{name}` carry the load of {load:.3}"));
+    format!("load: {}", words.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub fn read(
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let stock = inventory(reader.section("inventory"), Objective::Goodput);
-    let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
+    let (listed, machines) = (stock.machines(), Some(stock.inventory.by_machine()).filter(|_| stock.is_whole));
     let (wire_bits, engine) = engine(reader.section("engine"), head.seed);
     let (requests, asks) = requests(reader.section("requests"), head.seed);
     let tabu = search(reader.section("search"), head.seed);
@@ -83,22 +83,11 @@ pub fn read(
         let (requests_per_s, classes) = (targets.planned_per_s, classes(&requests));
         let (beside, kept_tokens, mean_layer) = (Beside::default(), 0, MeanLayer::default());
         let [ttft_s, tpot_s] = [1.0; 2];
-        let task = Task {
-            machines,
-            model,
-            classes,
-            requests_per_s,
-            ttft_s,
-            tpot_s,
-            wire_bits,
-            beside,
-            kept_tokens,
-            mean_layer,
-        };
-        with_targets(reader, task, targets)
+        let task = Task { machines, model, classes, requests_per_s, ttft_s, tpot_s, wire_bits, beside, kept_tokens };
+        with_targets(reader, task, (targets, &listed))
     });
     let shared_tokens = requests.prefix_tokens;
-    let base = Base { task: task.as_ref(), engine: &engine, asks, shared_tokens, seed: head.seed };
+    let base = Base { task: task.as_ref(), listed: &listed, engine: &engine, asks, shared_tokens, seed: head.seed };
     let Ways { choices, baseline, engines } = policies(reader.section("policies"), &base);
     let expectations = expect::read(reader.section("expect"));
     let task = task?;
@@ -131,19 +120,15 @@ fn classes(requests: &Requests) -> Vec<(Lengths, f64)> {
     drawn.iter().map(of).collect()
 }
 
-/// The task with targets in seconds: multiples of a mean request that is alone on the reference machine.
-fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> Option<Task> {
-    let n = task.machines.offers.len();
-    if targets.reference >= n {
-        let what = format!(
-            "`objective.reference_machine` is {}, the inventory has machines 0 to {}",
-            targets.reference,
-            n - 1
-        );
+/// The task with targets in seconds: multiples of a mean request that is alone on the reference machine, one of those that the file lists.
+fn with_targets(reader: &mut Reader<'_>, mut task: Task, (targets, listed): (&Targets, &[usize])) -> Option<Task> {
+    let Some(&reference) = listed.get(targets.reference) else {
+        let (at, last) = (targets.reference, listed.len().saturating_sub(1));
+        let what = format!("`objective.reference_machine` is {at}, the inventory has machines 0 to {last}");
         reader.wrong(Code::UnknownPosition, None, what);
         return None;
-    }
-    match alone_s(&task, targets.reference) {
+    };
+    match alone_s(&task, reference) {
         Ok((ttft_s, tpot_s)) => {
             task.ttft_s = targets.ttft_scale * ttft_s;
             task.tpot_s = targets.tpot_scale * tpot_s;
@@ -232,6 +217,8 @@ fn engine(mut section: Section<'_>, seed: u64) -> (u32, Engine) {
 /// What every way of serving begins with.
 struct Base<'b> {
     task: Option<&'b Task>,
+    /// Positions of machines as the file lists them.
+    listed: &'b [usize],
     engine: &'b Engine,
     asks: Asks,
     /// Tokens of the beginnings that requests share.
@@ -285,7 +272,8 @@ fn variant(mut section: Section<'_>, base: &Base<'_>) -> Option<(String, Option<
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let engine = working::engine(&mut section, base.engine, base.seed);
     let n = base.task.map_or(1, |task| task.machines.offers.len());
-    let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
+    let lose = section.some_count("lose_gpu_of_machine", 0..=n.saturating_sub(1) as u64);
+    let lose = lose.and_then(|line| base.listed.get(line as usize).copied());
     section.finish();
     let (name, method) = (name?, policy?.places?);
     let way = base.task.map(|task| {
@@ -297,7 +285,7 @@ fn variant(mut section: Section<'_>, base: &Base<'_>) -> Option<(String, Option<
         if bits > 0 {
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
-        let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
+        let lost = (0..n).map(|machine| u32::from(Some(machine) == lose)).collect();
         base.way(&name, method, (task, lost), engine)
     });
     Some((name, way))

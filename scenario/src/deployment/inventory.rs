@@ -16,14 +16,40 @@ pub const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
 
 /// What was read, with the place of every row.
 pub struct Stock {
-    /// GPUs and links.
+    /// GPUs and links. What is there is in an order of its own, so that no plan hangs on which line comes first; offers to rent are told apart by their names.
     pub inventory: Inventory,
     /// Where each row has its name, which is that of its type where it has no other.
     pub places: Vec<Place>,
     /// GPU type of each row, as written.
     pub types: Vec<String>,
+    /// Row of the inventory that each line of the file is, in the order of the file.
+    pub lines: Vec<usize>,
     /// Whether every row could be read.
     pub is_whole: bool,
+}
+
+impl Stock {
+    /// Positions of machines as the file lists them: line by line, and those of a line one behind the other.
+    pub fn machines(&self) -> Vec<usize> {
+        let n: Vec<usize> = self.inventory.offers.iter().map(|offer| offer.n_machines() as usize).collect();
+        let first = |row: usize| n[..row].iter().sum::<usize>();
+        self.lines.iter().flat_map(|&row| first(row)..first(row) + n[row]).collect()
+    }
+
+    /// Positions of types of GPUs as the file lists them, among those of the inventory, each once.
+    pub fn kinds(&self) -> Vec<usize> {
+        let once = |rows: &mut dyn Iterator<Item = usize>| {
+            let mut kinds: Vec<&str> = Vec::new();
+            for kind in rows.map(|row| self.types[row].as_str()) {
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+            kinds
+        };
+        let (known, listed) = (once(&mut (0..self.types.len())), once(&mut self.lines.iter().copied()));
+        listed.iter().filter_map(|kind| known.iter().position(|known| known == kind)).collect()
+    }
 }
 
 /// Reads the section. Links are read where machines exchange something, prices where something is rented.
@@ -37,15 +63,18 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
             Network { card_bytes_per_s: card, coordinator: coordinator(&mut section, network.within), ..network }
         }
     };
-    let (mut offers, mut places, mut types, mut n_tables) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut rows, mut n_tables) = (Vec::new(), 0);
     section.each_table("gpus", &mut |table| {
         n_tables += 1;
-        if let Some(Row { offer, at, kind }) = row(table, objective) {
-            offers.push(offer);
-            places.push(at);
-            types.push(kind);
-        }
+        rows.extend(row(table, objective));
     });
+    let lines = if objective.is_rented() { (0..rows.len()).collect() } else { in_own_order(&mut rows) };
+    let (mut offers, mut places, mut types) = (Vec::new(), Vec::new(), Vec::new());
+    for Row { offer, at, kind } in rows {
+        offers.push(offer);
+        places.push(at);
+        types.push(kind);
+    }
     if n_tables == 0 {
         section.missing("gpus", "write `[[inventory.gpus]]` with `gpu` and `count`");
     }
@@ -56,7 +85,19 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
     let is_begun = is_planned(&mut section, &offers, objective);
     section.finish();
     let is_whole = n_tables > 0 && offers.len() == n_tables && is_begun;
-    Stock { inventory: Inventory { offers, network }, places, types, is_whole }
+    Stock { inventory: Inventory { offers, network }, places, types, lines, is_whole }
+}
+
+/// Puts rows in order of their types, those of one type by all else that they say; answers which row each line became.
+fn in_own_order(rows: &mut Vec<Row>) -> Vec<usize> {
+    let mut numbered: Vec<(usize, Row)> = std::mem::take(rows).into_iter().enumerate().collect();
+    numbered.sort_by_cached_key(|(_, row)| (row.kind.clone(), format!("{:?}", row.offer)));
+    let mut lines = vec![0; numbered.len()];
+    for (row, (line, _)) in numbered.iter().enumerate() {
+        lines[*line] = row;
+    }
+    rows.extend(numbered.into_iter().map(|(_, row)| row));
+    lines
 }
 
 /// Offers that are rented have names of their own: configurations, figures and words name them.
@@ -83,8 +124,7 @@ fn number(offers: &mut [Offer]) {
 
 /// Whether planning for so many machines is within reason.
 fn is_planned(section: &mut Section<'_>, offers: &[Offer], objective: Objective) -> bool {
-    let machines = |offer: &Offer| u64::from(offer.n_available.div_ceil(offer.n_gpus_per_machine.max(1)));
-    let n_machines = offers.iter().map(machines).sum();
+    let n_machines = offers.iter().map(|offer| u64::from(offer.n_machines())).sum();
     let effort = match objective {
         Objective::Time | Objective::Dollars => return true,
         Objective::Goodput => effort::chained(n_machines),

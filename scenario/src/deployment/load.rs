@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{Arriving, Load};
 
+use super::placements::placed;
 use input::diagnostic::Code;
 use input::reader::{Section, small};
 
@@ -30,31 +31,31 @@ struct Keys {
     high_water_ratio: Option<f64>,
 }
 
-/// Reads `[load]`; a list has a figure for each of so many types.
-pub fn load(mut section: Section<'_>, n_types: usize) -> Given {
-    let load = keys(&mut section, &Keys::default(), n_types);
+/// Reads `[load]`; a list has a figure for each of the types, as the file lists them.
+pub fn load(mut section: Section<'_>, kinds: &[usize]) -> Given {
+    let load = keys(&mut section, &Keys::default(), kinds);
     section.finish();
     load
 }
 
-/// Reads the keys of a variant over those of `[load]`; a list has a figure for each of so many pipelines.
-pub fn variant(section: &mut Section<'_>, base: &Given, n_pipelines: usize) -> Given {
-    keys(section, &base.keys, n_pipelines)
+/// Reads the keys of a variant over those of `[load]`; a list has a figure for each of its pipelines, as the file lists their types.
+pub fn variant(section: &mut Section<'_>, base: &Given, pipelines: &[usize]) -> Given {
+    keys(section, &base.keys, pipelines)
 }
 
 /// Values of the public artefact, offline and online.
-fn keys(section: &mut Section<'_>, base: &Keys, n: usize) -> Given {
+fn keys(section: &mut Section<'_>, base: &Keys, pipelines: &[usize]) -> Given {
     let mut keys = base.clone();
     keys.is_online = section.word("mode", usize::from(base.is_online), &["offline", "online"]) == 1;
     if keys.is_online != base.is_online {
         // What was said of one mode is not meant for the other.
         keys = Keys { is_online: keys.is_online, ..Keys::default() };
     }
-    let in_flight = numbers(section, "in_flight", 1.0..=1e6, n);
+    let in_flight = numbers(section, "in_flight", 1.0..=1e6, pipelines);
     if !in_flight.is_empty() {
         keys.in_flight = in_flight.into_iter().map(hw::whole).collect();
     }
-    let tokens_per_s = numbers(section, "tokens_per_s", 1e-3..=1e9, n);
+    let tokens_per_s = numbers(section, "tokens_per_s", 1e-3..=1e9, pipelines);
     if !tokens_per_s.is_empty() {
         keys.tokens_per_s = tokens_per_s;
     }
@@ -91,14 +92,16 @@ fn keys(section: &mut Section<'_>, base: &Keys, n: usize) -> Given {
     Given { load, keys }
 }
 
-/// A number, or a list with one for each of `n` pipelines that are run by themselves.
-fn numbers(section: &mut Section<'_>, key: &'static str, range: RangeInclusive<f64>, n: usize) -> Vec<f64> {
+/// A number, or a list with one for each of the pipelines that are run by themselves, each at its place.
+fn numbers(section: &mut Section<'_>, key: &'static str, range: RangeInclusive<f64>, pipelines: &[usize]) -> Vec<f64> {
+    let n = pipelines.len();
     let place = section.place(key);
     let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
     let (at, allowed) = match section.numbers(key, range) {
         None => return Vec::new(),
         // Without an inventory nobody knows how many there are.
-        Some(Ok(found)) if n == 0 || [1, n].contains(&found.len()) => return found,
+        Some(Ok(found)) if n == 0 || found.len() == 1 => return found,
+        Some(Ok(found)) if found.len() == n => return placed(&found, pipelines),
         Some(Ok(found)) => (place.flatten(), format!("it lists {}, and the policy has {n}", found.len())),
         Some(Err(at)) => (at, allowed),
     };

@@ -25,13 +25,13 @@ pub struct ThroughputChoice {
 
 /// What a placement is about.
 #[derive(Clone, Copy)]
-pub struct Extent {
-    /// Nodes of the pool.
-    pub n_nodes: usize,
+pub struct Extent<'e> {
+    /// Nodes of the pool, as the file lists them.
+    pub nodes: &'e [usize],
     /// Layers of the model.
     pub n_layers: u32,
-    /// Types of nodes, each a pipeline of its own under `separate`.
-    pub n_types: usize,
+    /// Types of nodes, as the file lists them; each is a pipeline of its own under `separate`.
+    pub kinds: &'e [usize],
 }
 
 fn choice(name: &str, (placement, scheduling): Flowing, load: &Given) -> ThroughputChoice {
@@ -40,7 +40,7 @@ fn choice(name: &str, (placement, scheduling): Flowing, load: &Given) -> Through
 }
 
 /// Reads the section: the choices in order, and the baseline.
-pub fn policies(mut section: Section<'_>, load: &Given, extent: Extent) -> (Vec<ThroughputChoice>, String) {
+pub fn policies(mut section: Section<'_>, load: &Given, extent: Extent<'_>) -> (Vec<ThroughputChoice>, String) {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, load, extent)));
     let plain = serving(Objective::Throughput, |policy| policy.flows.map(|flows| choice(policy.name, flows, load)));
@@ -50,7 +50,7 @@ pub fn policies(mut section: Section<'_>, load: &Given, extent: Extent) -> (Vec<
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own.
-fn variant(mut section: Section<'_>, load: &Given, extent: Extent) -> Option<(String, ThroughputChoice)> {
+fn variant(mut section: Section<'_>, load: &Given, extent: Extent<'_>) -> Option<(String, ThroughputChoice)> {
     let name = section.name();
     let policy = of_key(&mut section, "policy");
     if policy.is_none() && section.at().is_some() {
@@ -58,10 +58,10 @@ fn variant(mut section: Section<'_>, load: &Given, extent: Extent) -> Option<(St
     }
     let placement = of_key(&mut section, "placement").map(|flows| flows.0.clone());
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
-    let ranges = ranges(&mut section, extent.n_nodes, extent.n_layers);
+    let ranges = ranges(&mut section, extent.nodes, extent.n_layers);
     let placed = placement.clone().or(policy.map(|flows| flows.0.clone()));
     let is_split = placed == Some(Placement::Separate) && policy.is_some_and(|flows| flows.1 != Scheduling::Flow);
-    let load = load::variant(&mut section, load, if is_split { extent.n_types } else { 1 }).load;
+    let load = load::variant(&mut section, load, if is_split { extent.kinds } else { &[0] }).load;
     let decodes_max = section.some_count("decodes_max", 1..=1_000_000);
     section.finish();
     let (name, policy) = (name?, policy?);
@@ -77,8 +77,17 @@ fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<Flowing> {
     objective::named(section, key, None, Objective::Throughput)?.flows
 }
 
+/// What the file lists, each at its place.
+pub(super) fn placed<T: Copy + Default>(listed: &[T], places: &[usize]) -> Vec<T> {
+    let mut found = vec![T::default(); listed.len()];
+    for (value, &place) in listed.iter().zip(places) {
+        found[place] = *value;
+    }
+    found
+}
+
 /// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.
-fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Vec<Range>> {
+fn ranges(section: &mut Section<'_>, nodes: &[usize], n_layers: u32) -> Option<Vec<Range>> {
     let (value, at) = section.take("ranges")?;
     let range = |value: &toml_span::Value<'_>| {
         let pair = value.as_array()?;
@@ -93,11 +102,12 @@ fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Ve
         ValueInner::Array(items) => items.iter().map(range).collect::<Option<Vec<Range>>>(),
         _ => None,
     };
+    let n_nodes = nodes.len();
     let found = found.filter(|ranges| ranges.len() == n_nodes);
     if found.is_none() && n_nodes > 0 {
         let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
         let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
         section.refuse(Code::WrongRanges, at, what, help);
     }
-    found
+    Some(placed(&found?, nodes))
 }

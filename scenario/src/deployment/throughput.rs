@@ -49,13 +49,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut section = reader.section("engine");
     let engine = engine(&mut section);
     let beside = model.as_ref().map_or_else(Beside::default, |model| engine.beside(model, asks));
+    let (nodes, kinds) = (stock.machines(), stock.kinds());
     let pool = machines(section, folder, (model.as_ref(), &beside), typical, stock);
     check(reader, model.as_ref(), (&engine, asks), &beside);
-    let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
     let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
-    let n_types = pool.as_ref().map_or(0, |(machines, _)| machines.types.len());
-    let load = load::load(reader.section("load"), n_types);
-    let extent = placements::Extent { n_nodes, n_layers, n_types };
+    // Without a pool nobody knows how many there are.
+    let [nodes, kinds] = [&nodes, &kinds].map(|all| if pool.is_some() { &all[..] } else { &[] });
+    let load = load::load(reader.section("load"), kinds);
+    let extent = placements::Extent { nodes, n_layers, kinds };
     let (choices, baseline) = placements::policies(reader.section("policies"), &load, extent);
     let expectations = expect::read(reader.section("expect"));
     let (machines, times) = pool?;

@@ -15,6 +15,8 @@ use crate::formats;
 const NAME: &str = "model.name";
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
+/// The key of the model.
+const MODEL: &str = "model.name";
 /// The key of drafts, which may be a number of them.
 const DRAFTS: &str = "speculation";
 /// Keys of a way that are not of its engines.
@@ -48,7 +50,9 @@ fn of_table(table: &Table, policy: &str, chosen: &[(String, String)]) -> BTreeMa
     let mut found = BTreeMap::new();
     add(&mut found, "engine", table.get("engine"));
     add(&mut found, "kv", table.get("kv"));
-    found.extend(names(table).map(|names| (NAME.to_owned(), names)));
+    // A path of a checkpoint says its formats, and a deployment the name of its shape alone.
+    let path = table.get("model").and_then(|model| model.get("name")).filter(|name| name.as_str().is_some_and(is_path));
+    found.extend(path.map(|path| (MODEL.to_owned(), path.clone())));
     if let Some(weights) = table.get("model").and_then(|model| model.get("weights")) {
         let of_engine = found.insert(WEIGHTS.to_owned(), weights.clone());
         of_engine.into_iter().for_each(|weights| add_weights(&mut found, weights));
@@ -65,11 +69,8 @@ fn of_table(table: &Table, policy: &str, chosen: &[(String, String)]) -> BTreeMa
     found
 }
 
-/// The name of the model, or those of several.
-fn names(table: &Table) -> Option<Value> {
-    let of_many = |models: &Vec<Value>| models.iter().filter_map(|model| model.get("name")).cloned().collect();
-    let many = || table.get("models").and_then(Value::as_array).map(of_many).map(Value::Array);
-    table.get("model").and_then(|model| model.get("name")).cloned().or_else(many)
+fn is_path(name: &str) -> bool {
+    name.contains('/')
 }
 
 /// Every key of a section.

@@ -1,7 +1,7 @@
 //! The independent checker of deployments: holds one against the model and the machines, and shares no code with any planner.
 //!
 //! It asks: are the GPUs there and is each used once, does a tensor group lie in a node and divide the heads, do weights fit with some
-//! cache beside them, do the stages of a replica follow one another, does every route do every layer in order, with prompts before
+//! cache beside them, on devices and on hosts, do the stages of a replica follow one another, does every route do every layer in order, with prompts before
 //! tokens, over links that exist, and do the shares of every type of requests sum to one. Units: bytes, layers, GPUs.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use engine::model::{Layer, Model};
 use thiserror::Error;
 
 use crate::batcher;
-use crate::deployment::{Deployment, Machine, Range, Replica, Route, SCHEMA, STATION_BATCHER, Stage};
+use crate::deployment::{Deployment, Machine, OnHost, Range, Replica, Route, SCHEMA, STATION_BATCHER, Stage};
 use crate::replica::Role;
 
 /// Distance of a sum of shares from one that rounding explains.
@@ -93,6 +93,11 @@ pub enum Refusal {
         "{at} holds {weights_gb:.2} GB of weights and {cache_gb:.2} GB of keys and values, its GPUs have {memory_gb:.2} GB"
     )]
     Memory { at: At, weights_gb: f64, cache_gb: f64, memory_gb: f64 },
+    /// Too little memory of a host.
+    #[error(
+        "node {node} of `{machine}` keeps {weights_gb:.2} GB of weights in the memory of its host, which has {memory_gb:.2} GB"
+    )]
+    HostMemory { machine: String, node: u32, weights_gb: f64, memory_gb: f64 },
     /// No room for a single block.
     #[error("replica {replica} caches {tokens} tokens, less than a block of {block}")]
     NoCache { replica: u32, tokens: u64, block: u32 },
@@ -144,6 +149,7 @@ pub fn check(deployment: &Deployment, site: &Site<'_>) -> Result<(), Vec<Refusal
     }
     found.extend(shares(&deployment.routes));
     if found.is_empty() {
+        found.extend(host_memory(deployment));
         found.extend(useless(deployment));
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
@@ -276,22 +282,53 @@ fn kept_bytes(site: &Site<'_>, stage: &Stage) -> f64 {
     site.kv_bytes * kept.map(of_kind).sum::<f64>()
 }
 
-/// The stage's GPUs hold its layers and what the replica caches of them. Those with experts alone hold nothing else, and no others hold these.
+/// The stage's GPUs hold its layers, but for what lies on hosts, and what the replica caches of them. Those with experts alone hold nothing else, and no
+/// others hold these; none of their weights lie on hosts.
 fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, at: At) -> Option<Refusal> {
     let each = machine.memory?.as_f64();
     let [shared, experts] = weights(site, stage);
     let cache = hw::real(replica.engine.kv_tokens) * kept_bytes(site, stage);
     let sides = if stage.ffn_gpus == 0 {
-        vec![(shared + experts, cache, stage.gpus.n())]
+        vec![(on_device(shared + experts, stage), cache, stage.gpus.n())]
     } else {
         vec![(shared, cache, attending(stage)), (experts, 0.0, stage.ffn_gpus)]
     };
-    let gb = |bytes: f64| bytes / 1e9;
     sides.into_iter().find_map(|(weights, cache, n_gpus)| {
         let memory = each * f64::from(n_gpus);
         let refusal = Refusal::Memory { at, weights_gb: gb(weights), cache_gb: gb(cache), memory_gb: gb(memory) };
         (weights + cache > memory).then_some(refusal)
     })
+}
+
+const fn gb(bytes: f64) -> f64 {
+    bytes / 1e9
+}
+
+/// Bytes of weights on the devices of a stage, with the buffers for those on hosts.
+fn on_device(weights: f64, stage: &Stage) -> f64 {
+    let Some(OnHost { weights: away, buffers }) = stage.on_host else { return weights };
+    let n_gpus = f64::from(stage.gpus.n());
+    (weights - n_gpus * away.as_f64()).max(0.0) + n_gpus * buffers.as_f64()
+}
+
+/// Hosts hold what the GPUs of their nodes leave there. The GPUs of each exist, and have one owner.
+fn host_memory(deployment: &Deployment) -> Vec<Refusal> {
+    let mut kept: BTreeMap<(u32, u32), f64> = BTreeMap::new();
+    for replica in &deployment.replicas {
+        for (stage, on_host) in replica.stages.iter().filter_map(|stage| Some((stage, stage.on_host?))) {
+            let per_node = deployment.machines[stage.machine as usize].gpus_per_node;
+            let copies = (0..replica.copies).map(|copy| copy * replica.n_gpus_on(stage.machine));
+            for gpu in copies.flat_map(|moved| (stage.gpus.first..stage.gpus.end).map(move |gpu| gpu + moved)) {
+                *kept.entry((stage.machine, gpu / per_node)).or_default() += on_host.weights.as_f64();
+            }
+        }
+    }
+    let full = |((machine, node), weights): ((u32, u32), f64)| {
+        let Machine { name, host_memory, .. } = &deployment.machines[machine as usize];
+        let memory = host_memory.filter(|memory| weights > memory.as_f64())?.as_f64();
+        Some(Refusal::HostMemory { machine: name.clone(), node, weights_gb: gb(weights), memory_gb: gb(memory) })
+    };
+    kept.into_iter().filter_map(full).collect()
 }
 
 /// The engine has a policy, room for a block and for a sequence.

@@ -62,6 +62,9 @@ pub struct Machine {
     /// Memory of a GPU; `None` where what fits was measured and stands in `EngineOptions::kv_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// Memory of the host of a node; `None` where nobody said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_memory: Option<Bytes>,
     /// Dollars per GPU and hour, where it is rented.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usd_per_gpu_hour: Option<f64>,
@@ -115,6 +118,19 @@ pub struct Stage {
     pub ffn_gpus: u32,
     /// Layers.
     pub layers: Range,
+    /// What each of its GPUs has in the memory of its host, where some weights lie there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_host: Option<OnHost>,
+}
+
+/// Weights of a GPU in the memory of its host (`step_cost/host_weights.rs` says how they come to the device).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnHost {
+    /// Bytes of weights there.
+    pub weights: Bytes,
+    /// Bytes on the device into which they are copied; none where kernels read them over the link.
+    pub buffers: Bytes,
 }
 
 /// What batches pass through.

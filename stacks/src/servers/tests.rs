@@ -17,7 +17,14 @@ fn deployment(second: u32) -> Deployment {
         gpus_per_node: 8,
         ..Machine::default()
     };
-    let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, ffn_gpus: 0, layers };
+    let stage = |first, n, layers| Stage {
+        machine: 0,
+        gpus: Range::new(first, n),
+        tensor: n,
+        ffn_gpus: 0,
+        on_host: None,
+        layers,
+    };
     let engine = EngineOptions { context_max: Some(8192), ..crate::example::engine("vllm-v1") };
     let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
     let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
@@ -99,8 +106,14 @@ fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
     let replica = &mut one.replicas[0];
     replica.role = role;
     replica.stages.truncate(1);
-    replica.stages[0] =
-        Stage { machine: 0, gpus: Range::new(0, ranks * tensor), tensor, ffn_gpus: 0, layers: Range::new(0, 32) };
+    replica.stages[0] = Stage {
+        machine: 0,
+        gpus: Range::new(0, ranks * tensor),
+        tensor,
+        ffn_gpus: 0,
+        on_host: None,
+        layers: Range::new(0, 32),
+    };
     [one]
 }
 

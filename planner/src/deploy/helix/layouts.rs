@@ -103,6 +103,15 @@ pub fn separate(cluster: &FlowProblem) -> Vec<Range> {
 
 /// One pipeline over the nodes in their order: the largest rate F with Σ_i max { k : thr_i(k) >= F } >= M, for nodes that all are linked.
 pub fn chain(cluster: &FlowProblem) -> Vec<Range> {
+    chain_over(cluster, 0..cluster.nodes.len())
+}
+
+/// The same from the last node to the first: what is left of the layers falls on the other end.
+pub fn chain_from_last(cluster: &FlowProblem) -> Vec<Range> {
+    chain_over(cluster, (0..cluster.nodes.len()).rev())
+}
+
+fn chain_over(cluster: &FlowProblem, nodes: impl Iterator<Item = usize>) -> Vec<Range> {
     let held = |node: usize, rate: f64| {
         let rates = cluster.nodes[node].tokens_per_s.iter().zip(1..=cluster.n_layers);
         rates.filter(|(of, _)| **of >= rate).map(|(_, k)| k).max().unwrap_or(0)
@@ -115,9 +124,9 @@ pub fn chain(cluster: &FlowProblem) -> Vec<Range> {
     let mut ranges = vec![Range::default(); n];
     let Some(rate) = rates.into_iter().find(|rate| sum(*rate) >= u64::from(cluster.n_layers)) else { return ranges };
     let mut first = 0;
-    for (node, range) in ranges.iter_mut().enumerate() {
+    for node in nodes {
         let end = (first + held(node, rate)).min(cluster.n_layers);
-        *range = Range { first, end };
+        ranges[node] = Range { first, end };
         first = end;
     }
     ranges

@@ -1,6 +1,8 @@
 //! Ways to put a model on a pool of nodes and to send requests through it.
 
-use super::{Fill, Flow, FlowProblem, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
+use super::{
+    Fill, Flow, FlowProblem, Machines, Placed, Range, heuristic, layouts, max_flow, petals, plan, separate, swarm,
+};
 use crate::deploy::RentalError;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
@@ -79,22 +81,39 @@ fn roomy(cluster: &FlowProblem) -> Result<&FlowProblem, RentalError> {
 }
 
 impl Machines {
-    /// What the search looks at where caches keep the room that Helix plans, and where nodes hold as many layers as fit; each placement once.
+    /// What the search looks at where caches keep the room that Helix plans, and where nodes hold as many layers as fit, each also from the other end of the
+    /// model: equal flows are played differently. Each placement once.
     ///
     /// # Errors
     /// When figures have no meaning, or all nodes together cannot hold the model.
     pub fn candidates(&self) -> Result<Vec<Decision<Placed>>, RentalError> {
         let (cluster, full) = (self.cluster(Fill::Planned), self.cluster(Fill::Full));
         full.check()?;
-        let planned = roomy(&cluster).map_or_else(|_| Vec::new(), super::tried);
+        let planned = roomy(&cluster).map_or_else(|_| Vec::new(), looked_at);
         let mut found: Vec<Decision<Placed>> = Vec::new();
-        for Placed { ranges, .. } in planned.into_iter().chain(super::tried(&full)) {
+        let seen = planned.into_iter().chain(looked_at(&full));
+        for ranges in seen.flat_map(|ranges| both_ways(ranges, self.n_layers)) {
             if !found.iter().any(|placed| placed.plan.ranges == ranges) {
                 found.extend(known(&full, ranges));
             }
         }
         Ok(found)
     }
+}
+
+/// What the search looks at, and the chain from the last node to the first.
+fn looked_at(cluster: &FlowProblem) -> Vec<Vec<Range>> {
+    let tried = super::tried(cluster).into_iter().map(|placed| placed.ranges);
+    tried.chain([layouts::chain_from_last(cluster)]).collect()
+}
+
+/// A layout, and the same from the other end of the model.
+fn both_ways(ranges: Vec<Range>, n_layers: u32) -> [Vec<Range>; 2] {
+    let mut mirrored = ranges.clone();
+    for range in mirrored.iter_mut().filter(|range| !range.is_empty()) {
+        *range = Range { first: n_layers - range.end, end: n_layers - range.first };
+    }
+    [ranges, mirrored]
 }
 
 /// A placement that nobody searched for.

@@ -178,7 +178,14 @@ impl Machines {
             name: format!("{node} ({})", of.name),
             copies: 1,
             role: Role::Both,
-            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: self.tensor, ffn_gpus: 0, layers }],
+            stages: vec![deployment::Stage {
+                machine: small(node),
+                gpus,
+                tensor: self.tensor,
+                ffn_gpus: 0,
+                on_host: None,
+                layers,
+            }],
             engine: EngineOptions {
                 batcher: STATION_BATCHER.to_owned(),
                 sequences_max: room.decodes,

@@ -152,6 +152,20 @@ fn one_node_that_holds_all_layers_is_played_or_given_though_its_cache_has_less_t
 }
 
 #[test]
+fn every_candidate_is_also_one_from_the_other_end_of_the_model() {
+    let machines = machines24(1);
+    let candidates = machines.candidates().expect("it fits");
+    let all: Vec<&Vec<Range>> = candidates.iter().map(|placed| &placed.plan.ranges).collect();
+    let mirror = |range: &Range| {
+        if range.is_empty() { *range } else { Range { first: 60 - range.end, end: 60 - range.first } }
+    };
+    for ranges in &all {
+        let mirrored: Vec<Range> = ranges.iter().map(mirror).collect();
+        assert!(all.contains(&&mirrored), "{ranges:?}");
+    }
+}
+
+#[test]
 fn rates_from_the_published_times_are_the_artefacts() {
     let cluster = machines24(0).cluster(Fill::Planned);
     for (i, node) in cluster24(HandOver::Strict).nodes.iter().enumerate() {

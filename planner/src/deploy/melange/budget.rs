@@ -4,7 +4,7 @@
 //! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration: of those that serve most types of
 //! requests the smallest. It gets no slice of a type that it does not serve. A plan is for one model.
 
-use super::{Load, limit, solve, words};
+use super::{Load, carrying, short, solve, words};
 use crate::deploy::cost_efficiency::{self, Options};
 use crate::deploy::inventory::{Inventory, Offer};
 use crate::deploy::{Plan, Problem, RentalError};
@@ -59,14 +59,22 @@ pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: O
     Some(plan(problem, &of, &asked, &rented.replicas, &rented.slices))
 }
 
-/// What holds the price of a mix up, by Mélange's own program.
+/// What holds the price of a mix up: too few GPUs of a type, by Mélange's own program, or the load that the mix itself carries. The program may rent others:
+/// it does not know how types mix, nor that whole requests fall evenly.
 pub fn limit_within(problem: &Problem, deadline_s: f64, plan: &Plan, options: Options) -> String {
     let asked = asked(problem);
     let load = load(problem, &chosen(problem, &asked), &asked, deadline_s);
-    match solve(&load, None, options.budget) {
-        Ok(rented) => limit(&load, &rented.plan, plan.usd_per_hour, options.budget),
-        Err(why) => why.to_string(),
+    let offer_of = |c: usize| problem.configurations[c].n_gpus.iter().position(|n| *n > 0);
+    let used = (0..plan.replicas.len()).filter(|c| plan.replicas[*c] > 0).filter_map(|c| Some((c, offer_of(c)?)));
+    let (mut rented, mut carried) = (vec![0; problem.inventory.offers.len()], Vec::new());
+    for (c, offer) in used {
+        rented[offer] += plan.replicas[c];
+        let busy_s: f64 = asked.iter().map(|&w| plan.shares[c][w] * problem.seconds(c, w).unwrap_or(0.0)).sum();
+        carried.push((problem.inventory.offers[offer].name.as_str(), (plan.replicas[c], busy_s / deadline_s)));
     }
+    // Only a price below what the program finds as it is would come of more GPUs.
+    let own = solve(&load, None, options.budget).map_or(f64::INFINITY, |own| own.plan.usd_per_hour);
+    short(&load, &rented, own.min(plan.usd_per_hour), options.budget).unwrap_or_else(|| carrying(&carried))
 }
 
 /// Replicas of every type in a plan.
@@ -226,6 +234,26 @@ mod tests {
         assert_ne!(second.replicas, answer.plan.replicas);
         problem.demands[1].model = 1;
         assert!(matches!(under_budget(&problem, Options::default()), Err(RentalError::Infeasible(_))));
+    }
+
+    #[test]
+    fn the_mix_that_is_explained_is_the_one_that_is_planned() {
+        // 100 requests within 100 s. `small` serves 0.6 of them a second and `large` 1.2, so the program rents one of `large` for 3 $/h. Whoever rents two of
+        // `small` all the same, each of which serves half of the requests in 50/0.6 s, hears of those: together they fill 100/0.6/100 of one.
+        let offers = vec![Offer::priced("small", 2.0, 4), Offer::priced("large", 3.0, 4)];
+        let problem = Problem {
+            inventory: Inventory::of(offers),
+            demands: vec![Demand { name: "all".to_owned(), model: 0, requests: 100.0 }],
+            configurations: vec![of("s", [1, 0], [0.6, 0.0]), of("l", [0, 1], [1.2, 0.0])],
+            budget_usd_per_hour: 100.0,
+        };
+        let options = Options::default();
+        let program = within(&problem, 100.0, options).expect("a plan").plan;
+        assert_eq!(program.replicas, [0, 1]);
+        assert_eq!(limit_within(&problem, 100.0, &program, options), "load: 1 of `large` carry the load of 0.833");
+        let (replicas, shares) = (vec![2, 0], vec![vec![1.0], vec![0.0]]);
+        let other = Plan { n_gpus: vec![2, 0], usd_per_hour: 4.0, replicas, shares, makespan_s: 100.0 / 1.2 };
+        assert_eq!(limit_within(&problem, 100.0, &other, options), "load: 2 of `small` carry the load of 1.667");
     }
 
     #[test]

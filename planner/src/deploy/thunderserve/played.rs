@@ -181,7 +181,7 @@ fn on_gpus(stages: &[Stage], taken: &mut [u32]) -> Vec<deployment::Stage> {
         let gpus = Range::new(taken[stage.machine], stage.tp);
         taken[stage.machine] = gpus.end;
         let machine = u32::try_from(stage.machine).expect("few machines");
-        held.push(deployment::Stage { machine, gpus, tensor: stage.tp, ffn_gpus: 0, layers });
+        held.push(deployment::Stage { machine, gpus, tensor: stage.tp, ffn_gpus: 0, on_host: None, layers });
     }
     held
 }

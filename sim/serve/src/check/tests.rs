@@ -43,7 +43,7 @@ fn options(kv_tokens: u64) -> EngineOptions {
 }
 
 fn stage(machine: u32, gpus: Range, tensor: u32, layers: Range) -> Stage {
-    Stage { machine, gpus, tensor, ffn_gpus: 0, layers }
+    Stage { machine, gpus, tensor, ffn_gpus: 0, on_host: None, layers }
 }
 
 fn replica(name: &str, role: Role, stages: Vec<Stage>) -> Replica {
@@ -273,6 +273,41 @@ fn weights_and_cache_must_fit() {
     let model = model();
     let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
     assert_eq!(check(&deployment, &site), Ok(()));
+}
+
+/// Two copies of a whole model on a GPU each: 65.1 GB of weights and 3.2 GB of keys and values, and a GPU has 48 GB.
+#[test]
+fn weights_on_hosts_are_counted_there_and_not_on_devices() {
+    let found = |on_host: Option<OnHost>, host_gb: Option<u64>, gpus_per_node: u32| {
+        let mut machines = machines();
+        machines[0].host_memory = host_gb.map(|gb| Bytes(gb * 1_000_000_000));
+        machines[0].gpus_per_node = gpus_per_node;
+        let whole = Stage { on_host, ..stage(0, Range::new(0, 1), 1, Range::new(0, 60)) };
+        let alone = Replica { copies: 2, ..replica("alone", Role::Both, vec![whole]) };
+        let deployment = Deployment { replicas: vec![alone], ..Deployment::new("llama-30b", 60, machines.clone()) };
+        let model = model();
+        let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        check(&deployment, &site).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |()| Vec::new())
+    };
+    let away = |weights: u64, buffers: u64| {
+        let [weights, buffers] = [weights, buffers].map(|gb| Bytes(gb * 1_000_000_000));
+        Some(OnHost { weights, buffers })
+    };
+    let none: [String; 0] = [];
+    // 65.1 + 3.2 - 48 = 20.3 GB have to lie elsewhere.
+    assert_eq!(found(away(21, 0), None, 4), none);
+    for (on_host, held) in [(None, "65.0"), (away(20, 0), "45.0"), (away(21, 1), "45.0"), (away(30, 10), "45.0")] {
+        let refused = found(on_host, None, 4);
+        assert!(refused.len() == 1 && refused[0].contains(&format!("stage 0 holds {held}")), "{refused:?}");
+    }
+    // More than there is leaves nothing but the buffers.
+    assert_eq!(found(away(99, 44), None, 4), none);
+    assert_eq!(found(away(99, 45), None, 4).len(), 1);
+    // Both copies lie in one node, or each in its own.
+    assert_eq!(found(away(21, 0), Some(42), 4), none);
+    let full = "node 0 of `a40` keeps 42.00 GB of weights in the memory of its host, which has 41.00 GB";
+    assert_eq!(found(away(21, 0), Some(41), 4), [full]);
+    assert_eq!(found(away(21, 0), Some(41), 1), none);
 }
 
 #[test]

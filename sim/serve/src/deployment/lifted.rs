@@ -6,7 +6,7 @@ use engine::model::Model;
 
 use super::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
 use crate::replica::{Limits, PromptRank, Role};
-use crate::step_cost::ReplicaConfig;
+use crate::step_cost::{ReplicaConfig, host_bytes};
 
 /// Equal replicas of an engine.
 #[derive(Clone, Debug)]
@@ -41,7 +41,8 @@ impl Lifted<'_> {
             let layers = Range::new(layer, stage.n_layers());
             layer = layers.end;
             let gpus = Range::new(first + at * n_gpus, n_gpus);
-            stages.push(Stage { machine, gpus, tensor, ffn_gpus, layers });
+            let on_host = host_bytes::on_host(&self.config, &stage);
+            stages.push(Stage { machine, gpus, tensor, ffn_gpus, layers, on_host });
         }
         Replica { name: self.name.to_owned(), copies: self.copies, role: self.role, stages, engine: self.options() }
     }
@@ -79,6 +80,7 @@ impl Lifted<'_> {
             n_gpus: self.copies * self.config.n_gpus(),
             gpus_per_node: cluster.gpus_per_node,
             memory: Some(cluster.gpu.memory),
+            host_memory: cluster.host_memory,
             usd_per_gpu_hour: self.usd_per_gpu_hour,
             ..Machine::default()
         }

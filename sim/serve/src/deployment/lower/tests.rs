@@ -35,7 +35,14 @@ fn split() -> Deployment {
         usd_per_gpu_hour: Some(usd),
         ..Machine::default()
     };
-    let stage = |machine, gpu, layers| Stage { machine, gpus: Range::new(gpu, 1), tensor: 1, ffn_gpus: 0, layers };
+    let stage = |machine, gpu, layers| Stage {
+        machine,
+        gpus: Range::new(gpu, 1),
+        tensor: 1,
+        ffn_gpus: 0,
+        on_host: None,
+        layers,
+    };
     let (all, first, last) = (Range::new(0, 4), Range::new(0, 2), Range::new(2, 2));
     let replica = |role, stages| Replica { name: "r".to_owned(), copies: 1, role, stages, engine: options() };
     let link = |from, to| Link {
