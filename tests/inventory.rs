@@ -62,7 +62,7 @@ fn no_order_of_lines_changes_where_layers_lie() {
         let ranges: Vec<[u32; 2]> = lines.iter().flat_map(|line| line.1).copied().collect();
         let in_flight: Vec<u32> = lines.iter().map(|line| line.2).collect();
         let more = format!(
-            "[policies]\nrun = ['helix', 'played', 'petals', 'swarm', 'written', 'apart']\n[[policies.variant]]\nname = 'written'\n\
+            "[policies]\nrun = ['helix', 'played', 'swarm', 'written', 'apart']\n[[policies.variant]]\nname = 'written'\n\
              policy = 'helix'\nranges = {ranges:?}\n[[policies.variant]]\nname = 'apart'\npolicy = 'swarm'\nplacement = 'separate'\n\
              in_flight = {in_flight:?}\n"
         );

@@ -126,8 +126,8 @@ fn weights_on_hosts_are_part_of_a_plan_that_runs_again_and_is_exported() {
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
-    // Experts of a layer are 128 · 3 · 2880² weights of 4.25 bits, of which two layers of three are copied, and one buffer is enough.
-    let experts = 128.0 * 3.0 * 2880.0_f64.powi(2) * 4.25 / 8.0;
+    // Experts of a layer are 128 · 3 · 2880 · 2880 weights of 4.25 bits and a bias for each row. Two layers of three are copied, and one buffer is enough.
+    let experts = 128.0 * 3.0 * 2880.0 * 2881.0 * 4.25 / 8.0;
     for (policy, weights, buffers, flag) in [
         ("in-place", 44.0 * 1024.0_f64.powi(3), 0.0, "--cpu-offload-gb 44"),
         ("experts-ahead", 26.0 * experts, experts, "--offload-group-size 18"),

@@ -88,6 +88,15 @@ pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
     Stock { inventory: Inventory { offers, network }, places, types, lines, is_whole }
 }
 
+/// What the file lists, each at its place.
+pub fn placed<T: Copy + Default>(listed: &[T], places: &[usize]) -> Vec<T> {
+    let mut found = vec![T::default(); listed.len()];
+    for (value, &place) in listed.iter().zip(places) {
+        found[place] = *value;
+    }
+    found
+}
+
 /// Puts rows in order of their types, those of one type by all else that they say; answers which row each line became.
 fn in_own_order(rows: &mut Vec<Row>) -> Vec<usize> {
     let mut numbered: Vec<(usize, Row)> = std::mem::take(rows).into_iter().enumerate().collect();

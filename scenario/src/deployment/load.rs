@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{Arriving, Load};
 
-use super::placements::placed;
+use super::inventory::placed;
 use input::diagnostic::Code;
 use input::reader::{Section, small};
 

@@ -5,6 +5,7 @@ use planner::deploy::objective::Objective;
 use planner::deploy::policies::serving;
 use toml_span::value::ValueInner;
 
+use super::inventory::placed;
 use super::load::{self, Given};
 use super::objective;
 use input::diagnostic::Code;
@@ -75,15 +76,6 @@ fn variant(mut section: Section<'_>, load: &Given, extent: Extent<'_>) -> Option
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<Flowing> {
     objective::named(section, key, None, Objective::Throughput)?.flows
-}
-
-/// What the file lists, each at its place.
-pub(super) fn placed<T: Copy + Default>(listed: &[T], places: &[usize]) -> Vec<T> {
-    let mut found = vec![T::default(); listed.len()];
-    for (value, &place) in listed.iter().zip(places) {
-        found[place] = *value;
-    }
-    found
 }
 
 /// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.

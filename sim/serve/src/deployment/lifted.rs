@@ -4,7 +4,7 @@
 
 use engine::model::Model;
 
-use super::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
+use super::{Deployment, EngineOptions, Machine, OnHost, Range, Replica, Stage};
 use crate::replica::{Limits, PromptRank, Role};
 use crate::step_cost::{ReplicaConfig, host_bytes};
 
@@ -41,7 +41,7 @@ impl Lifted<'_> {
             let layers = Range::new(layer, stage.n_layers());
             layer = layers.end;
             let gpus = Range::new(first + at * n_gpus, n_gpus);
-            let on_host = host_bytes::on_host(&self.config, &stage);
+            let on_host = on_host(&self.config, &stage);
             stages.push(Stage { machine, gpus, tensor, ffn_gpus, layers, on_host });
         }
         Replica { name: self.name.to_owned(), copies: self.copies, role: self.role, stages, engine: self.options() }
@@ -85,6 +85,13 @@ impl Lifted<'_> {
             ..Machine::default()
         }
     }
+}
+
+/// What a stage leaves in the memory of hosts, on each GPU; `None` where that is nothing.
+fn on_host(config: &ReplicaConfig<'_>, stage: &engine::stage::Stage) -> Option<OnHost> {
+    let way = config.host_weights?;
+    let [weights, buffers] = [host_bytes::kept, host_bytes::buffers].map(|bytes| bytes(way, config, stage));
+    (weights.0 > 0).then_some(OnHost { weights, buffers })
 }
 
 /// Engines of one model side by side, each group on a machine of its own; the router decides by itself.

@@ -6,7 +6,6 @@ use hw::Bytes;
 
 use super::ReplicaConfig;
 use super::host_weights::{HostPart, HostWay, HostWeights};
-use crate::deployment::OnHost;
 
 /// Bytes that a GPU of a stage has in host memory.
 pub fn kept(weights: HostWeights, deployment: &ReplicaConfig<'_>, stage: &Stage) -> Bytes {
@@ -24,20 +23,13 @@ pub fn saved(weights: HostWeights, deployment: &ReplicaConfig<'_>, stage: &Stage
 }
 
 /// Bytes of the buffers of a GPU for copies.
-fn buffers(weights: HostWeights, deployment: &ReplicaConfig<'_>, stage: &Stage) -> Bytes {
+pub fn buffers(weights: HostWeights, deployment: &ReplicaConfig<'_>, stage: &Stage) -> Bytes {
     let of_layer = |n: usize| kept(weights, deployment, stage).0 / (n as u64).max(1);
     Bytes(match weights.way {
         HostWay::InPlace(_) => 0,
         HostWay::Copied(_) => of_layer(stage.n_layers() as usize),
         HostWay::Ahead { ahead, .. } => of_layer(weights.layers(stage).len()) * u64::from(ahead),
     })
-}
-
-/// Both, as a deployment says it; `None` where nothing of the stage lies on hosts.
-pub fn on_host(deployment: &ReplicaConfig<'_>, stage: &Stage) -> Option<OnHost> {
-    let weights = deployment.host_weights?;
-    let (kept, buffers) = (kept(weights, deployment, stage), buffers(weights, deployment, stage));
-    (kept > Bytes(0)).then_some(OnHost { weights: kept, buffers })
 }
 
 /// Bytes of the layers of a stage on a GPU: of routed experts, and of the rest.
