@@ -37,13 +37,13 @@ fn same_in_every_order(text: &dyn Fn(&[usize]) -> String) {
     }
 }
 
-fn throughput(lines: &[Line], more: &str) -> String {
+fn throughput(model: &str, lines: &[Line], more: &str) -> String {
     let rows: String = lines
         .iter()
         .map(|(gpu, ranges, _)| format!("[[inventory.gpus]]\ngpu = '{gpu}'\ncount = {}\n", ranges.len()))
         .collect();
     format!(
-        "kind = 'deployment'\n[model]\nname = 'llama-30b'\n[inventory]\nlink_gb_per_s = 1.25\n{rows}[requests]\nlengths = 'azure-conv'\n\
+        "kind = 'deployment'\n[model]\nname = '{model}'\n[inventory]\nlink_gb_per_s = 1.25\n{rows}[requests]\nlengths = 'azure-conv'\n\
          requests = 300\nprompt_max = 2048\noutput_max = 512\n[load]\nduration_s = 60\nwarm_up_s = 10\n[objective]\nis = 'throughput'\n{more}"
     )
 }
@@ -60,13 +60,21 @@ fn no_order_of_lines_changes_where_layers_lie() {
     same_in_every_order(&|order| {
         let lines: Vec<Line> = order.iter().map(|&at| POOL[at]).collect();
         let ranges: Vec<[u32; 2]> = lines.iter().flat_map(|line| line.1).copied().collect();
+        let more = format!(
+            "[policies]\nrun = ['helix', 'played', 'written']\n[[policies.variant]]\nname = 'written'\npolicy = 'helix'\n\
+             ranges = {ranges:?}\n"
+        );
+        throughput("llama-30b", &lines, &more)
+    });
+    // Every type holds the smaller model by itself.
+    same_in_every_order(&|order| {
+        let lines: Vec<Line> = order.iter().map(|&at| POOL[at]).collect();
         let in_flight: Vec<u32> = lines.iter().map(|line| line.2).collect();
         let more = format!(
-            "[policies]\nrun = ['helix', 'played', 'swarm', 'written', 'apart']\n[[policies.variant]]\nname = 'written'\n\
-             policy = 'helix'\nranges = {ranges:?}\n[[policies.variant]]\nname = 'apart'\npolicy = 'swarm'\nplacement = 'separate'\n\
+            "[policies]\nrun = ['petals', 'swarm', 'apart']\n[[policies.variant]]\nname = 'apart'\npolicy = 'separate'\n\
              in_flight = {in_flight:?}\n"
         );
-        throughput(&lines, &more)
+        throughput("llama-3-8b", &lines, &more)
     });
 }
 
@@ -74,7 +82,7 @@ fn no_order_of_lines_changes_where_layers_lie() {
 #[test]
 fn what_is_played_serves_no_less_than_its_mirror_and_than_its_flow_from_the_other_end() {
     let run = "[policies]\nrun = ['helix', 'played']\n";
-    let job = read(&throughput(&POOL, run));
+    let job = read(&throughput("llama-30b", &POOL, run));
     let result = job.run(&|_| {});
     let rate = |row: &reports::PolicyResult| row.metrics["decode_tokens_per_s"];
     let played = rate(&result.results[1]);
@@ -88,7 +96,8 @@ fn what_is_played_serves_no_less_than_its_mirror_and_than_its_flow_from_the_othe
         }
         let ranges: Vec<&[usize]> = ranges.iter().map(|range| if range[1] > 0 { &range[..] } else { &[] }).collect();
         let mirror = "run = ['mirror']\n[[policies.variant]]\nname = 'mirror'\npolicy = 'helix'\n";
-        let mirror = read(&throughput(&POOL, &format!("[policies]\n{mirror}ranges = {ranges:?}\n"))).run(&|_| {});
+        let mirror =
+            read(&throughput("llama-30b", &POOL, &format!("[policies]\n{mirror}ranges = {ranges:?}\n"))).run(&|_| {});
         assert!(rate(&mirror.results[0]) <= played, "{policy}: {:?} over {played}", mirror.results[0].metrics);
     }
     assert!(rate(&result.results[0]) <= played);
@@ -113,8 +122,8 @@ fn no_order_of_lines_changes_what_serves_within_limits() {
         };
         format!(
             "kind = 'deployment'\n[model]\nname = 'llama-3-8b'\n[inventory]\nlink_gb_per_s = 0.3\nlatency_ms = 5\n{lines}[requests]\n\
-             lengths = 'azure-code'\nprompt_max = 2048\noutput_max = 300\nrequests = 60\n[objective]\nis = 'goodput'\n\
-             reference_machine = {}\nplanned_requests_per_s = 8\n[search]\nsteps = 4\nrestarts = 1\n[policies]\n\
+             lengths = 'azure-code'\nprompt_max = 2048\noutput_max = 300\nrequests = 30\n[objective]\nis = 'goodput'\n\
+             reference_machine = {}\nplanned_requests_per_s = 8\n[search]\nsteps = 2\nrestarts = 1\n[policies]\n\
              run = ['colocated', 'hexgen', 'thunderserve', 'loses']\n[[policies.variant]]\nname = 'loses'\npolicy = 'thunderserve-flip'\n\
              lose_gpu_of_machine = {}\n",
             before(2),

@@ -241,10 +241,11 @@ mod tests {
         // 100 requests within 100 s. `small` serves 0.6 of them a second and `large` 1.2, so the program rents one of `large` for 3 $/h. Whoever rents two of
         // `small` all the same, each of which serves half of the requests in 50/0.6 s, hears of those: together they fill 100/0.6/100 of one.
         let offers = vec![Offer::priced("small", 2.0, 4), Offer::priced("large", 3.0, 4)];
+        let at = |rate: f64, of: Configuration| Configuration { requests_per_s: vec![rate], ..of };
         let problem = Problem {
             inventory: Inventory::of(offers),
             demands: vec![Demand { name: "all".to_owned(), model: 0, requests: 100.0 }],
-            configurations: vec![of("s", [1, 0], [0.6, 0.0]), of("l", [0, 1], [1.2, 0.0])],
+            configurations: vec![at(0.6, of("s", [1, 0], [0.0; 2])), at(1.2, of("l", [0, 1], [0.0; 2]))],
             budget_usd_per_hour: 100.0,
         };
         let options = Options::default();
