@@ -108,7 +108,7 @@ pub fn measure(
     earlier: Vec<Sample>,
     say: &dyn Fn(&str),
 ) -> Result<Campaign, CampaignError> {
-    stop::ends_by_itself();
+    stop::finish(stop::Whose::Process);
     let (begun, reference) = (Instant::now(), device.facts().reference.clone());
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };

@@ -54,7 +54,7 @@ pub fn execute(
         running.run(device)?;
         // One run has times of everything.
         if stop::is_asked() {
-            stop::ends_by_itself();
+            stop::finish(stop::Whose::Process);
             break;
         }
     }

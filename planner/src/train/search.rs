@@ -248,7 +248,7 @@ pub fn search(
         return Err(PlanError::Budget(why.to_owned()));
     }
     // From here on there is an answer.
-    stop::finish();
+    stop::finish(stop::Whose::Work);
     if space.front_ratio > 1.0 {
         search.look_for_less_memory(&mut bounded);
     }

@@ -1,8 +1,8 @@
 //! The wish to stop, in two steps: first searches end with the best they have found, then what is still being played ends without a result.
 //!
 //! One flag serves the process, as Ctrl-C does. Long loops ask `pause`. It unwinds to the nearest `unless_over`, as a cancelled query of a
-//! compiler does, so nothing between them returns half a result. A search that was stopped and has an answer says `finish`: what follows from the answer is
-//! still played. No clock here: who asks, and when, is the shell's.
+//! compiler does, so nothing between them returns half a result. Work that has its answer says `finish`: what follows from the answer is still
+//! done. No clock here: who asks, and when, is the shell's.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -12,12 +12,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub static ASKED: AtomicBool = AtomicBool::new(false);
 /// Whether everything is to end.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// Whether what is under way ends by itself once it was asked to.
-static ENDS: AtomicBool = AtomicBool::new(false);
+/// Whether the process finishes.
+static PROCESS_FINISHES: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether the work of the nearest `unless_over` has its answer, and goes on to its end.
-    static FINISHES: Cell<bool> = const { Cell::new(false) };
+    /// Whether the work of the nearest `unless_over` finishes.
+    static WORK_FINISHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What has its answer, and goes on to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The work of the nearest `unless_over`, on this thread: others beside it may have none.
+    Work,
+    /// All that the process does, on every thread.
+    Process,
 }
 
 /// What unwinds when everything is to end.
@@ -28,11 +37,11 @@ pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Takes both wishes back: a program that goes on after Ctrl-C asks anew.
+/// Takes back what was asked and what finishes: a program that goes on after Ctrl-C asks anew.
 pub fn forget() {
     ASKED.store(false, Ordering::Relaxed);
     OVER.store(false, Ordering::Relaxed);
-    ENDS.store(false, Ordering::Relaxed);
+    PROCESS_FINISHES.store(false, Ordering::Relaxed);
 }
 
 /// Whether that was asked.
@@ -54,26 +63,24 @@ pub fn is_over() -> bool {
 /// A place where long work may end: it does not come back when everything is to end.
 #[inline]
 pub fn pause() {
-    if is_over() && !FINISHES.get() && !ENDS.load(Ordering::Relaxed) {
+    if is_over() && !WORK_FINISHES.get() && !PROCESS_FINISHES.load(Ordering::Relaxed) {
         resume_unwind(Box::new(Over));
     }
 }
 
-/// The work of the nearest `unless_over` has its answer: what is left of it on this thread goes on to its end.
-pub fn finish() {
-    FINISHES.set(true);
-}
-
-/// From here on the work of the process, on every thread, looks at `is_asked` and ends by itself: what was measured is fitted to its end.
-pub fn ends_by_itself() {
-    ENDS.store(true, Ordering::Relaxed);
+/// From here on this goes on to its end whatever is asked: it has its answer, or ends by itself when it sees `is_asked`.
+pub fn finish(whose: Whose) {
+    match whose {
+        Whose::Work => WORK_FINISHES.set(true),
+        Whose::Process => PROCESS_FINISHES.store(true, Ordering::Relaxed),
+    }
 }
 
 /// Does a piece of work; `None` where it was ended before.
 pub fn unless_over<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let outer = FINISHES.replace(false);
+    let outer = WORK_FINISHES.replace(false);
     let done = catch_unwind(AssertUnwindSafe(work));
-    FINISHES.set(outer);
+    WORK_FINISHES.set(outer);
     match done {
         Ok(done) => Some(done),
         Err(other) if other.is::<Over>() => None,
