@@ -88,3 +88,15 @@ fn every_row_of_the_table_is_computed_somewhere() {
         }
     }
 }
+
+/// `explain METRIC` shows one meaning alone, where nothing stands before it.
+#[test]
+fn every_meaning_stands_alone() {
+    let leans = ["The same", "Those ", "That ", "Their ", "They ", "It "];
+    for (kind, metrics) in &*TABLE {
+        for (name, meaning) in metrics {
+            let leaning = leans.iter().find(|word| meaning.starts_with(**word));
+            assert!(leaning.is_none() && meaning.ends_with('.'), "{kind}: `{name}`: {meaning}");
+        }
+    }
+}
