@@ -53,11 +53,23 @@ pub(crate) fn asked(out: &mut String, of: &Origin, verb: &str, known: &[(&str, S
     out.push_str("</section>\n");
 }
 
+/// Letters of a cell above which its column holds words: they begin at the left and go on in further lines.
+const FIGURE_LETTERS_MAX: usize = 24;
+
+/// Whether a column holds words, and no figures. The first one names rows and goes on by itself; an interval stands below its figure.
+fn holds_words(rows: &[Vec<String>], column: usize) -> bool {
+    let letters = |row: &Vec<String>| row[column].split(" (").next().map_or(0, |figure| figure.chars().count());
+    column > 0 && rows.iter().skip(1).any(|row| letters(row) > FIGURE_LETTERS_MAX)
+}
+
 /// A table of texts, the first row its headings; `best` is marked, and rows have ids `row…` that pictures link to.
 pub(crate) fn table(out: &mut String, rows: &[Vec<String>], best: Option<usize>, ids: &str) {
     out.push_str("<div class=\"scroll\" tabindex=\"0\">\n<table>\n<thead><tr>");
-    for heading in rows.first().into_iter().flatten() {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(heading));
+    let headings = rows.first().map_or(&[][..], Vec::as_slice);
+    let classes = (0..headings.len()).map(|column| if holds_words(rows, column) { " class=\"words\"" } else { "" });
+    let classes: Vec<&str> = classes.collect();
+    for (heading, class) in headings.iter().zip(&classes) {
+        let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(heading));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for (index, row) in rows.iter().skip(1).enumerate() {
@@ -68,7 +80,7 @@ pub(crate) fn table(out: &mut String, rows: &[Vec<String>], best: Option<usize>,
             let cell = if column == 0 { escape(cell) } else { escape(cell).replacen(" (", " <br>(", 1) };
             let _ = match column {
                 0 => write!(out, "<th scope=\"row\">{cell}</th>"),
-                _ => write!(out, "<td>{cell}</td>"),
+                _ => write!(out, "<td{}>{cell}</td>", classes[column]),
             };
         }
         out.push_str("</tr>\n");
