@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use clap::Parser;
+
 /// Lines of the README: one screen.
 const README_LINES_MAX: usize = 40;
 
@@ -169,6 +171,99 @@ fn the_page_on_settings_shows_what_its_example_answers() {
     let page = read(&super::root().join("docs/tune.md"));
     let shown = page.split("## The answer\n\n```\n").nth(1).and_then(|rest| rest.split("\n```").next());
     assert_eq!(shown, Some(answer), "docs/tune.md shows another answer than the program gives");
+}
+
+/// Words of a line as a shell has them, up to a comment, a pipe or another command; quotes are gone.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for letter in line.chars().chain([' ']) {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (None, '\'' | '"') => quote = Some(letter),
+            (None, '#' | '|' | '>' | '&') if word.is_empty() => break,
+            (None, ' ') if word.is_empty() => {}
+            (None, ' ') => words.push(std::mem::take(&mut word)),
+            _ => word.push(letter),
+        }
+    }
+    words
+}
+
+/// Commands of the program in the blocks and in the tables of a page. In a sentence the name of a verb stands for all of its commands.
+fn commands(page: &str) -> Vec<Vec<String>> {
+    let mut lines = Vec::new();
+    for (index, part) in page.split("```").enumerate() {
+        // A command of several lines is one.
+        let part = part.replace("\\\n", " ");
+        if index % 2 == 1 {
+            lines.extend(part.lines().map(|line| line.trim_start_matches("$ ").to_owned()));
+        } else {
+            let rows = part.lines().filter(|line| line.starts_with('|'));
+            lines.extend(rows.flat_map(|row| row.split('`').skip(1).step_by(2)).map(str::to_owned));
+        }
+    }
+    lines.iter().filter(|line| line.starts_with("skrull-sim ")).map(|line| words(line)).collect()
+}
+
+/// Whether a reader writes something else in its place: `…`, a variable of a shell, `FILE`, or words behind the name of a verb.
+fn is_pattern(words: &[String]) -> bool {
+    let is_capital = |word: &String| word.chars().all(|letter| letter.is_ascii_uppercase());
+    let is_place = |word: &String| is_capital(word) || ["...", "…", "$"].iter().any(|part| word.contains(part));
+    words.len() < 3 || words.iter().any(is_place)
+}
+
+#[test]
+fn commands_of_a_shell_are_cut_into_words() {
+    let line = "skrull-sim run 'a b' --set x=\"c d\"  # why | what";
+    assert_eq!(words(line), ["skrull-sim", "run", "a b", "--set", "x=c d"]);
+    assert_eq!(
+        commands(
+            "```\n$ skrull-sim run \\\n  x | head\n```\nskrull-sim gone, `skrull-sim score`\n| a | `skrull-sim list gpus` |\n"
+        ),
+        [["skrull-sim", "run", "x"], ["skrull-sim", "list", "gpus"]]
+    );
+}
+
+/// Whoever copies a line of a page has a command that is one, of a scenario that is there.
+#[test]
+fn commands_of_pages_are_understood_and_their_scenarios_are_there() {
+    let mut wrong = Vec::new();
+    for path in pages() {
+        for words in commands(&read(&path)) {
+            if is_pattern(&words) {
+                continue;
+            }
+            let line = format!("{}: {}", path.display(), words.join(" "));
+            let verb = words[1].as_str();
+            if let Err(why) = skrull_sim::cli::Cli::try_parse_from(&words) {
+                wrong.push(format!("{line}\n{why}"));
+            } else if ["run", "plan", "compare", "capacity", "tune", "validate"].contains(&verb) {
+                let asked = words[2..].iter().take_while(|word| !word.starts_with('-'));
+                let absent =
+                    asked.filter(|name| name.contains('/') && !name.contains('.') && scenario::shipped(name).is_none());
+                wrong.extend(absent.map(|name| format!("{line}\nno scenario `{name}`")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_tour_shows_the_errors_of_the_profiles() {
+    let page = read(&super::root().join("docs/tour.md"));
+    let rows =
+        page.lines().skip_while(|line| !line.starts_with("| profile |")).take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<&str>> = rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    assert!(rows.len() > 2, "a table");
+    for row in &rows[2..] {
+        let text = calibrate::profiles::embedded(row[0]).unwrap_or_else(|| panic!("no profile `{}`", row[0]));
+        let profile = engine::cost::profile::Profile::parse(text).expect("a shipped profile");
+        for (cell, name) in row[1..].iter().zip(["gemm", "attention-64", "attention-128"]) {
+            let error = profile.operators.get(name).map(|operator| operator.residuals.median_error * 100.0);
+            let found = error.map_or_else(|| "not measured".to_owned(), |error| format!("{error:.1} %"));
+            assert_eq!(*cell, found, "{} of {}", name, row[0]);
+        }
+    }
 }
 
 #[test]
