@@ -405,7 +405,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// Gates ask that the far end of this interval over batches holds as well, for example 0.95
-    #[arg(long, value_name = "SHARE", value_parser = confidence)]
+    #[arg(long, value_name = "SHARE", requires = "gate", value_parser = confidence)]
     pub confidence: Option<f64>,
     /// Write the gates as JUnit XML; `-` prints it in place of the table
     #[arg(long, value_name = "FILE")]

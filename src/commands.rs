@@ -56,6 +56,13 @@ impl Failure {
         Self::Input(format!("error[{code}]: {what}\n\n{}", diagnostic::footer([code])))
     }
 
+    /// The same about a file, which stands under the first line as with findings.
+    fn about(path: &str, code: Code, what: impl std::fmt::Display) -> Self {
+        let what = what.to_string();
+        let (title, help) = what.split_once('\n').unwrap_or((&what, ""));
+        Self::input(code, format!("{title}\n --> {path}\n{help}").trim_end())
+    }
+
     /// Exit code, and what standard error says.
     pub fn told(self) -> (u8, String) {
         match self {
@@ -192,13 +199,15 @@ fn unwritable(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::Machine(format!("error: cannot write `{}`: {error}", path.display()))
 }
 
+/// What is wrong with a scenario that was read.
+fn wrong(scenario: &dyn Kind, code: Code, what: impl std::fmt::Display) -> Failure {
+    Failure::about(&scenario.head().origin.scenario, code, what)
+}
+
 /// The training scenario of a kind; a failure where it is another one.
 fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
-    scenario.training().cloned().ok_or_else(|| {
-        let what = format!("`{}` is of no kind that is validated like this", scenario.head().name);
-        let help = "\n  = kinds `training` and `graph` are, and `serving` with `--measured`; `skrull-sim run` takes every kind";
-        Failure::input(Code::WrongKind, what + help)
-    })
+    let what = "this kind of scenario is not validated like this\n  = kinds `training` and `graph` are, and `serving` with `--measured`; `skrull-sim run` takes every kind";
+    scenario.training().cloned().ok_or_else(|| wrong(scenario, Code::WrongKind, what))
 }
 
 /// Reads the scenario of a command line; warnings go to standard error.

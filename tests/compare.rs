@@ -53,7 +53,8 @@ fn wrong_gates_policies_and_files_are_input_errors() {
         (&["quickstart", "--vary", "seed=1,2"], "`seed=1,2` would change nothing"),
         (&["a.json", "b.json", "--seeds", "3", "--set", "training.steps=1"], "`--seeds`, `--set` would change nothing"),
         (&["a.json", "b.json", "--maximize", "tokens_per_usd"], "`--maximize` would change nothing"),
-        (&["a.json", "b.json", "--confidence", "0.9"], "`--confidence` would change nothing"),
+        (&["a.json", "b.json", "--gate", "x<=2x", "--confidence", "0.9"], "`--confidence` would change nothing"),
+        (&["quickstart", "--confidence", "0.9"], "--gate <GATE>"),
     ] {
         let found = compare(args);
         assert_eq!(found.status.code(), Some(2), "{args:?}");

@@ -19,6 +19,22 @@ fn every_bad_scenario_is_refused_with_its_message() {
     });
 }
 
+/// Whoever checks several files at once knows which one is meant.
+#[test]
+fn every_finding_names_its_file() {
+    let of_bad = super::files(&super::root().join("scenarios/bad"), "toml").into_iter().map(|path| super::check(&path));
+    let empty = diagnostic::Source { path: "empty.toml".to_owned(), text: String::new() };
+    let set = ["nonsense".to_owned(), "cluster.gpus=7".to_owned()].to_vec();
+    let empty = kinds::check(empty, super::root(), &Overrides { set, ..Overrides::default() });
+    for checked in of_bad.chain([empty]) {
+        let place = format!("--> {}", checked.source.path);
+        for finding in &checked.findings {
+            let text = diagnostic::render(&checked.source, std::slice::from_ref(finding));
+            assert!(text.contains(&place), "{text}");
+        }
+    }
+}
+
 #[test]
 fn keys_that_change_nothing_are_told_once_the_errors_are_mended() {
     let path = super::root().join("scenarios/bad/no-effect.toml");
@@ -76,4 +92,23 @@ fn exit_codes_are_those_of_the_contract() {
     assert_eq!(run(&["run", "quickstart", "--quiet", "--strict-hull"]), Some(2));
     let infeasible = ["run", "quickstart", "--quiet", "--set", "training.bucket_tokens=10"];
     assert_eq!(run(&infeasible), Some(1));
+}
+
+/// A size and a share of layers at once, or neither: one finding with both forms. No key of them is called unknown or without effect beside it.
+#[test]
+fn a_size_and_a_share_of_layers_in_host_memory_are_one_finding() {
+    for given in [
+        "{ gib = 20, layers = 1, of = 4 }",
+        "{ gib = 20, layers = 1, ahead = 2, way = 'copied' }",
+        "{ part = 'experts' }",
+    ] {
+        let (source, folder) = scenario::find("serving/host-weights").expect("shipped");
+        let set = vec![format!("engine.host_weights={given}")];
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        assert!(checked.scenario.is_none(), "{given}");
+        let [found] = &checked.findings[..] else { panic!("{given}: {:#?}", checked.findings) };
+        let help = found.help.as_deref().unwrap_or(&found.label);
+        assert_eq!(found.code, diagnostic::Code::WrongOperation, "{given}");
+        assert!(help.contains("gib = 20") && help.contains("layers = 1"), "{given}: {found:?}");
+    }
 }

@@ -175,10 +175,59 @@ fn a_plan_comes_through_a_pipe() {
     std::fs::remove_dir_all(&folder).ok();
 }
 
+/// A verb with the content of a file as its standard input.
+fn fed(folder: &Path, args: &[&str], input: &Path) -> Output {
+    let input = std::fs::File::open(input).unwrap_or_else(|why| panic!("{}: {why}", input.display()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    command.current_dir(folder).args(args).stdin(input).output().expect("it starts")
+}
+
+/// `-` gives what the file gives, for whatever a verb reads; a comparison of several batches asks for it several times.
+#[test]
+fn standard_input_stands_for_any_file() {
+    let folder = folder("operands");
+    let table = "scenario,policy,metric,measured\nquickstart,skrull,iteration_time_s,1.4\n";
+    std::fs::write(folder.join("table.csv"), table).expect("a table");
+    std::fs::write(folder.join("serve.sh"), "vllm serve meta-llama/Llama-3.1-8B-Instruct\n").expect("a script");
+    std::fs::write(folder.join("own.toml"), scenario::shipped("quickstart").expect("shipped")).expect("a scenario");
+    assert!(ran(&folder, &["plan", "own.toml", "-q", "--out", "p"]).status.success());
+    for (args, file) in [
+        (&["compare", "--seeds", "2", "--no-progress", "--format", "json"][..], "own.toml"),
+        (&["score", "--no-progress"], "table.csv"),
+        (&["import", "--gpu", "h100-sxm"], "serve.sh"),
+        (&["export", "--to", "data-order", "--out", "x"], "p/plan.json"),
+    ] {
+        let [own, piped] =
+            [ran(&folder, &[args, &[file]].concat()), fed(&folder, &[args, &["-"]].concat(), &folder.join(file))];
+        assert!(own.status.success() && piped.status.success(), "{args:?}: {}", printed(&piped)[1]);
+        // The names of the input and of the scenario are others.
+        let named = printed(&own)[0].replace("own.toml", "-").replace("serve.sh", "-").replace("\"own\"", "\"stdin\"");
+        assert_eq!(named, printed(&piped)[0], "{args:?}");
+    }
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn names_that_are_options_or_hidden_files_make_no_scenario() {
+    for name in ["-x", "--", ".", "..", ".toml", "", "a b", "a/b"] {
+        let said = refused("names", &["init", "--", name]);
+        assert!(said.contains("error[S005]"), "{name}: {said}");
+    }
+    let folder = folder("named");
+    assert!(ran(&folder, &["init", "_a-1.b"]).status.success() && folder.join("_a-1.b.toml").is_file());
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn a_comparison_takes_every_input_once() {
+    let said = refused("inputs", &["compare", "quickstart", "quickstart"]);
+    assert!(said.contains("given twice"), "{said}");
+}
+
 #[test]
 fn requests_of_what_plays_none_are_refused_before_the_run() {
     let said = refused("kind", &["run", "quickstart", "--requests", "a.csv"]);
-    assert!(said.contains("about requests that are played"), "{said}");
+    assert!(said.contains("about requests that are played") && said.contains(" --> quickstart"), "{said}");
 }
 
 #[test]

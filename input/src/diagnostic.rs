@@ -9,7 +9,7 @@ pub use crate::meant::{meant, nearest};
 
 use std::ops::Range;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 pub use codes::Code;
 
@@ -107,13 +107,11 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
                         Snippet::source(source.text.as_str()).path(source.path.as_str()).annotation(annotation),
                     )
                 }
-                // Without a place in the file there is no caret to write under.
-                None if !finding.label.is_empty() => {
-                    Group::with_title(title).element(Level::HELP.message(finding.label.as_str()))
-                }
-                None => Group::with_title(title),
+                None => title.element(Origin::path(source.path.as_str())),
             };
-            if let Some(help) = &finding.help {
+            // Without a place in the file there is no caret to write under.
+            let unplaced = Some(&finding.label).filter(|label| finding.at.is_none() && !label.is_empty());
+            for help in unplaced.into_iter().chain(&finding.help) {
                 group = group.element(Level::HELP.message(help.as_str()));
             }
             renderer.render(&[group]).trim_end().to_owned()

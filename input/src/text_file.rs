@@ -49,6 +49,22 @@ pub fn read(path: &Path) -> Result<String, NoText> {
     open(path).and_then(text)
 }
 
+/// The text of a file that a command line names. `-` is standard input, which gives its text once; who asks again gets the same.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn operand(path: &Path) -> Result<String, NoText> {
+    static INPUT: Mutex<Option<String>> = Mutex::new(None);
+    if path != Path::new("-") {
+        return read(path);
+    }
+    let mut kept = INPUT.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.is_none() {
+        *kept = Some(text(io::stdin())?);
+    }
+    Ok(kept.clone().unwrap_or_default())
+}
+
 /// The bytes that a file stands for, of any length.
 ///
 /// # Errors

@@ -103,7 +103,7 @@ pub enum NotFound {
 /// When there is neither.
 pub fn find(name: &str) -> Result<(Source, PathBuf), NotFound> {
     if name == "-" {
-        let text = text_file::text(std::io::stdin()).map_err(NotFound::Input)?;
+        let text = text_file::operand(Path::new(name)).map_err(NotFound::Input)?;
         return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
     if name.is_empty() {

@@ -17,7 +17,7 @@ pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
     let line = progress::line(args.common.no_progress, "trying fleets");
     let found = job.capacity();
     line.finish_and_clear();
-    let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
+    let found = found.ok_or_else(|| nothing_asked(&job.head().origin.scenario))?;
     let dir = out_dir(args, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found)?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
@@ -65,11 +65,7 @@ pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, Failure> {
 }
 
 fn nothing_asked(name: &str) -> Failure {
-    Failure::input(
-        Code::NoQuestion,
-        format!(
-            "`{name}` asks nothing about capacity\n  = a scenario of kind `serving` with a section `[capacity]` does; \
-         `skrull-sim show serving/capacity` is one"
-        ),
-    )
+    let help =
+        "a scenario of kind `serving` with a section `[capacity]` does; `skrull-sim show serving/capacity` is one";
+    Failure::about(name, Code::NoQuestion, format!("nothing is asked about capacity\n  = {help}"))
 }

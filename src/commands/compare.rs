@@ -31,6 +31,11 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let files = files.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)));
     outputs::apart(&files.collect::<Vec<_>>(), args.common.format)?;
     sweep::vary::without_seed(&args.laid.set, &args.vary).map_err(|why| Failure::input(Code::NotComparable, why))?;
+    if let Some(twice) = args.inputs.iter().find(|input| args.inputs.iter().filter(|other| other == input).count() > 1)
+    {
+        let what = format!("`{twice}` is given twice, and has nothing to differ from");
+        return Err(Failure::input(Code::NotComparable, what));
+    }
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let mut comparison = match n_results {
         0 => scenarios(args)?,
@@ -82,10 +87,12 @@ fn no_options_of_runs(args: &CompareArgs) -> Result<(), Failure> {
     let held = [("--baseline", args.baseline.is_some()), ("--confidence", args.confidence.is_some())];
     let given: Vec<&str> = runs.into_iter().chain(sought).chain(held).filter(|all| all.1).map(|all| all.0).collect();
     let help = "give the scenarios themselves; results are held against the first of them";
-    let what =
-        |given: &str| format!("`{given}` would change nothing: a result.json is one batch that was run\n  = {help}");
-    let refused = || Failure::input(Code::NotComparable, what(&given.join("`, `")));
-    if given.is_empty() { Ok(()) } else { Err(refused()) }
+    if given.is_empty() {
+        return Ok(());
+    }
+    let given = given.join("`, `");
+    let what = format!("`{given}` would change nothing: a result.json is one batch that was run\n  = {help}");
+    Err(Failure::input(Code::NotComparable, what))
 }
 
 /// Every scenario with every seed, in parallel, collected by index.
@@ -129,11 +136,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
 fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
     no_options_of_runs(args)?;
     let mut runs = Vec::new();
-    for (index, path) in args.inputs.iter().enumerate() {
-        if args.inputs[..index].contains(path) {
-            let what = format!("`{path}` is given twice, and has nothing to differ from");
-            return Err(Failure::input(Code::NotComparable, what));
-        }
+    for path in &args.inputs {
         let wrong = |why: String| Failure::input(Code::WrongResult, why);
         let text = text_file::read(Path::new(path)).map_err(|why| wrong(format!("cannot read `{path}`: {why}")))?;
         let run = reports::read::result(&text).map_err(|why| wrong(format!("`{path}` {why}")))?;

@@ -9,7 +9,7 @@ use train::Plan;
 
 use thiserror::Error;
 
-use super::Failure;
+use super::{Failure, wrong};
 use crate::ask::WrongInput;
 use crate::hardware::{self, WrongPlan};
 use crate::kinds::training::run as pipeline;
@@ -80,7 +80,7 @@ pub fn of_text(text: &str, path: &Path, more: &Overrides) -> Result<Box<dyn Kind
 /// # Errors
 /// What `unusable` makes of a file that cannot be read, or why there is no plan.
 pub fn plan_of(path: &Path, unusable: &dyn Fn(&dyn Display) -> Failure) -> Result<String, Failure> {
-    let text = input::text_file::read(path).map_err(|why| unusable(&why))?;
+    let text = input::text_file::operand(path).map_err(|why| unusable(&why))?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|why| unusable(&Unusable::Form(why)))?;
     if json["schema"] != reports::SCHEMA {
         return Ok(text);
@@ -91,10 +91,10 @@ pub fn plan_of(path: &Path, unusable: &dyn Fn(&dyn Display) -> Failure) -> Resul
 
 /// The plan of a policy, or of the last one: what it is in words, its file, and how it was made.
 pub fn decided(scenario: &dyn Kind, policy: Option<&str>) -> Result<(Planned, String, String), Failure> {
-    let (head, choice) = (scenario.head(), chosen(policy, &scenario.choices())?);
+    let (head, choice) = (scenario.head(), chosen(policy, scenario)?);
     let Some(planned) = scenario.plan(choice) else {
-        let what = format!("there is nothing to decide in `{}`\n  = `skrull-sim run` takes every kind", head.name);
-        return Err(Failure::input(Code::WrongKind, what));
+        let what = "there is nothing to decide\n  = `skrull-sim run` takes every kind";
+        return Err(wrong(scenario, Code::WrongKind, what));
     };
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
     let planned = planned.with(serde_json::json!({ "origin": kinds::origin(head) }));
@@ -104,12 +104,14 @@ pub fn decided(scenario: &dyn Kind, policy: Option<&str>) -> Result<(Planned, St
 }
 
 /// The policy that was asked for, or the last one.
-fn chosen<'a>(policy: Option<&str>, names: &[&'a str]) -> Result<&'a str, Failure> {
+fn chosen<'a>(policy: Option<&str>, scenario: &'a dyn Kind) -> Result<&'a str, Failure> {
+    let names = scenario.choices();
     let found = policy.or(names.last().copied()).unwrap_or_default();
     names.iter().copied().find(|name| *name == found).ok_or_else(|| {
         let near = meant(found, names.iter().copied());
         let known = names.join(", ");
-        Failure::input(Code::UnknownPolicy, format!("the scenario has no policy `{found}`{near}\n  = it has {known}"))
+        let what = format!("the scenario has no policy `{found}`{near}\n  = it has {known}");
+        wrong(scenario, Code::UnknownPolicy, what)
     })
 }
 

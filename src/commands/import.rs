@@ -20,7 +20,7 @@ use scenario::Overrides;
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let name = args.dir.display().to_string();
-    let text = match text_file::read(&args.dir) {
+    let text = match text_file::operand(&args.dir) {
         Ok(text) => Some(text),
         // Tables of one device lie in a folder.
         Err(NoText::Folder) => None,
@@ -178,7 +178,7 @@ fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<(), F
     text_file::can_write(path).map_err(|error| unwritable(path, &error))?;
     let table = args.dir.display().to_string();
     let text =
-        text_file::read(&args.dir).map_err(|why| Failure::input(Code::WrongTables, format!("{table}: {why}")))?;
+        text_file::operand(&args.dir).map_err(|why| Failure::input(Code::WrongTables, format!("{table}: {why}")))?;
     let runs = layouts::read(&text).map_err(|faults| Failure::input(Code::WrongTables, listed(&table, &faults)))?;
     let gpus: Vec<&str> = provenance.gpu.split(',').map(str::trim).collect();
     if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {

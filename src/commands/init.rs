@@ -8,9 +8,11 @@ use scenario::{EMBEDDED, shipped};
 /// Runs the verb.
 pub fn init(args: &InitArgs) -> Result<(), Failure> {
     let name = &args.name;
-    let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
-    if name.is_empty() || !plain {
-        let what = format!("`{name}` is no file name; use letters, digits, `-`, `_` and `.`");
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let is_name = name.starts_with(is_plain) && name.chars().all(|letter| is_plain(letter) || "-.".contains(letter));
+    if !is_name && name != "-" {
+        let what =
+            format!("`{name}` is no file name; begin with a letter, a digit or `_`, go on with those, `-` and `.`");
         return Err(Failure::input(Code::WrongFileName, what));
     }
     let Some(text) = shipped(&args.from) else {

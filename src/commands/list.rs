@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use engine::Model;
 use engine::model::checkpoint_formats;
+use planner::train::{orders, policies, policy::Allowed};
 use serve::lengths;
 use train::workload::distribution;
 
@@ -15,7 +16,7 @@ use scenario::{EMBEDDED, shipped};
 pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
-            let training = planner::train::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
+            let training = policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
             let others = crate::kinds::policies().into_iter().map(|(_, name, about)| (name, about));
             training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
@@ -26,9 +27,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
         Kind::Models => engine::model::embedded_models().map(|model| (model.name.clone(), described(model))).collect(),
-        Kind::Schedules => {
-            planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect()
-        }
+        Kind::Schedules => orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
             let training = distribution::names().into_iter().map(|name| (name.to_owned(), about(name)));
@@ -58,14 +57,8 @@ fn gpu(name: &str) -> String {
 }
 
 fn described(model: &Model) -> String {
-    let billions = |n: u64| hw::real(n) / 1e9;
-    format!(
-        "{:6.2} B parameters, {:5.2} B active, {} layers, hidden {}",
-        billions(model.n_parameters()),
-        billions(model.active_parameters()),
-        model.n_layers,
-        model.hidden
-    )
+    let [all, active] = [model.n_parameters(), model.active_parameters()].map(|n| hw::real(n) / 1e9);
+    format!("{all:6.2} B parameters, {active:5.2} B active, {} layers, hidden {}", model.n_layers, model.hidden)
 }
 
 fn profile(name: &str) -> String {
@@ -93,7 +86,7 @@ const KINDS_SHOWN: [&str; 9] =
 
 /// Shows what has a name.
 fn show(name: &str) -> Result<(), Failure> {
-    if let Some(policy) = planner::train::policies::named(name) {
+    if let Some(policy) = policies::named(name) {
         let card = policy.card();
         let parameters: String = card
             .parameters
@@ -105,7 +98,7 @@ fn show(name: &str) -> Result<(), Failure> {
             card.name, card.about, card.source, card.method
         ));
     }
-    if let Some(schedule) = planner::train::orders::schedule(name) {
+    if let Some(schedule) = orders::schedule(name) {
         let split = if schedule.splits_backward { "split into input and weight gradients" } else { "whole" };
         return print(&format!(
             "schedule {}\n{}\nsource: {}\nplacement: {:?}, {} chunk(s) per rank; backward: {split}\n",
@@ -146,16 +139,14 @@ fn show(name: &str) -> Result<(), Failure> {
         return print(&format!("profile {name}\n{}\n", profile(name)));
     }
     let near = meant(name, names());
-    Err(Failure::input(
-        Code::UnknownName,
-        format!("nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"),
-    ))
+    let what = format!("nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names");
+    Err(Failure::input(Code::UnknownName, what))
 }
 
 /// Every name that `show` knows.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = planner::train::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
-    names.extend(planner::train::orders::schedules().map(|schedule| schedule.name));
+    let mut names: Vec<&str> = policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+    names.extend(orders::schedules().map(|schedule| schedule.name));
     names.extend(hw::catalog::gpu_names());
     names.extend(hw::catalog::cluster_names());
     names.extend(engine::model::embedded_names());
@@ -171,9 +162,7 @@ pub fn names() -> Vec<&'static str> {
 /// Values of a parameter, with its unit.
 fn allowed(parameter: &planner::Parameter) -> String {
     match parameter.allowed {
-        planner::train::policy::Allowed::Words(words) => words.join(" | "),
-        planner::train::policy::Allowed::Range(low, high) | planner::train::policy::Allowed::Count(low, high) => {
-            format!("{low} to {high} {}", parameter.unit)
-        }
+        Allowed::Words(words) => words.join(" | "),
+        Allowed::Range(low, high) | Allowed::Count(low, high) => format!("{low} to {high} {}", parameter.unit),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use reports::expect::{self, Expectation, Missed};
+use reports::expect::{self, Missed};
 use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, begin, dir_of, load, out_dir, outputs, print, put, write, write_bytes};
+use super::{Failure, begin, dir_of, load, out_dir, outputs, print, put, write, write_bytes, wrong};
 use crate::ask;
 use crate::cli::{Format, RunArgs, is_stdout};
 use crate::kinds::{Frames, Kind, Run};
@@ -18,7 +18,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps and engines by operations, and the scenario has neither";
-        return Err(Failure::input(Code::WrongKind, what));
+        return Err(wrong(scenario.as_ref(), Code::WrongKind, what));
     }
     let head = scenario.head();
     before(args, scenario.as_ref())?;
@@ -33,15 +33,15 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
     save_frames(args, scenario.as_ref())?;
-    save_tasks(args, &run)?;
+    save_tasks(args, scenario.as_ref(), &run)?;
     show(args, &run.result, &dir)?;
-    judge(args, &head.expectations, &run.result)
+    judge(args, scenario.as_ref(), &run.result)
 }
 
 /// Holds before the run that there will be what is asked for, and that each output has a file of its own.
 fn before(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
     if (args.requests.is_some() || args.series.is_some()) && !scenario.plays_requests() {
-        return Err(Failure::input(Code::WrongKind, "`--requests` and `--series` are about requests that are played"));
+        return Err(wrong(scenario, Code::WrongKind, "`--requests` and `--series` are about requests that are played"));
     }
     let dir = dir_of(&args.scenario, &scenario.head().name);
     let own = ["result.json", "report.html"].map(|name| dir.join(name));
@@ -71,16 +71,16 @@ fn columns() -> usize {
 }
 
 /// Fails when an expectation is missed or nothing was feasible.
-fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Result<(), Failure> {
+fn judge(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), Failure> {
     let faults = reports::sound::faults(result);
     if !faults.is_empty() {
         let all = faults.join("\n  ");
         return Err(Failure::Machine(format!("error: a defect of skrull-sim, do not trust this result\n  {all}")));
     }
-    let held =
-        if args.check { expect::hold(expectations, result, |found, names| nearest(found, names)) } else { Ok(()) };
+    let expected = &scenario.head().expectations;
+    let held = if args.check { expect::hold(expected, result, |found, names| nearest(found, names)) } else { Ok(()) };
     held.map_err(|missed| match missed {
-        Missed::Unknown(what) => Failure::input(Code::WrongExpectation, what),
+        Missed::Unknown(what) => wrong(scenario, Code::WrongExpectation, what),
         Missed::Figures { .. } => Failure::Gate(missed.to_string()),
     })?;
     let nothing = reports::sound::without_figures(result);
@@ -93,12 +93,12 @@ fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), F
     let facts = &result.cost_model;
     let Some(share) = facts.outside_words() else { return Ok(()) };
     if args.strict_hull || is_strict {
-        return Err(Failure::input(Code::OutsideHull, share));
+        return Err(wrong(scenario, Code::OutsideHull, share));
     }
-    let code = Code::OutsideHull;
+    let (code, path) = (Code::OutsideHull, &scenario.head().origin.scenario);
     let help = "the interval is wide there; `--strict-hull` makes this an error";
     // The report says it too.
-    ask::tell(&format!("warning[{code}]: {share}\n  = {help}\n\n"));
+    ask::tell(&format!("warning[{code}]: {share}\n --> {path}\n  = {help}\n\n"));
     Ok(())
 }
 
@@ -107,10 +107,10 @@ fn is_parquet(path: &Path) -> bool {
 }
 
 /// Writes the tasks of the steps that are drawn.
-fn save_tasks(args: &RunArgs, run: &Run) -> Result<(), Failure> {
+fn save_tasks(args: &RunArgs, scenario: &dyn Kind, run: &Run) -> Result<(), Failure> {
     let Some(path) = &args.tasks else { return Ok(()) };
     if run.pictures.is_empty() {
-        return Err(Failure::input(Code::WrongKind, "`--tasks` is about steps that are simulated, and none is"));
+        return Err(wrong(scenario, Code::WrongKind, "`--tasks` is about steps that are simulated, and none is"));
     }
     write_bytes(path, &parquet::render(&columns::of_tasks(&run.pictures())))
 }

@@ -38,7 +38,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
     let path = args.table.display().to_string();
     let wrong = |why: &dyn Display| Failure::input(Code::WrongTables, format!("{path}: {why}"));
-    let table = text_file::read(&args.table).map_err(|why| wrong(&why))?;
+    let table = text_file::operand(&args.table).map_err(|why| wrong(&why))?;
     // A file beside the table that is there and cannot be read is no missing one.
     let unread = RefCell::new(None);
     let beside = |name: &str| {
@@ -93,15 +93,15 @@ fn width() -> usize {
     usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0))
 }
 
-fn unknown(why: impl std::fmt::Display) -> Failure {
-    Failure::input(Code::UnknownName, why)
+fn unknown(args: &ScoreArgs, why: impl Display) -> Failure {
+    Failure::about(&args.table.display().to_string(), Code::UnknownName, why)
 }
 
 /// Operators of a table that is scored whole.
 fn of_operators(args: &ScoreArgs, (found, device): &operator_tables::Found) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
         let why = "a table of operators is scored whole; `--only` and the other choices are of runs and steps";
-        return Err(unknown(why));
+        return Err(unknown(args, why));
     }
     print(&Form::of_word(&args.format).operators(found, device))
 }
@@ -110,7 +110,10 @@ fn of_operators(args: &ScoreArgs, (found, device): &operator_tables::Found) -> R
 fn of_card(args: &ScoreArgs, predict: impl FnOnce(&Costs<'_>) -> Vec<Predicted>) -> Result<(), Failure> {
     let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
     if !args.only.is_empty() || leaves_models || args.is_of_serving() {
-        return Err(unknown("a table of kernels is scored whole; `--leave-out card` is the one choice that it has"));
+        return Err(unknown(
+            args,
+            "a table of kernels is scored whole; `--leave-out card` is the one choice that it has",
+        ));
     }
     let is_left_out = args.leave_out.is_some();
     let found = if is_left_out { predict(&costs_of_others) } else { predict(&costs_of_kernels) };
@@ -122,14 +125,15 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
     if leaves_models || args.is_of_serving() {
         return Err(unknown(
+            args,
             "`--leave-out model`, `--corrected`, `--residual` and `--refit` are about serving, and the table is of training",
         ));
     }
     if args.leave_out.is_some() && rows.iter().all(|row| matches!(row.asked, Ok(Asked::Stages(_)) | Err(_))) {
         let why = "`--leave-out card` changes nothing here: layers were measured, and no card's tables are asked";
-        return Err(unknown(why));
+        return Err(unknown(args, why));
     }
-    let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+    let only = training::select::Selection::parse(&args.only).map_err(|why| unknown(args, why))?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(&row.label)).count())?;
     let score = if args.leave_out.is_some() {
         training::summary::score(left_out::launched(rows), &only, &costs_of_others, &|| bar.inc(1))
@@ -143,9 +147,9 @@ fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
 /// Steps of reinforcement learning, or transfers of weights.
 fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
     if args.leave_out.is_some() || args.is_of_serving() {
-        return Err(unknown("the table is of reinforcement learning; `--only` is the one choice that it has"));
+        return Err(unknown(args, "the table is of reinforcement learning; `--only` is the one choice that it has"));
     }
-    let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+    let only = training::select::Selection::parse(&args.only).map_err(|why| unknown(args, why))?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(&row.label)).count())?;
     let costs = rl::predict::Costs { trainer: &costs_of_training, engine: &of_serving };
     let score = rl::summary::score(rows, &only, &costs, &|| bar.inc(1));
@@ -157,7 +161,7 @@ fn of_rl(args: &ScoreArgs, rows: Vec<rl::row::Row>) -> Result<(), Failure> {
 fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failure> {
     if !args.only.is_empty() || args.leave_out.is_some() || args.is_of_serving() {
         let why = "a table of scenarios is scored whole; `--only` and the other choices are of known tables";
-        return Err(unknown(why));
+        return Err(unknown(args, why));
     }
     let bar = progress(args, rows.len())?;
     let play = |name: &str, set: &[String]| {
@@ -184,7 +188,7 @@ fn figures(row: PolicyResult) -> scenarios::Figures {
 /// Runs of serving.
 fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
     let form = Form::of_word(&args.format);
-    let only = Selection::parse(&args.only).map_err(unknown)?;
+    let only = Selection::parse(&args.only).map_err(|why| unknown(args, why))?;
     let n = runs.iter().filter(|run| only.takes(run)).count();
     let left = args.leave_out.as_deref().map(Left::named);
     let bar = progress(args, left.map_or(n, |left| left.n_plays(n)))?;
@@ -241,7 +245,7 @@ fn costs_of_others(cluster: &Cluster, _: Framework) -> Box<dyn CostModel> {
 /// A bar of so many runs; none is an error.
 fn progress(args: &ScoreArgs, n: usize) -> Result<ProgressBar, Failure> {
     if n == 0 {
-        return Err(unknown(format!("no run of `{}` has `{}`", args.table.display(), args.only)));
+        return Err(unknown(args, format!("no run has `{}`", args.only)));
     }
     Ok(progress::bar(args.no_progress, n, "runs"))
 }

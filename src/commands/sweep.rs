@@ -25,7 +25,7 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     let seed = args.laid.seed.map(|seed| format!("seed={seed}"));
     let set: Vec<String> = args.laid.keys().into_iter().chain(seed).collect();
     if let Some(what) = sweep.given_twice(&set) {
-        return Err(Failure::input(Code::WrongAxis, what));
+        return Err(Failure::about(&source.path, Code::WrongAxis, what));
     }
     let stem = Path::new(&source.path).file_stem().map_or("sweep".into(), |stem| stem.to_string_lossy());
     let name = if sweep.name.is_empty() { stem.into_owned() } else { sweep.name.clone() };
@@ -39,8 +39,10 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
         None => shown(&sweep, (source, name), (&rows, played.lines.len()), args.common.format, (&dir, &counted))?,
     };
     print(&said)?;
-    let end = |why| if report::is_all_wrong(&rows) { Failure::input(Code::WrongAxis, why) } else { Failure::Gate(why) };
-    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| Err(end(why)))
+    report::nothing_ran(&rows, &played, args.shard.is_some()).map_or(Ok(()), |why| {
+        let is_wrong = report::is_all_wrong(&rows);
+        Err(if is_wrong { Failure::about(&args.file, Code::WrongAxis, why) } else { Failure::Gate(why) })
+    })
 }
 
 /// Writes the report and the frame of a whole sweep; what the terminal says of it.
@@ -52,7 +54,7 @@ fn shown(
     (dir, counted): (&Path, &str),
 ) -> Result<String, Failure> {
     if let Some(unknown) = front::UnknownObjective::of(sweep, rows) {
-        return Err(Failure::input(Code::WrongAxis, unknown));
+        return Err(Failure::about(&source.path, Code::WrongAxis, unknown));
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let found = swept::Swept { name, version, text: source.text, ..report::swept(sweep, rows, n_points) };
@@ -91,7 +93,7 @@ fn played(args: &SweepArgs, set: &[String], sweep: &Sweep, (folder, dir): (&Path
     bar.finish_and_clear();
     played.map_err(|error| match error {
         SweepError::Disk(_) => Failure::Machine(format!("error: {error}")),
-        other => Failure::input(Code::WrongAxis, other),
+        other => Failure::about(&args.file, Code::WrongAxis, other),
     })
 }
 

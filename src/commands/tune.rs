@@ -2,10 +2,13 @@
 
 use reports::tuned::{Unknown, markdown, text};
 
-use super::{Failure, begin, load, out_dir, print, write};
+use super::{Failure, begin, load, out_dir, print, write, wrong};
 use crate::cli::{Format, TuneArgs};
 use crate::progress;
 use input::diagnostic::{Code, meant};
+
+/// What is wrong with a scenario that lists nothing.
+const NOTHING_ASKED: &str = "no settings are listed\n  = a scenario of kind `serving` with a section `[tune]` does; `skrull-sim show serving/tune` is one, and `--set tune.tp=[1,2,4]` makes one of any of that kind";
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
@@ -14,9 +17,9 @@ pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
     let line = progress::line(args.scenario.common.no_progress, "serving settings");
     let found = job.tuned();
     line.finish_and_clear();
-    let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
+    let found = found.ok_or_else(|| wrong(job.as_ref(), Code::NoQuestion, NOTHING_ASKED))?;
     if let Some(unknown) = &found.unknown {
-        return Err(Failure::input(Code::WrongExpectation, words_of(unknown)));
+        return Err(wrong(job.as_ref(), Code::WrongExpectation, words_of(unknown)));
     }
     let dir = out_dir(&args.scenario, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found)? + "\n";
@@ -39,9 +42,4 @@ fn words_of(Unknown { metric, why, known }: &Unknown) -> String {
     }
     let near = meant(metric, known.iter().map(String::as_str));
     format!("unknown metric `{metric}`{near}\n  = results of this scenario have {}", known.join(", "))
-}
-
-fn nothing_asked(name: &str) -> Failure {
-    let help = "a scenario of kind `serving` with a section `[tune]` does; `skrull-sim show serving/tune` is one, and `--set tune.tp=[1,2,4]` makes one of any of that kind";
-    Failure::input(Code::NoQuestion, format!("`{name}` lists no settings\n  = {help}"))
 }
