@@ -235,13 +235,26 @@ pub fn mask_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     u64::from(n_kept) * dropout_masks(shard)
 }
 
-/// What backward of one layer makes, anew or again, and holds while it runs, bytes per token.
+/// What backward of one layer makes, anew or again, and holds while it runs, beside what the stage keeps, bytes per token.
+///
+/// Layers that are computed again are the first of a stage (Megatron-LM, `--recompute-method block`), and backward comes to them last. What the others kept is
+/// free by then, and a layer that is made again goes there. PyTorch's modules spread such layers over a stage (`selective_ac_option`), so the last one may be one.
 pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
-    let of = |n: u32, again: u32, with_experts: bool| {
-        let recompute = if again > 0 { shard.recompute } else { Recompute::Off };
-        if n > 0 { layer_activation(shard, recompute, with_experts).working } else { 0 }
-    };
-    of(stage.n_dense, stage.again_dense, false).max(of(stage.n_expert, stage.again_expert, true))
+    let is_spread = matches!(shard.framework, Framework::Fsdp2(_));
+    let (mut freed, mut anew, mut again) = (0, 0, 0);
+    for (n, n_again, with_experts) in
+        [(stage.n_dense, stage.again_dense, false), (stage.n_expert, stage.again_expert, true)]
+    {
+        if n > n_again {
+            let whole = layer_activation(shard, Recompute::Off, with_experts);
+            freed += if is_spread { 0 } else { u64::from(n - n_again) * whole.kept };
+            anew = anew.max(whole.working);
+        }
+        if n_again > 0 {
+            again = again.max(layer_activation(shard, shard.recompute, with_experts).working);
+        }
+    }
+    anew.max(again.saturating_sub(freed))
 }
 
 /// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
@@ -387,6 +400,27 @@ mod tests {
         let inside = layer(8, false, Recompute::Off)
             - layer(8, false, Recompute::Modules(crate::recompute::Modules::NONE.with(Module::FeedForward)));
         close(inside, sbh * 16.0 / t);
+    }
+
+    /// Four layers, of which the first ones are made again, by hand: beside the backward of the last layer the others are held, each with its input alone or with
+    /// all; when a layer is made again, those behind it are gone.
+    #[test]
+    fn a_layer_that_is_made_again_goes_where_later_ones_were() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let whole = Shard { framework: Framework::MegatronCore, ..Shard::forward(&model, hw::Dtype::Bf16, 1) };
+        let one = Stage { n_dense: 1, ..Stage::default() };
+        let (layer, backward) = (activation_bytes_per_token(&whole, &one), working_bytes_per_token(&whole, &one));
+        let input = model.hidden * 2;
+        for n_again in 0..=4 {
+            let shard = Shard { recompute: Recompute::Full, ..whole };
+            let stage = Stage { n_dense: 4, ..Stage::default() }.recomputing(Recompute::Full, n_again);
+            let held = activation_bytes_per_token(&shard, &stage) + working_bytes_per_token(&shard, &stage);
+            let n = u64::from(n_again);
+            let at_last = n * input + (4 - n) * layer;
+            // The last layer that is made again has its input already.
+            let at_again = if n > 0 { n * input + layer - input } else { 0 };
+            assert_eq!(held, at_last.max(at_again) + backward, "{n_again}");
+        }
     }
 
     #[test]
