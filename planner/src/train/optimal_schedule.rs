@@ -55,6 +55,31 @@ pub fn optimal_schedule(
     splits_backward: bool,
     budget: Budget,
 ) -> Result<Decision<Spanned>, PlanError> {
+    let found = shortest(pipeline, splits_backward, budget)?;
+    let Some(quicker) = quicker_whole(pipeline).filter(|_| splits_backward) else { return Ok(found) };
+    // The solver looks at orders of halves alone, so what it proves is no bound on orders with whole passes.
+    let (passes, span) = (Passes::new(&quicker, splits_backward), found.plan.span);
+    let bound = if passes.n_pairs() <= MOST_PAIRS_IN_ALL { passes.raised_bound(span) } else { passes.bound() };
+    let status = if bound >= span { Status::Optimal } else { found.status.weaker(Status::Feasible) };
+    Ok(decided(found.plan.order, span, bound, status))
+}
+
+/// The same pipeline with halves that add up to a whole backward pass, where some whole pass is shorter than its halves.
+fn quicker_whole(pipeline: &Pipeline) -> Option<Pipeline> {
+    let mut quicker = pipeline.clone();
+    for stage in 0..pipeline.n_stages() {
+        for j in 0..pipeline.n_micro_batches {
+            let whole = pipeline.duration(PassKind::Backward, stage, j);
+            let input = pipeline.input[stage][j].min(whole);
+            quicker.input[stage][j] = input;
+            quicker.weight[stage][j] = pipeline.weight[stage][j].min(whole - input);
+        }
+    }
+    (quicker != *pipeline).then_some(quicker)
+}
+
+/// The shortest order of halves, or of whole backward passes; a heuristic's own order where that is shorter.
+fn shortest(pipeline: &Pipeline, splits_backward: bool, budget: Budget) -> Result<Decision<Spanned>, PlanError> {
     let mut passes = Passes::new(pipeline, splits_backward);
     let (order, span) = best_heuristic(pipeline, splits_backward)?;
     let small = passes.n_pairs() <= MOST_PAIRS_IN_ALL;
@@ -96,11 +121,14 @@ fn judge(pipeline: &Pipeline, order: &Order) -> Option<u64> {
     (peak <= pipeline.limit.unwrap_or(u64::MAX)).then_some(played.span)
 }
 
-/// The shortest order of the table's schedules of this placement, made to split or not, that fits the limit; else one
+/// The shortest order of the table's schedules of this placement, made to split or not and as they are, that fits the limit; else one
 /// micro-batch after the other.
 fn best_heuristic(pipeline: &Pipeline, splits_backward: bool) -> Result<(Order, u64), PlanError> {
     let table = SCHEDULES.iter().filter(|schedule| schedule.placement == pipeline.placement);
-    let orders = table.map(|schedule| with_split((schedule.order)(pipeline), splits_backward));
+    let drawn: Vec<Order> = table.map(|schedule| (schedule.order)(pipeline)).collect();
+    let remade = drawn.iter().map(|order| with_split(order.clone(), splits_backward));
+    // A whole pass may be shorter than its halves.
+    let orders = remade.chain(drawn.iter().filter(|_| splits_backward).cloned());
     let one_by_one = with_split(one_by_one(pipeline), splits_backward);
     let judged = orders.chain([one_by_one]).filter_map(|order| judge(pipeline, &order).map(|span| (order, span)));
     judged.min_by_key(|(_, span)| *span).ok_or_else(|| {
@@ -152,6 +180,8 @@ struct Model {
     constraints: Vec<Constraint>,
     span: Variable,
     start: Vec<Variable>,
+    /// When the message of a pass has arrived, where messages of its rank may wait for each other.
+    arrival: Vec<Option<Variable>>,
     /// Per rank, per pair of its passes (row before column, row < column).
     first: Vec<Vec<Vec<First>>>,
     unit: u64,
@@ -169,7 +199,9 @@ impl Model {
             let latest = upper.checked_sub(pass.tail + pass.duration).filter(|&latest| latest >= pass.head)?;
             start.push(variables.add(variable().min(time(pass.head)).max(time(latest))));
         }
-        let mut model = Self { variables, constraints: Vec::new(), span, start, first: Vec::new(), unit, n_pairs: 0 };
+        let arrival = vec![None; passes.all.len()];
+        let mut model =
+            Self { variables, constraints: Vec::new(), span, start, arrival, first: Vec::new(), unit, n_pairs: 0 };
         for (index, pass) in passes.all.iter().enumerate() {
             model.constraints.push(constraint!(model.start[index] + time(pass.duration + pass.tail) <= span));
             for &(next, lag) in &pass.next {
@@ -179,6 +211,9 @@ impl Model {
             }
         }
         for rank in 0..pipeline.n_ranks {
+            if passes.queues_messages(rank) {
+                model.add_arrivals(passes, rank, upper);
+            }
             model.add_rank(passes, rank, upper)?;
             if let Some(limit) = pipeline.limit {
                 model.limit_memory(passes, rank, limit);
@@ -190,7 +225,8 @@ impl Model {
     /// Passes of a rank exclude each other.
     fn add_rank(&mut self, passes: &Passes, rank: usize, upper: u64) -> Option<()> {
         let ids = &passes.of_rank[rank];
-        let time = |ns: u64| hw::real(ns / self.unit);
+        let unit = self.unit;
+        let time = |ns: u64| hw::real(ns / unit);
         let mut rows = Vec::with_capacity(ids.len());
         for (row, &a) in ids.iter().enumerate() {
             let mut firsts = Vec::with_capacity(ids.len() - row);
@@ -219,12 +255,46 @@ impl Model {
                         self.constraints.push(constraint!(sb + db <= sa + slack(b, a) * y));
                     }
                 }
+                self.queue_messages(passes, [a, b], first, upper);
                 firsts.push(first);
             }
             rows.push(firsts);
         }
         self.first.push(rows);
         Some(())
+    }
+
+    /// Arrivals of a rank's messages: behind the pass that sends, before the pass that waits.
+    fn add_arrivals(&mut self, passes: &Passes, rank: usize, upper: u64) {
+        for &id in passes.of_rank[rank].iter().filter(|&&id| passes.all[id].message > 0) {
+            let latest = self.time(upper - passes.after_arrival(id));
+            let arrival = self.variables.add(variable().min(self.time(passes.earliest_arrival(id))).max(latest));
+            let sent = self.time(passes.all[id].duration + passes.all[id].message);
+            self.constraints.push(constraint!(self.start[id] + sent <= arrival));
+            let (next, _) = passes.all[id].next[0];
+            self.constraints.push(constraint!(arrival <= self.start[next]));
+            self.arrival[id] = Some(arrival);
+        }
+    }
+
+    /// Of two messages of a rank that may wait for each other, the later pass's leaves when the other one's has arrived.
+    fn queue_messages(&mut self, passes: &Passes, [a, b]: [usize; 2], first: First, upper: u64) {
+        let (Some(at_a), Some(at_b)) = (self.arrival[a], self.arrival[b]) else { return };
+        let [of_a, of_b] = [a, b].map(|id| self.time(passes.all[id].message));
+        match first {
+            First::One => self.constraints.push(constraint!(at_a + of_b <= at_b)),
+            First::Other => self.constraints.push(constraint!(at_b + of_a <= at_a)),
+            First::Free(y) => {
+                let [behind_a, behind_b] = [(a, b), (b, a)].map(|(x, y)| self.time(passes.overlap(x, y, upper)));
+                self.constraints.push(constraint!(at_a + of_b <= at_b + behind_a * (1.0 - y)));
+                self.constraints.push(constraint!(at_b + of_a <= at_a + behind_b * y));
+            }
+        }
+    }
+
+    /// A time in units.
+    fn time(&self, ns: u64) -> f64 {
+        hw::real(ns / self.unit)
     }
 
     /// 1 if the pass at `one` of a rank's list goes before that at `other`.

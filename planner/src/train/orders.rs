@@ -95,6 +95,7 @@ mod tests {
     use hw::topology::Topology;
     use proptest::prelude::*;
     use train::plan::{MicroBatch, Place, Placement, Step};
+    use train::problem::UnitTimes;
 
     use super::*;
 
@@ -173,6 +174,36 @@ mod tests {
             n_above += usize::from(peak(&without) > most);
         }
         assert!(n_above > 0, "logits count nowhere");
+    }
+
+    /// Two stages and four, micro-batches of one length and of several, messages shorter and longer than passes: what the solver says is what is played.
+    #[test]
+    fn spans_of_optimal_orders_are_those_that_are_played() {
+        for (pp, lengths, message) in
+            [(2, &[3, 4, 2][..], 2), (2, &[6, 6, 1], 2), (4, &[2, 2, 2, 2], 2), (4, &[1, 3, 2], 1), (2, &[3, 4, 2], 0)]
+        {
+            for stage in [true, false] {
+                let (mut problem, mut plan) = with_large_logits(lengths, pp);
+                problem.schedule = &OPTIMAL;
+                problem.execution.overlap.stage = stage;
+                let units = UnitTimes { forward: 1000, input: 2000, weight: 500, message: message * 1000 };
+                problem.execution.unit_times = Some(units);
+                let cost = Roofline::new(&problem.cluster);
+                let said = complete(&problem, &mut plan, &cost).and_then(|found| found.objective()).expect("an order");
+                let (graph, topology) =
+                    (train::lower::training::lower(&problem, &plan, 0), Topology::of(&problem.cluster));
+                let machine = Machine {
+                    cost: &cost,
+                    topology: &topology,
+                    memory_bytes: u64::MAX / 4,
+                    case: Case::Expected,
+                    speed_changes: &[],
+                };
+                let Outcome::Done(timeline) = engine::simulate(&graph, &machine) else { panic!("has room") };
+                let played = timeline.span().to_seconds().get();
+                assert!((said - played).abs() < 1e-12, "{pp} {lengths:?} {message} {stage}: {said} against {played}");
+            }
+        }
     }
 
     proptest! {

@@ -78,8 +78,10 @@ pub struct Pipeline {
     pub weight: Grid,
     /// What a whole backward takes more than input + weight, nanoseconds: below 0 where its host launches meanwhile.
     pub joint: Vec<Vec<i64>>,
-    /// Time of a transfer between neighbouring ranks, nanoseconds; nothing inside a rank.
-    pub transfer: u64,
+    /// Time of a message between a stage and the one after it, nanoseconds; nothing inside a rank. A rank sends one at a time, in the order of its passes.
+    pub transfer: Grid,
+    /// Whether a rank waits until its message is sent.
+    pub waits_for_messages: bool,
     /// Activation that a stage keeps from forward to the end of its backward, or of `Input` where backward is split.
     pub activation: Grid,
     /// What of it, or in place of it, a stage keeps from the end of `Input` to that of `Weight`; at most `activation`.
@@ -144,7 +146,8 @@ impl Pipeline {
             input: grid(),
             weight: grid(),
             joint: vec![vec![0; n_micro_batches]; schedule.placement.n_stages(n_ranks, n_chunks)],
-            transfer: 0,
+            transfer: vec![vec![0; n_micro_batches]; schedule.placement.n_stages(n_ranks, n_chunks)],
+            waits_for_messages: false,
             activation: grid(),
             for_weights: grid(),
             logits: vec![0; n_micro_batches],
@@ -196,6 +199,22 @@ impl Pipeline {
             PassKind::Input => self.input[stage][micro_batch],
             PassKind::Weight => self.weight[stage][micro_batch],
         }
+    }
+
+    /// Stage that a pass's result goes to.
+    pub fn next_stage(&self, kind: PassKind, stage: usize) -> Option<usize> {
+        match kind {
+            PassKind::Forward => (stage + 1 < self.n_stages()).then_some(stage + 1),
+            PassKind::Backward | PassKind::Input => stage.checked_sub(1),
+            PassKind::Weight => None,
+        }
+    }
+
+    /// Rank that a pass's result goes to and the time of that message, nanoseconds; nothing where the result stays on its rank.
+    pub fn message(&self, kind: PassKind, stage: usize, micro_batch: usize) -> Option<(usize, u64)> {
+        let next = self.next_stage(kind, stage)?;
+        let [from, to] = [stage, next].map(|stage| self.place(stage, micro_batch).0);
+        (from != to).then(|| (to, self.transfer[stage.min(next)][micro_batch]))
     }
 
     /// What a pass adds to the activation of its rank as it starts (a forward) or ends.

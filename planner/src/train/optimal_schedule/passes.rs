@@ -19,6 +19,8 @@ pub struct Pass {
     pub tail: u64,
     /// Passes that wait for it, and the transfer time to each.
     pub next: Vec<(usize, u64)>,
+    /// Its message to another rank, which leaves behind those of its rank's passes before it; 0 without one.
+    pub message: u64,
     /// What it adds to the activation of its rank.
     pub memory: i64,
 }
@@ -62,16 +64,17 @@ impl Passes {
         for (number, &kind) in kinds.iter().enumerate() {
             for (stage, j) in (0..n_stages).flat_map(|stage| (0..m).map(move |j| (stage, j))) {
                 let (rank, chunk) = pipeline.place(stage, j);
-                let lag = |to: usize| if pipeline.place(to, j).0 == rank { 0 } else { pipeline.transfer };
+                let sent = pipeline.message(kind, stage, j).map_or(0, |(_, time)| time);
+                // A rank that waits until its message is sent is as busy as if it computed.
+                let (busy, message) = if pipeline.waits_for_messages { (sent, 0) } else { (0, sent) };
+                let next_stage = pipeline.next_stage(kind, stage);
                 let mut next: Vec<(usize, u64)> = match kind {
-                    PassKind::Forward if stage + 1 < n_stages => vec![(id(0, stage + 1, j), lag(stage + 1))],
-                    PassKind::Forward => vec![(id(1, stage, j), 0)],
-                    PassKind::Weight => Vec::new(),
-                    _ => stage.checked_sub(1).map(|to| (id(1, to, j), lag(to))).into_iter().collect(),
+                    PassKind::Forward => vec![next_stage.map_or((id(1, stage, j), 0), |to| (id(0, to, j), message))],
+                    _ => next_stage.map(|to| (id(1, to, j), message)).into_iter().collect(),
                 };
                 next.extend((kind == PassKind::Input).then(|| (id(number + 1, stage, j), 0)));
                 of_rank[rank].push(all.len());
-                let duration = pipeline.duration(kind, stage, j);
+                let duration = pipeline.duration(kind, stage, j) + busy;
                 all.push(Pass {
                     slot: slot(kind, chunk, j),
                     stage,
@@ -79,11 +82,12 @@ impl Passes {
                     head: 0,
                     tail: 0,
                     next,
+                    message,
                     memory: pipeline.memory(kind, stage, j),
                 });
             }
         }
-        let unit = all.iter().fold(pipeline.transfer, |unit, pass| gcd(unit, pass.duration)).max(1);
+        let unit = all.iter().fold(0, |unit, pass| gcd(gcd(unit, pass.duration), pass.message)).max(1);
         let mut passes = Self { all, of_rank, twin: (0..m).map(|j| twin(pipeline, j)).collect(), n_stages, unit };
         passes.set_heads_and_tails();
         passes
@@ -108,6 +112,30 @@ impl Passes {
             let after = |&(next, lag): &(usize, u64)| lag + self.all[next].duration + self.all[next].tail;
             self.all[id].tail = self.all[id].next.iter().map(after).fold(self.all[id].tail, u64::max);
         }
+    }
+
+    /// Whether a message of a rank may have to wait for the one before it: some message takes longer than some pass that sends one.
+    pub fn queues_messages(&self, rank: usize) -> bool {
+        let senders = || self.of_rank[rank].iter().map(|&id| &self.all[id]).filter(|pass| pass.message > 0);
+        senders().map(|pass| pass.message).max() > senders().map(|pass| pass.duration).min()
+    }
+
+    /// Longest path to the arrival of a pass's message.
+    pub fn earliest_arrival(&self, id: usize) -> u64 {
+        let pass = &self.all[id];
+        pass.head + pass.duration + pass.message
+    }
+
+    /// How long before it could leave behind the message of `x` that of `y` may arrive at most, within a span of `upper`.
+    pub fn overlap(&self, x: usize, y: usize, upper: u64) -> u64 {
+        let latest = upper - self.after_arrival(x) + self.all[y].message;
+        latest.saturating_sub(self.earliest_arrival(y))
+    }
+
+    /// Longest path from the arrival of a pass's message.
+    pub fn after_arrival(&self, id: usize) -> u64 {
+        let Some(&(next, _)) = self.all[id].next.first() else { return 0 };
+        self.all[next].duration + self.all[next].tail
     }
 
     /// Whether some shortest order that spans `upper` or less has pass `a` before `b` of the same rank.
@@ -227,11 +255,12 @@ pub fn slot(kind: PassKind, chunk: usize, micro_batch: usize) -> Slot {
     Slot { kind, chunk: small(chunk), micro_batch: small(micro_batch) }
 }
 
-/// The first micro-batch with the same durations, activations and ranks.
+/// The first micro-batch with the same durations, messages, activations and ranks.
 fn twin(pipeline: &Pipeline, micro_batch: usize) -> usize {
-    let grids = [&pipeline.forward, &pipeline.input, &pipeline.weight, &pipeline.activation, &pipeline.for_weights];
+    let times = [&pipeline.forward, &pipeline.input, &pipeline.weight, &pipeline.transfer];
+    let grids = times.into_iter().chain([&pipeline.activation, &pipeline.for_weights]);
     let same = |other: &usize| {
-        grids.iter().all(|grid| grid.iter().all(|row| row[*other] == row[micro_batch]))
+        grids.clone().all(|grid| grid.iter().all(|row| row[*other] == row[micro_batch]))
             && pipeline.place(0, *other) == pipeline.place(0, micro_batch)
     };
     (0..=micro_batch).find(same).unwrap_or(micro_batch)

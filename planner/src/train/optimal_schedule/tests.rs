@@ -120,16 +120,26 @@ fn sequences(chains: &[Vec<Slot>]) -> Vec<Vec<Slot>> {
 fn the_optimum_is_that_of_trying_every_order() {
     let halves = [PassKind::Forward, PassKind::Input, PassKind::Weight];
     let whole = [PassKind::Forward, PassKind::Backward];
-    let cases: [(&[u64], &[PassKind], Option<u64>); 6] = [
-        (&[3, 1], &halves, None),
-        (&[1, 3], &halves, Some(3)),
-        (&[2, 2], &halves, None),
-        (&[2, 5, 1], &whole, None),
-        (&[2, 5, 1], &whole, Some(6)),
-        (&[3, 0, 3], &whole, None),
+    let same = |lengths: &[u64]| vec![1; lengths.len()];
+    let twice = |lengths: &[u64]| lengths.iter().map(|length| 2 * length).collect::<Vec<u64>>();
+    type Case<'a> = (&'a [u64], &'a [PassKind], Option<u64>, &'a dyn Fn(&[u64]) -> Vec<u64>);
+    let cases: [Case<'_>; 11] = [
+        (&[3, 1], &halves, None, &same),
+        (&[1, 3], &halves, Some(3), &same),
+        (&[2, 2], &halves, None, &same),
+        (&[2, 5, 1], &whole, None, &same),
+        (&[2, 5, 1], &whole, Some(6), &same),
+        (&[3, 0, 3], &whole, None, &same),
+        // Messages as ragged as the micro-batches, and longer than a pass: they wait for each other.
+        (&[3, 1], &halves, None, &twice),
+        (&[2, 2], &halves, None, &twice),
+        (&[2, 5, 1], &whole, None, &twice),
+        (&[3, 4, 2], &whole, Some(7), &twice),
+        (&[2, 2, 2], &whole, None, &twice),
     ];
-    for (lengths, kinds, limit) in cases {
-        let mut pipeline = Pipeline { limit, transfer: 1, ..ragged("1f1b", 2, lengths) };
+    for (lengths, kinds, limit, messages) in cases {
+        let mut pipeline = Pipeline { limit, ..ragged("1f1b", 2, lengths) };
+        pipeline.transfer.iter_mut().for_each(|row| *row = messages(lengths));
         pipeline.forward[1].iter_mut().for_each(|ns| *ns += 1);
         let chain = |j: usize| kinds.iter().map(|&kind| passes::slot(kind, 0, j)).collect::<Vec<_>>();
         let of_rank = sequences(&(0..lengths.len()).map(chain).collect::<Vec<_>>());
@@ -138,6 +148,17 @@ fn the_optimum_is_that_of_trying_every_order() {
         let found = check(&pipeline, kinds.len() == 3);
         assert_eq!((Some(found.plan.span), found.status), (shortest, Status::Optimal), "{lengths:?} {limit:?}");
     }
+}
+
+/// A host that launches for 4 beside every pass of a micro-batch of 1 makes each half as long, and a whole pass as long as both together.
+#[test]
+fn whole_passes_that_are_shorter_than_their_halves_are_not_given_up() {
+    let mut pipeline = equal("1f1b", 2, 3, [4, 4, 4]);
+    pipeline.joint.iter_mut().for_each(|row| row.fill(-4));
+    let found = optimal_schedule(&pipeline, true, BUDGET).expect("fits");
+    let order = (named("1f1b").expect("listed").order)(&pipeline);
+    assert_eq!(judge(&pipeline, &order), Some((3 + 1) * (4 + 4)));
+    assert!(found.plan.span <= (3 + 1) * (4 + 4) && bound_ns(&found) <= found.plan.span, "{found:?}");
 }
 
 #[test]

@@ -80,7 +80,8 @@ impl Drawn {
             let mut merged: Vec<Slot> = Vec::with_capacity(slots.len());
             for &slot in slots.iter() {
                 let (stage, j) = (stage(rank, &slot), slot.micro_batch as usize);
-                let whole = pipeline.duration(PassKind::Backward, stage, j) + pipeline.transfer;
+                let message = pipeline.message(PassKind::Backward, stage, j).map_or(0, |(_, time)| time);
+                let whole = pipeline.duration(PassKind::Backward, stage, j) + message;
                 let unhurried = stage == 0 || begins[(stage - 1) * m + j] >= begins[stage * m + j] + whole;
                 match merged.last_mut() {
                     Some(last)
@@ -307,6 +308,8 @@ impl<'a> Run<'a> {
         let step = if self.pipeline.placement == Placement::Bidirectional { 2 } else { 1 };
         let worker = &mut self.workers[rank];
         worker.idled += if self.drawn.order[rank].is_empty() { 0 } else { now - worker.free_at };
+        let arrival = self.ends.set(self.pipeline, slot, stage, end);
+        let end = if self.pipeline.waits_for_messages { arrival } else { end };
         worker.free_at = end;
         match slot.kind {
             PassKind::Forward => {
@@ -322,15 +325,9 @@ impl<'a> Run<'a> {
         if slot.kind == PassKind::Input {
             worker.weights.push_back((chunk, j));
         }
-        self.ends.set(slot, stage, end);
-        let next = match slot.kind {
-            PassKind::Forward if stage + 1 < self.pipeline.n_stages() => Some(stage + 1),
-            PassKind::Backward | PassKind::Input => stage.checked_sub(1),
-            PassKind::Forward | PassKind::Weight => None,
-        };
         self.wakes.push(Reverse((end, rank)));
-        if let Some(to) = next.map(|next| self.pipeline.place(next, j).0).filter(|&to| to != rank) {
-            self.wakes.push(Reverse((end + self.pipeline.transfer, to)));
+        if let Some((to, _)) = self.pipeline.message(slot.kind, stage, j) {
+            self.wakes.push(Reverse((arrival, to)));
         }
         self.drawn.order[rank].push(slot);
         self.drawn.start[rank].push(now);

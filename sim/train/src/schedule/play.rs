@@ -46,46 +46,61 @@ pub struct Stuck {
 
 const NEVER: u64 = u64::MAX;
 
+/// When a pass ends, and when the stage that waits for its result has it.
+#[derive(Clone, Copy)]
+struct End {
+    computed: u64,
+    arrived: u64,
+}
+
 /// Ends of forward and backward (or input) passes of every stage.
 pub(super) struct Ends {
-    forward: Vec<u64>,
-    input: Vec<u64>,
+    forward: Vec<End>,
+    input: Vec<End>,
+    /// When each rank's last message is sent.
+    sent: Vec<u64>,
     n_micro_batches: usize,
 }
 
 impl Ends {
     /// Nothing computed.
     pub(super) fn none(pipeline: &Pipeline) -> Self {
-        let never = vec![NEVER; pipeline.n_stages() * pipeline.n_micro_batches];
-        Self { forward: never.clone(), input: never, n_micro_batches: pipeline.n_micro_batches }
+        let never = vec![End { computed: NEVER, arrived: NEVER }; pipeline.n_stages() * pipeline.n_micro_batches];
+        let sent = vec![0; pipeline.n_ranks];
+        Self { forward: never.clone(), input: never, sent, n_micro_batches: pipeline.n_micro_batches }
     }
 
-    /// A slot of a stage ends.
-    pub(super) fn set(&mut self, slot: Slot, stage: usize, end: u64) {
-        let index = stage * self.n_micro_batches + slot.micro_batch as usize;
+    /// A slot of a stage is computed. When its result has arrived; a message leaves behind those that its rank sent before.
+    pub(super) fn set(&mut self, pipeline: &Pipeline, slot: Slot, stage: usize, computed: u64) -> u64 {
+        let micro_batch = slot.micro_batch as usize;
+        let arrived = match pipeline.message(slot.kind, stage, micro_batch) {
+            Some((_, time)) if time > 0 => {
+                let sent = &mut self.sent[pipeline.place(stage, micro_batch).0];
+                *sent = computed.max(*sent) + time;
+                *sent
+            }
+            _ => computed,
+        };
+        let index = stage * self.n_micro_batches + micro_batch;
         match slot.kind {
-            PassKind::Forward => self.forward[index] = end,
-            PassKind::Backward | PassKind::Input => self.input[index] = end,
+            PassKind::Forward => self.forward[index] = End { computed, arrived },
+            PassKind::Backward | PassKind::Input => self.input[index] = End { computed, arrived },
             PassKind::Weight => {}
         }
+        arrived
     }
 
     /// When the inputs of a slot are there; `None` when that is not yet known.
     pub(super) fn ready(&self, pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u64> {
         let micro_batch = slot.micro_batch as usize;
-        let at = |ends: &[u64], stage: usize| ends[stage * self.n_micro_batches + micro_batch];
-        let rank = |stage| pipeline.place(stage, micro_batch).0;
-        let sent = |end: u64, from: usize| {
-            if rank(from) == rank(stage) || end == NEVER { end } else { end + pipeline.transfer }
-        };
+        let at = |ends: &[End], stage: usize| ends[stage * self.n_micro_batches + micro_batch];
+        let forward = at(&self.forward, stage).computed;
         let ready = match slot.kind {
             PassKind::Forward if stage == 0 => 0,
-            PassKind::Forward => sent(at(&self.forward, stage - 1), stage - 1),
-            PassKind::Backward | PassKind::Input if stage + 1 == pipeline.n_stages() => at(&self.forward, stage),
-            PassKind::Backward | PassKind::Input => {
-                sent(at(&self.input, stage + 1), stage + 1).max(at(&self.forward, stage))
-            }
-            PassKind::Weight => at(&self.input, stage),
+            PassKind::Forward => at(&self.forward, stage - 1).arrived,
+            PassKind::Backward | PassKind::Input if stage + 1 == pipeline.n_stages() => forward,
+            PassKind::Backward | PassKind::Input => at(&self.input, stage + 1).arrived.max(forward),
+            PassKind::Weight => at(&self.input, stage).computed,
         };
         (ready != NEVER).then_some(ready)
     }
@@ -107,8 +122,9 @@ pub fn play(pipeline: &Pipeline, order: &Order) -> Result<Played, Stuck> {
                 let stage = pipeline.stage(rank, slot.chunk as usize);
                 let Some(ready) = ends.ready(pipeline, slot, stage) else { break };
                 let begin = ready.max(free[rank]);
-                free[rank] = begin + pipeline.duration(slot.kind, stage, slot.micro_batch as usize);
-                ends.set(slot, stage, free[rank]);
+                let end = begin + pipeline.duration(slot.kind, stage, slot.micro_batch as usize);
+                let arrival = ends.set(pipeline, slot, stage, end);
+                free[rank] = if pipeline.waits_for_messages { arrival } else { end };
                 start[rank].push(begin);
                 moved = true;
             }

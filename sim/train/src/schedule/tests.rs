@@ -132,7 +132,7 @@ fn scores_that_go_with_the_input_pass_let_weight_passes_wait() {
             let bubble = |name: &str| {
                 let schedule = named(name).expect("listed");
                 let mut pipeline = Pipeline::equal(8, schedule, m, [forward, input, weight]);
-                pipeline.transfer = transfer;
+                pipeline.transfer.iter_mut().for_each(|row| row.fill(transfer));
                 // 34·h + 5·a·s bytes of a token, of which 32·h stay for the weight pass.
                 pipeline.activation.iter_mut().for_each(|row| row.fill(34 * hidden + 5 * heads * 1024));
                 pipeline.for_weights.iter_mut().for_each(|row| row.fill(32 * hidden));
@@ -205,22 +205,21 @@ fn assert_complete(pipeline: &Pipeline, order: &Order, splits: bool) {
 fn critical_path(pipeline: &Pipeline, micro_batch: usize) -> u64 {
     let stages = 0..pipeline.n_stages();
     let passes = stages.clone().map(|k| pipeline.forward[k][micro_batch] + pipeline.input[k][micro_batch]);
-    let rank = |stage| pipeline.place(stage, micro_batch).0;
-    let hops = stages.skip(1).filter(|&stage| rank(stage) != rank(stage - 1)).count() as u64;
-    passes.sum::<u64>() + 2 * hops * pipeline.transfer
+    let messages = stages.map(|stage| pipeline.message(PassKind::Forward, stage, micro_batch).map_or(0, |(_, ns)| ns));
+    passes.sum::<u64>() + 2 * messages.sum::<u64>()
 }
 
 prop_compose! {
     fn pipelines()(
         (index, p, m, chunks) in (0..SCHEDULES.len(), 1..=6_usize, 1..=10_usize, 1..=3_usize),
-        transfer in 0..=5_u64,
+        messages in prop::collection::vec(0..=25_u64, 18 * 10),
         limit in prop::option::of(0..=200_u64),
         numbers in prop::collection::vec(0..=20_u64, 4 * 18 * 10),
     ) -> (&'static Schedule, Pipeline) {
         let schedule = &SCHEDULES[index];
         let n_chunks = if schedule.placement == Placement::Loop { chunks } else { schedule.n_chunks };
         let mut pipeline = Pipeline::equal(p, &Schedule { n_chunks, ..*schedule }, m, [0, 0, 0]);
-        pipeline.transfer = transfer;
+        pipeline.transfer.iter_mut().flatten().zip(messages).for_each(|(cell, ns)| *cell = ns);
         pipeline.limit = limit;
         let mut numbers = numbers.into_iter();
         for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
@@ -297,10 +296,11 @@ fn with_a_faster_part(schedule: &Schedule, random: &mut engine::random::Stream) 
             grid.iter_mut().for_each(|row| row[micro_batch] = ns);
         }
     }
-    pipeline.transfer = random.below(30);
+    let message = random.below(30);
+    pipeline.transfer.iter_mut().for_each(|row| row.fill(message));
     let mut faster = pipeline.clone();
     match random.below(3) {
-        0 => faster.transfer /= 2,
+        0 => faster.transfer.iter_mut().flatten().for_each(|ns| *ns /= 2),
         1 => faster.forward[0].iter_mut().for_each(|ns| *ns = *ns * 9 / 10),
         _ => faster.weight.iter_mut().flatten().for_each(|ns| *ns = *ns * 9 / 10),
     }

@@ -86,7 +86,9 @@ impl Judge<'_> {
             let own = problem.at_stage(index);
             let of_kinds: Vec<(Durations, Activation)> =
                 kinds.iter().map(|contents| self.of_kind(stage, contents, &own)).collect();
+            let messages: Vec<u64> = kinds.iter().map(|contents| self.message(&pipeline, index, contents)).collect();
             for (micro_batch, &kind) in kind_of.iter().enumerate() {
+                pipeline.transfer[index][micro_batch] = messages[kind];
                 let ([forward, input, weight, whole], held) = of_kinds[kind];
                 pipeline.forward[index][micro_batch] = forward;
                 pipeline.input[index][micro_batch] = input;
@@ -97,8 +99,7 @@ impl Judge<'_> {
             }
         }
         pipeline.logits = (0..n_micro_batches).map(|micro_batch| self.logits(&stages, most(micro_batch))).collect();
-        let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
-        pipeline.transfer = self.transfer(mean);
+        pipeline.waits_for_messages = !problem.execution.overlap.stage;
         pipeline.limit = Some(self.room(&stages));
         pipeline.chains = chains::of(&block[0]);
         pipeline.group = problem.micro_batch_group();
@@ -134,19 +135,24 @@ impl Judge<'_> {
         (0..layout.pp).map(of_rank).min().unwrap_or(0)
     }
 
-    fn transfer(&self, tokens: u64) -> u64 {
-        let layout = &self.problem.layout;
-        if layout.pp < 2 {
+    /// Message of micro-batches that go in step, between a stage and the next one, as lowering sends it (`messages.rs`).
+    fn message(&self, pipeline: &Pipeline, stage: usize, contents: &[&Content]) -> u64 {
+        let [from, to] = [stage, stage + 1].map(|stage| pipeline.place(stage.min(pipeline.n_stages() - 1), 0).0);
+        if from == to {
             return 0;
         }
+        let shares = contents.iter().flat_map(|content| &content.shares);
+        let tokens = shares.map(|share| share.tokens).max().unwrap_or(0);
         if let Some(units) = self.problem.execution.unit_times {
             return units.message * tokens;
         }
-        let members = [0, 1].map(|pp| self.problem.rank(crate::layout::Position { pp, ..Default::default() }));
-        let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(layout.tp));
+        let ends = [from, to].map(|pp| (self.problem.at_stage(pp), u32::try_from(pp).expect("ranks fit u32")));
+        let tp = ends.iter().map(|(own, _)| own.layout.tp).min().unwrap_or(1);
+        let members = ends.map(|(own, pp)| own.rank(crate::layout::Position { pp, ..Default::default() }));
+        let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(tp));
         let shape = self.problem.cluster.shape_of(&members);
-        Span::from_seconds(self.cost.estimate(&Op::Collective { kind: Collective::SendRecv, bytes, shape }).time)
-            .as_ns()
+        let message = Op::Collective { kind: Collective::SendRecv, bytes, shape };
+        Span::from_seconds(self.cost.estimate(&message).time).as_ns()
     }
 
     fn durations(&mut self, stage: &Stage, content: &Content, own: &Problem) -> Durations {
@@ -363,7 +369,7 @@ pub fn parts(problem: &Problem, micro_batch: &MicroBatch, load: ExpertLoad, cost
     let mut exposed = problem.clone();
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
-    overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
+    overlap.expert = overlap.expert.map(f64::ceil);
     let unhidden = unhidden(problem, &content, cost);
     Parts { unhidden, ..added_up(&exposed, &content, load, cost, |_| true) }
 }

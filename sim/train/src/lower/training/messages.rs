@@ -5,7 +5,7 @@ use hw::Rank;
 
 use super::{Builder, Column, Frame};
 use crate::layout::Position;
-use crate::schedule::{PassKind, Pipeline, Slot};
+use crate::schedule::{Pipeline, Slot};
 use engine::task::{Collective, GroupId, LaneId, MeetingId, Op, OpId, Role, Stream, Task, TaskId};
 
 impl Builder<'_> {
@@ -78,11 +78,6 @@ impl Builder<'_> {
 /// Pipeline rank that a slot's result goes to, if it leaves its rank.
 pub(super) fn next_rank(pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u32> {
     let micro_batch = slot.micro_batch as usize;
-    let next = match slot.kind {
-        PassKind::Forward => (stage + 1 < pipeline.n_stages()).then(|| stage + 1),
-        PassKind::Backward | PassKind::Input => stage.checked_sub(1),
-        PassKind::Weight => None,
-    }?;
-    let (from, to) = (pipeline.place(stage, micro_batch).0, pipeline.place(next, micro_batch).0);
-    (from != to).then(|| u32::try_from(to).expect("ranks fit u32"))
+    let (to, _) = pipeline.message(slot.kind, stage, micro_batch)?;
+    Some(u32::try_from(to).expect("ranks fit u32"))
 }
