@@ -132,13 +132,44 @@ fn replicas_that_share_nodes_share_their_ports() {
     }
 }
 
+/// Steps that the host sets the pace of, and frameworks whose memory has parts of its own: time and memory are those of the same ranks where all cards are alike.
+#[test]
+fn launches_and_memory_are_those_of_one_type_of_gpu() {
+    for (framework, products, [dp, tp, pp]) in [
+        ("megatron-core", "fp8", [2, 8, 1]),
+        ("megatron-core", "fp8", [2, 4, 2]),
+        ("pytorch", "bf16", [2, 8, 1]),
+        ("pytorch", "bf16", [8, 2, 1]),
+        ("deepspeed", "bf16", [2, 8, 1]),
+    ] {
+        let slots = format!("{{ group = \"g\", gpus = {tp} }}, ").repeat(dp);
+        let stage = format!("[[stage]]\nlayers = {}\nreplicas = [{slots}]\n", 32 / pp);
+        let model = format!(
+            "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[training]\nframework = \"{framework}\"\nproducts = \"{products}\"\nbatch_size = 64\n"
+        );
+        let mixed = format!(
+            "{model}tokens = 4096\nzero = 1\n[[group]]\nname = \"g\"\ngpu = \"h200-sxm\"\nnodes = 2\n[policies]\nrun = [\"given\"]\n{}",
+            stage.repeat(pp)
+        );
+        let alone = format!(
+            "{model}bucket_tokens = 4096\ngradient_sync = \"at_end\"\n[cluster]\ngpu = \"h200-sxm\"\nnodes = 2\n[parallel]\ndp = {dp}\ntp = {tp}\npp = {pp}\n\
+             zero = 1\nsequence_parallel = true\n[workload]\ntokens = 4096\n[policies]\nrun = [\"megatron\"]\n"
+        );
+        let [mixed, alone] = [run_text(mixed, &[]), run_text(alone, &[])];
+        let ratio = |key: &str| row(&mixed, "given").metrics[key] / row(&alone, "megatron").metrics[key];
+        let what = format!("{framework}, {products}, dp {dp}, tp {tp}, pp {pp}");
+        assert!((ratio("iteration_time_s") - 1.0).abs() < 0.05, "{what}: {}", ratio("iteration_time_s"));
+        assert!((ratio("peak_memory_bytes") - 1.0).abs() < 1e-6, "{what}: {}", ratio("peak_memory_bytes"));
+    }
+}
+
 #[test]
 fn one_type_of_gpu_takes_as_long_as_the_kind_that_knows_one() {
     let stage = "[[stage]]\nlayers = 8\nreplicas = [{ group = \"h100\" }, { group = \"h100\" }]\n";
     let mixed = run_text(format!("{MIXED_ALONE}{}", stage.repeat(4)), &[]);
     let alone = run_text(TRAINING_ALONE.to_owned(), &[]);
     let [mixed, alone] = [row(&mixed, "given"), row(&alone, "megatron")].map(|row| row.metrics["iteration_time_s"]);
-    // Messages and reductions have a simpler model there, and the host's launches are not a lane.
+    // Messages and reductions have a simpler model there.
     assert!((mixed / alone - 1.0).abs() < 0.03, "{mixed} against {alone}");
 }
 

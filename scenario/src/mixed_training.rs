@@ -9,7 +9,7 @@ mod unread;
 use std::path::Path;
 
 use engine::CostModel;
-use hw::{Bytes, Gpu, Seconds};
+use hw::{Bytes, Gpu};
 use score::training::constants::{self, Constants};
 use train::layout::{ContextExchange, Zero};
 use train::mixed_gpus::{Batch, Group, MixedJob, Pipelines};
@@ -256,10 +256,10 @@ fn of_cards(reader: &mut Reader<'_>, training: &mut Training, groups: &mut [Grou
     let mut known: Vec<(String, AttentionKernel)> = Vec::new();
     for group in groups.iter_mut().filter(|group| group.has_card) {
         let gpu = &group.cluster.gpu;
-        let (usual, launches) = Constants::of(&gpu.name).host(graphs);
-        group.host_per_layer = given.unwrap_or(usual);
-        // Of the host's lane what graphs hold alone is heeded.
-        executed.execution.launches = Launches { each: Seconds::ZERO, ..launches };
+        let usual = || Constants::of(&gpu.name).host(graphs);
+        // A time that is given stands for the launches too, as in kind `training`.
+        (group.host_per_layer, group.launches) = given.map_or_else(usual, |given| (given, Launches::UNSEEN));
+        executed.execution.launches = group.launches;
         if !known.iter().any(|(name, _)| *name == gpu.name) {
             executed.execution.attention = asked;
             framework::kernels_of_one(reader, executed, gpu);

@@ -74,8 +74,10 @@ pub fn search(
     let n_fitting = plans.len();
     let estimated = search.estimated(plans);
     let is_linked = !estimated.is_empty();
-    let promising = first_of_each(estimated).into_iter();
-    let mut found: Vec<Judged> = promising.filter_map(|plan| search.judged(search.recounted(plan))).collect();
+    let promising = first_of_each(estimated, |plan| fits(job, plan));
+    let has_room = !promising.is_empty();
+    let mut found: Vec<Judged> =
+        promising.into_iter().filter_map(|plan| search.judged(search.recounted(plan))).collect();
     found.sort_by(|a, b| objective.aim().order(a.0, b.0));
     let mut n_played = found.len();
     for start in found.iter().take(MOVED).cloned().collect::<Vec<_>>() {
@@ -84,8 +86,8 @@ pub fn search(
         found.push(moved);
     }
     let best = ranked(objective.aim(), found, |_| (), |a, b| a != b).ok_or_else(|| {
-        let why = match (n_fitting, is_linked) {
-            (0, _) => "none fits into memory",
+        let why = match (n_fitting > 0 && (has_room || !is_linked), is_linked) {
+            (false, _) => "none fits into memory",
             (_, false) => "none has links between all of its zones",
             _ => "none keeps anything of the run",
         };
@@ -99,9 +101,14 @@ pub fn search(
     Ok(best)
 }
 
-/// Whether every rank of a plan has room, and every host.
+/// Whether every rank of a plan may have room, and every host has: states and activations alone are counted.
+fn may_fit(job: &MixedJob, plan: &Pipelines) -> bool {
+    job.may_fit(plan) && job.fits_hosts(plan).is_ok()
+}
+
+/// Whether every rank of a plan has room, as it is played.
 fn fits(job: &MixedJob, plan: &Pipelines) -> bool {
-    job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes) && job.fits_hosts(plan).is_ok()
+    job.fullest(plan).is_none_or(|fullest| fullest.bytes <= fullest.device_bytes)
 }
 
 /// The plan that a scenario gives, with micro-batches by the speed of its replicas where it leaves them out.
@@ -163,14 +170,14 @@ pub fn judged(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) ->
     }
 }
 
-/// The plans that are played, of plans from the best estimate to the worst.
-fn first_of_each(sorted: Vec<Judged>) -> Vec<Pipelines> {
+/// The plans that are played, of plans from the best estimate to the worst: those that fit.
+fn first_of_each(sorted: Vec<Judged>, fits: impl Fn(&Pipelines) -> bool) -> Vec<Pipelines> {
     let (mut kept, mut of_choice) = (Vec::new(), BTreeMap::new());
-    for (place, judged) in sorted.into_iter().enumerate() {
-        let n: &mut usize = of_choice.entry(choice(&judged.1)).or_default();
-        if place < PLAYED_MAX || *n < PLAYED_OF_CHOICE {
+    for (_, plan) in sorted {
+        let n: &mut usize = of_choice.entry(choice(&plan)).or_default();
+        if (kept.len() < PLAYED_MAX || *n < PLAYED_OF_CHOICE) && fits(&plan) {
             *n += 1;
-            kept.push(judged.1);
+            kept.push(plan);
         }
     }
     kept
@@ -204,7 +211,7 @@ impl Search<'_> {
             .collect();
         sketches.sort_by(|a, b| self.objective.aim().order(a.0, b.0));
         let plans = sketches.iter().filter_map(|(_, sketch)| self.built(sketch));
-        plans.filter(|plan| fits(self.job, plan)).take(ESTIMATED_MAX).collect()
+        plans.filter(|plan| may_fit(self.job, plan)).take(ESTIMATED_MAX).collect()
     }
 
     /// Plans with their estimates, the best first; without those that join zones without a link.
@@ -224,7 +231,7 @@ impl Search<'_> {
         let is_apart = !self.job.batch.is_alike() && plan.micro_batches.len() > 1;
         let counts = is_apart.then(|| counted(self.job, &plan, self.costs).ok().flatten()).flatten();
         let recounted = counts.map(|micro_batches| Pipelines { micro_batches, ..plan.clone() });
-        recounted.filter(|recounted| fits(self.job, recounted)).unwrap_or(plan)
+        recounted.filter(|recounted| may_fit(self.job, recounted) && fits(self.job, recounted)).unwrap_or(plan)
     }
 
     /// A plan with what it is, played; `None` where it has not all of its links, or where nothing of its run is kept.
@@ -313,7 +320,7 @@ impl Search<'_> {
                 break;
             }
             since_better += 1;
-            let Some(plan) = one.of(&best.1).filter(|plan| fits(self.job, plan)) else { continue };
+            let Some(plan) = one.of(&best.1).filter(|plan| may_fit(self.job, plan)) else { continue };
             n_played += 1;
             if let Some(played) = self.judged(plan).filter(|played| self.is_better(played, &best)) {
                 (best, since_better) = (played, 0);
@@ -323,7 +330,7 @@ impl Search<'_> {
         let all = all_shares(self.job.batch.n_micro_batches(), best.1.micro_batches.len(), MOVES_MAX);
         for micro_batches in all {
             let plan = Pipelines { micro_batches, ..best.1.clone() };
-            if plan == best.1 || stop::is_asked() || !fits(self.job, &plan) {
+            if plan == best.1 || stop::is_asked() || !may_fit(self.job, &plan) {
                 continue;
             }
             n_played += 1;
@@ -332,8 +339,9 @@ impl Search<'_> {
         (best, n_played)
     }
 
+    /// Whether a plan is better than another one, and fits.
     fn is_better(&self, a: &Judged, b: &Judged) -> bool {
-        self.objective.aim().order(a.0, b.0).is_lt()
+        self.objective.aim().order(a.0, b.0).is_lt() && fits(self.job, &a.1)
     }
 
     /// Moves from a plan: layers between all stages, and micro-batches between replicas that differ in their cards or their micro-batches.

@@ -6,7 +6,7 @@ use toml_span::value::ValueInner;
 use train::Problem;
 use train::long_run::{LongRun, gigabytes, hours};
 use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
-use train::problem::{AttentionKernel, Framework};
+use train::problem::{AttentionKernel, Framework, Launches};
 
 use crate::cluster;
 use crate::network::{Exchanges, SUMS, Written};
@@ -130,9 +130,19 @@ fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {
     let (cluster, reserved) =
         if has_card { cluster::of_steps(section, true)? } else { (unnamed(section), Bytes::default()) };
     let zone = zone.unwrap_or_else(|| "one".to_owned());
-    let (host_per_layer, attention) = (Seconds::ZERO, AttentionKernel::Flash);
+    let (host_per_layer, launches, attention) = (Seconds::ZERO, Launches::UNSEEN, AttentionKernel::Flash);
     Some((
-        Group { name: name?, cluster, has_card, zone, usd_per_gpu_hour, gpu_mtbf_s, host_per_layer, attention },
+        Group {
+            name: name?,
+            cluster,
+            has_card,
+            zone,
+            usd_per_gpu_hour,
+            gpu_mtbf_s,
+            host_per_layer,
+            launches,
+            attention,
+        },
         reserved,
     ))
 }

@@ -4,9 +4,9 @@
 //! exchanges, a layer that is made again, what an allocator reserves, gradients that wait. Counting these beside it would be a second player. So full micro-batches
 //! are lowered and played, and while they run out of memory their tokens are halved towards the most that fits. Unit: tokens of a rank.
 
-use engine::Outcome;
 use engine::cost::roofline::Roofline;
 use engine::play::{Case, Machine};
+use engine::{Outcome, TaskGraph};
 use hw::topology::Topology;
 
 use crate::lower::training::{self, mixed};
@@ -75,7 +75,12 @@ fn holds(problem: &Problem, tokens: u64) -> bool {
 }
 
 /// Whether a plan of one step does not run out of memory, on pipelines of so many ranks.
-fn ends(full: &Problem, mut plan: Plan, n_stages: u32) -> bool {
+fn ends(full: &Problem, plan: Plan, n_stages: u32) -> bool {
+    !matches!(played(full, plan, n_stages, full.cluster.gpu.memory.0).1, Outcome::OutOfMemory { .. })
+}
+
+/// A plan of one step on pipelines of so many ranks, played for its memory on devices of so many bytes.
+pub(crate) fn played(full: &Problem, mut plan: Plan, n_stages: u32, memory_bytes: u64) -> (TaskGraph, Outcome) {
     let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
     if n_stages > 1 {
         let (found, of_group) = training::pipelines(full, &plan, 0, &cost);
@@ -83,9 +88,9 @@ fn ends(full: &Problem, mut plan: Plan, n_stages: u32) -> bool {
         plan.steps[0].order_of = of_group;
     }
     let graph = training::lower(full, &plan, 0);
-    let memory_bytes = full.cluster.gpu.memory.0;
     let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
-    !matches!(engine::simulate(&graph, &machine), Outcome::OutOfMemory { .. })
+    let outcome = engine::simulate(&graph, &machine);
+    (graph, outcome)
 }
 
 /// The problem with sequences that fill one micro-batch, none longer than the longest.

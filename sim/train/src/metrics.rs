@@ -22,6 +22,7 @@ use engine::task::{Op, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
 pub use flops::op_flops;
 use hw::power;
+pub(crate) use peak::most_held;
 use shares::{EXPOSABLE, Shares};
 use unexplained::Parts;
 

@@ -270,6 +270,7 @@ impl MixedJob {
         };
         own.execution.layers = plan.layers();
         own.execution.host_overhead_per_layer = group.host_per_layer;
+        own.execution.launches = group.launches;
         own.execution.attention = group.attention;
         own.workload.lengths = self.batch.lengths().to_vec();
         own.workload.batch_size = self.batch.lengths().len();

@@ -3,11 +3,12 @@
 //! A layer of a micro-batch needs GPU-seconds on each group: at the tensor degree where it needs the fewest. A linear program deals all layers of all micro-batches
 //! out to the groups, each layer in any shares, so that the last group ends as early as can be. The bound is its dual: GPU-seconds of every group have a price,
 //! each layer goes where it is the cheapest, and the sum over what all GPUs cost in a second is no more than the least time. This holds for all prices, so
-//! the best ones are only looked for. Copies to hosts and layers that some stages alone compute again are left out. Units: seconds.
+//! the best ones are only looked for. Copies to hosts, launches beside a pass, and layers that some stages alone compute again are left out. Units: seconds.
 
 use engine::CostModel;
 use engine::play::Case;
 use train::mixed_gpus::{Batch, MixedJob, MixedStage, Pipelines, Slot};
+use train::problem::Launches;
 
 /// Rounds in which the prices of each choice of groups are set in turn, and halvings of their interval.
 const ROUNDS: usize = 4;
@@ -43,9 +44,10 @@ pub(super) fn work(job: &MixedJob, costs: &[Box<dyn CostModel>], degrees: &[Vec<
     all
 }
 
-/// The job with one micro-batch of each kind, and with passes that add up over layers: no copies, and nothing that a stage does in some layers alone.
+/// The job with one micro-batch of each kind, and with passes that add up over layers: no copies, no launches beside, and nothing that a stage does in some layers alone.
 fn bare(job: &MixedJob, batch: Batch) -> MixedJob {
     let mut bare = MixedJob { batch, ..job.clone() };
+    bare.groups.iter_mut().for_each(|group| group.launches = Launches::UNSEEN);
     if let Some(problem) = &mut bare.problem {
         problem.execution.offload = 0.0;
         if u64::from(problem.execution.recompute_layers) < problem.model.n_layers {

@@ -30,6 +30,7 @@ fn group(index: usize, &(gpu, nodes, per_node, usd_per_gpu_hour): &Machines) -> 
         usd_per_gpu_hour,
         gpu_mtbf_s: None,
         host_per_layer: hw::Seconds::ZERO,
+        launches: train::problem::Launches::UNSEEN,
         attention: Execution::default().attention,
     }
 }
@@ -338,7 +339,7 @@ fn every_choice_of_groups_is_played() {
     };
     let mut sorted: Vec<Judged> = (0..30).map(|s| (f64::from(s), plan(&[0, 1]))).collect();
     sorted.extend((30..35).map(|s| (f64::from(s), plan(&[1]))));
-    let kept = first_of_each(sorted);
+    let kept = first_of_each(sorted, |_| true);
     let alone = kept.iter().filter(|plan| choice(plan) == BTreeSet::from([1])).count();
     assert_eq!((kept.len(), alone), (PLAYED_MAX + 3, 3));
 }

@@ -1,7 +1,8 @@
 //! Memory peaks of played steps, and what was live at the highest one.
 
 use super::Played;
-use engine::task::Moment;
+use engine::task::{Moment, TaskGraph};
+use engine::timeline::Timeline;
 
 /// Peaks over all lanes and steps, bytes.
 pub(super) struct Peaks {
@@ -40,10 +41,41 @@ struct Live {
     given_back: u64,
 }
 
-/// Live memory at a lane's peak, as the engine applied it: by time, ends before starts.
+/// Live memory at a lane's peak.
 fn live(step: &Played, lane: usize) -> Live {
     let graph = &step.graph;
     let peak = i64::try_from(step.timeline.peak_memory_bytes(lane)).unwrap_or(i64::MAX);
+    let (mut best, mut given_back) = (vec![0; graph.labels.len()], 0);
+    watch(graph, &step.timeline, lane, &mut |held| {
+        let mut shown = held.to_vec();
+        given_back = given_back.max(graph.give_back(&mut shown, peak));
+        if total(&shown) > total(&best) {
+            best = shown;
+        }
+    });
+    let mut labels: Vec<(String, u64)> =
+        graph.labels.iter().cloned().zip(best.iter().map(|bytes| bytes.unsigned_abs())).collect();
+    labels.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    Live { labels, given_back: given_back.unsigned_abs() }
+}
+
+fn total(held: &[i64]) -> i64 {
+    held.iter().sum()
+}
+
+/// The most that a lane holds of a device of so many bytes, of which its cache holds what the rest leaves; more than these where the rest does not fit.
+pub(crate) fn most_held(graph: &TaskGraph, timeline: &Timeline, lane: usize, device_bytes: i64) -> i64 {
+    let mut most = 0;
+    watch(graph, timeline, lane, &mut |held| {
+        let mut shown = held.to_vec();
+        graph.give_back(&mut shown, device_bytes);
+        most = most.max(total(&shown));
+    });
+    most
+}
+
+/// Shows what a lane holds by label, to begin with and behind every change, as the engine applied it: by time, ends before starts.
+fn watch(graph: &TaskGraph, timeline: &Timeline, lane: usize, seen: &mut dyn FnMut(&[i64])) {
     let mut held = vec![0_i64; graph.labels.len()];
     for &(label, bytes) in &graph.resident[lane] {
         held[label.0 as usize] += i64::try_from(bytes).expect("memory stays below 2^63 bytes");
@@ -55,26 +87,17 @@ fn live(step: &Played, lane: usize) -> Live {
         .map(|effect| {
             let task = effect.task.0 as usize;
             match effect.moment {
-                Moment::End => (step.timeline.end[task], 0, effect),
-                Moment::Start => (step.timeline.start[task], 1, effect),
+                Moment::End => (timeline.end[task], 0, effect),
+                Moment::Start => (timeline.start[task], 1, effect),
             }
         })
         .collect();
     effects.sort_by_key(|(at, moment, effect)| (*at, *moment, effect.task));
-    let total = |held: &[i64]| held.iter().sum::<i64>();
-    let (mut best, mut given_back) = (held.clone(), 0);
+    seen(&held);
     for (_, _, effect) in effects {
         held[effect.label.0 as usize] += effect.delta_bytes;
-        let mut shown = held.clone();
-        given_back = given_back.max(graph.give_back(&mut shown, peak));
-        if total(&shown) > total(&best) {
-            best = shown;
-        }
+        seen(&held);
     }
-    let mut labels: Vec<(String, u64)> =
-        graph.labels.iter().cloned().zip(best.iter().map(|bytes| bytes.unsigned_abs())).collect();
-    labels.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    Live { labels, given_back: given_back.unsigned_abs() }
 }
 
 fn words(step: &Played, lane: usize) -> String {

@@ -63,14 +63,6 @@ impl Batch {
         self.own(micro_batch).iter().map(|tokens| tokens * tokens).sum()
     }
 
-    /// Tokens of the largest of some micro-batches.
-    pub fn largest(&self, of: Range<u32>) -> u64 {
-        if self.is_alike {
-            return self.tokens_of(0);
-        }
-        of.map(|micro_batch| self.tokens_of(micro_batch)).max().unwrap_or(0)
-    }
-
     /// Most that so many of some micro-batches have together that follow one another, where each has so much.
     pub fn most_in_a_row(&self, of: Range<u32>, n: u32, each: impl Fn(u32) -> u64) -> u64 {
         let n = n.min(u32::try_from(of.len()).unwrap_or(u32::MAX));
@@ -85,6 +77,11 @@ impl Batch {
     pub fn contents(&self) -> Vec<MicroBatch> {
         let n = if self.is_alike { 1 } else { self.n_micro_batches() };
         (0..n).map(|micro_batch| self.content(micro_batch)).collect()
+    }
+
+    /// Some micro-batches as a plan has them.
+    pub fn contents_of(&self, of: Range<u32>) -> Vec<MicroBatch> {
+        of.map(|micro_batch| self.content(micro_batch)).collect()
     }
 
     fn content(&self, micro_batch: u32) -> MicroBatch {
@@ -135,11 +132,11 @@ mod tests {
         let batch = Batch::new(vec![1, 2, 30, 4, 50, 6], 2);
         assert_eq!((batch.n_micro_batches(), batch.tokens(), batch.is_alike()), (3, 93, false));
         assert_eq!([0, 1, 2, 3].map(|index| batch.tokens_of(index)), [3, 34, 56, 3]);
-        assert_eq!((batch.largest(0..2), in_a_row(&batch, 0..3, 2), in_a_row(&batch, 0..1, 2)), (34, 90, 3));
+        assert_eq!((in_a_row(&batch, 0..3, 2), in_a_row(&batch, 0..1, 2)), (90, 3));
         // Around the end: the third and the first.
         assert_eq!(in_a_row(&batch, 2..4, 2), 59);
         let alike = Batch::new(vec![5; 8], 2);
-        assert_eq!((alike.contents().len(), in_a_row(&alike, 0..4, 3), alike.largest(1..2)), (1, 30, 10));
+        assert_eq!((alike.contents().len(), in_a_row(&alike, 0..4, 3)), (1, 30));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use hw::{Cluster, Seconds};
 use thiserror::Error;
 
 use super::{MixedJob, Pipelines, Slot};
-use crate::problem::AttentionKernel;
+use crate::problem::{AttentionKernel, Launches};
 use crate::timed::ring_steps;
 
 /// Machines of one type in one zone.
@@ -25,6 +25,8 @@ pub struct Group {
     pub gpu_mtbf_s: Option<f64>,
     /// Time per layer and pass in which a device waits for its host.
     pub host_per_layer: Seconds,
+    /// The lane of launches of its host.
+    pub launches: Launches,
     /// Kernel of attention on its card.
     pub attention: AttentionKernel,
 }
@@ -188,6 +190,7 @@ mod tests {
             usd_per_gpu_hour: 0.0,
             gpu_mtbf_s: None,
             host_per_layer: Seconds::ZERO,
+            launches: Launches::UNSEEN,
             attention: AttentionKernel::Flash,
         };
         let link = |zone: usize| Link {
