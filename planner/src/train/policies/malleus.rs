@@ -30,6 +30,7 @@ mod costs;
 mod division;
 mod grouping;
 mod migration;
+mod played;
 mod reaction;
 mod words;
 
@@ -119,6 +120,7 @@ pub(super) fn planned(
         planner,
         context,
         reaction: Reaction::named(context.word("reaction", "replan")).unwrap_or(Reaction::Replan),
+        is_published: published.is_some(),
     };
     let steps = job.steps()?;
     Ok(words::decision(&job, &steps))
@@ -155,6 +157,8 @@ struct Job<'a> {
     planner: Planner<'a>,
     context: &'a PlanContext<'a>,
     reaction: Reaction,
+    /// Whether coefficients are the authors'.
+    is_published: bool,
 }
 
 /// What a step runs.
@@ -196,13 +200,14 @@ impl Job<'_> {
                 let new = self.planner.react(self.reaction, &known, &planned.arrangement).ok_or_else(|| {
                     PlanError::Infeasible(format!("step {index}: no pipelines without the stragglers hold all layers"))
                 })?;
+                let new = self.soonest(index, &known, new, &planned.arrangement);
                 change = self.change(&planned.arrangement, &new.arrangement, &known, index == 0);
                 (planned, planned_for) = (new, known);
             }
             let rates = problem.rates(index);
             let pause_s = change.as_ref().map_or(0.0, |change: &Change| change.pause_s);
             steps.push(Chosen {
-                step: self.step(index, &planned.arrangement, pause_s),
+                step: self.step_of(problem, index, &planned.arrangement, pause_s),
                 predicted_s: planned.arrangement.predicted_s(self.planner.costs, &rates) + pause_s,
                 bound_s: self.planner.bound_s(&rates, planned.arrangement.pipelines.len().max(n_pipelines)),
                 planned: planned.clone(),
@@ -249,8 +254,8 @@ impl Job<'_> {
     }
 
     /// Sequences in order of arrival, one per micro-batch, so many to every pipeline.
-    fn step(&self, index: usize, arrangement: &Arrangement, pause_s: f64) -> Step {
-        let mut sequences = self.planner.problem.workload.step(index);
+    fn step_of(&self, problem: &Problem, index: usize, arrangement: &Arrangement, pause_s: f64) -> Step {
+        let mut sequences = problem.workload.step(index);
         let one = |(sequence, tokens)| MicroBatch {
             sequences: vec![Placement { sequence, from: 0, tokens, place: Place::Local(0) }],
             ..MicroBatch::default()

@@ -117,6 +117,27 @@ fn planned(problem: &Problem, words: &[(&str, &str)]) -> Decision<Plan> {
     plan(problem, &PlanContext { cost: &cost, parameters }).expect("a plan")
 }
 
+/// Sequences that differ, beside a straggler: what is planned at their mean is played beside the layout's own, and never taken where it loses.
+#[test]
+fn a_plan_at_mean_lengths_that_loses_on_a_step_is_not_taken() {
+    let mut random = engine::random::stream(7, "ragged");
+    for _ in 0..12 {
+        let mut problem = problem(2, (2, 1), 8, 1);
+        problem.model.n_layers = 8;
+        problem.workload.lengths = (0..8).map(|_| 256 << random.below(6)).collect();
+        problem.bucket_tokens = 8192;
+        let rate = 1.3 + 0.1 * hw::real(random.below(20));
+        let slowed = slow(&problem, &[(3, rate, 0, None)]);
+        let step_s = |reaction| played(&slowed, &planned(&slowed, &[("reaction", reaction)])).0[0];
+        let [replanned, kept] = ["replan", "none"].map(step_s);
+        assert!(
+            replanned <= kept * (1.0 + 1e-9),
+            "{:?} at {rate}: {replanned} against {kept}",
+            problem.workload.lengths
+        );
+    }
+}
+
 /// Seconds of every step, played by the engine, and the largest memory.
 fn played(problem: &Problem, decision: &Decision<Plan>) -> (Vec<f64>, u64) {
     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
