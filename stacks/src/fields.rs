@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 58] = [
+const ROWS: [(&str, [Judge; 3]); 59] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -92,7 +92,7 @@ const ROWS: [(&str, [Judge; 3]); 58] = [
     ("layout.exchange", [SAID, ULYSSES, NO_ULYSSES]),
     ("layout.order", [SAID, ORDER, ORDER]),
     ("execution.recompute", [By(recompute_megatron), By(recompute_torchtitan), By(recompute_deepspeed)]),
-    ("execution.recompute_layers", [SAID, By(some_layers), By(some_layers)]),
+    ("execution.recompute_layers", [By(some_layers_megatron), By(some_layers), By(some_layers)]),
     ("execution.gradient_sync", [SAID, By(sync_torchtitan), By(sync_deepspeed)]),
     ("execution.gradient_dtype", [SAID, NARROW_GRADIENTS, SAID]),
     ("execution.attention", [SAID, By(unfused), By(unfused_deepspeed)]),
@@ -102,6 +102,7 @@ const ROWS: [(&str, [Judge; 3]); 58] = [
     ("execution.dropout", [SAID, By(dropout), By(dropout)]),
     ("execution.gathers_logits", [SAID, GATHERS_LOGITS, SAID]),
     ("execution.formats", [SAID, By(narrow_products), By(narrow_products)]),
+    ("execution.casts", [SAID, SAID, SAID]),
     ("execution.rotates_apart", [ROTATES_APART, ROTATES_APART, ROTATES_APART]),
     ("execution.wide_layers", [WIDE_LAYERS, WIDE_LAYERS, WIDE_LAYERS]),
     ("execution.gathers_narrow", [SAID, NARROW_GATHERS, NARROW_GATHERS]),
@@ -189,10 +190,10 @@ const GATHERS_LOGITS: Judge = Unsaid(
 const TENSOR: Judge =
     Unsaid(|p| p.execution.overlap.tensor > 0.0 && p.layout.tp > 1, "exchanges of the tensor group behind products");
 const EXPERT: Judge =
-    Unsaid(|p| p.execution.overlap.expert > 0.0 && p.layout.ep > 1, "all-to-alls of experts behind computation");
+    Unsaid(|p| p.execution.overlap.expert.is_some() && p.layout.ep > 1, "all-to-alls of experts behind computation");
 /// Megatron-LM delays gradients of weights beside an all-to-all that runs behind computation.
 const NOT_BEHIND: Judge = Unsaid(
-    |p| p.execution.overlap.delayed_weights && p.execution.overlap.expert == 0.0,
+    |p| p.execution.overlap.delayed_weights && p.execution.overlap.expert.is_none(),
     "gradients of weights that are delayed while no all-to-all runs behind computation",
 );
 const DELAYED: Judge =
@@ -347,9 +348,14 @@ fn recompute_deepspeed(asked: &Asked<'_>) -> Fate {
 }
 
 fn some_layers(asked: &Asked<'_>) -> Fate {
-    let execution = &asked.problem.execution;
-    let is_some = execution.recompute == Recompute::Full && execution.recompute_layers != u32::MAX;
+    let (execution, n_layers) = (&asked.problem.execution, asked.problem.model.n_layers);
+    let is_some = execution.recompute != Recompute::Off && u64::from(execution.recompute_layers) < n_layers;
     unsaid(is_some, format!("recompute of {} layers of a stage alone", execution.recompute_layers))
+}
+
+/// Megatron-LM counts layers that are computed again as a whole (`--recompute-num-layers`); modules are computed again in all of them.
+fn some_layers_megatron(asked: &Asked<'_>) -> Fate {
+    if asked.problem.execution.recompute == Recompute::Full { Said } else { some_layers(asked) }
 }
 
 /// Without a pipeline torchtitan reduces with every micro-batch (`trainer.py` has no `no_sync`); a pipeline reduces behind the last ones.
@@ -434,7 +440,7 @@ fn share_tensor(asked: &Asked<'_>) -> Fate {
 }
 
 fn share_expert(asked: &Asked<'_>) -> Fate {
-    share("overlap-moe-expert-parallel-comm", asked.problem.execution.overlap.expert)
+    share("overlap-moe-expert-parallel-comm", asked.problem.execution.overlap.hidden_experts())
 }
 
 /// Shares of exchanges that are hidden: Megatron-LM has a switch for each, and no number.
@@ -492,7 +498,7 @@ fn host(asked: &Asked<'_>) -> Fate {
 
 #[cfg(test)]
 mod tests {
-    use train::problem::{Execution, ExpertTraffic, Launches, Overlap};
+    use train::problem::{Execution, ExpertTraffic, Launches, Module, Overlap};
 
     use super::*;
 
@@ -520,6 +526,7 @@ mod tests {
                 dropout,
                 gathers_logits,
                 formats,
+                casts,
                 wide_layers,
                 rotates_apart,
                 gathers_narrow,
@@ -567,6 +574,29 @@ mod tests {
         known.sort_unstable();
         rows.sort_unstable();
         assert_eq!(rows, known);
+    }
+
+    /// Layers of a stage that are computed again are counted for whole layers by Megatron-LM alone, and what all layers do needs no count.
+    #[test]
+    fn modules_of_some_layers_are_refused_by_every_target() {
+        let mut problem = crate::schedule::tests::problem();
+        let n_layers = u32::try_from(problem.model.n_layers).expect("few layers");
+        let mut is_unsaid = |recompute, layers, stack| {
+            (problem.execution.recompute, problem.execution.recompute_layers) = (recompute, layers);
+            let rest = rest(&Asked { problem: &problem, n_micro_batches: 1 }, stack);
+            rest.unsaid.iter().any(|words| words.starts_with("recompute of "))
+        };
+        let modules = Recompute::Modules(Modules::NONE.with(Module::FeedForward));
+        for stack in [Stack::Megatron, Stack::Torchtitan, Stack::Deepspeed] {
+            for recompute in [modules, Recompute::Selective] {
+                assert!(is_unsaid(recompute, 1, stack), "{recompute:?} {stack:?}");
+            }
+            assert_eq!(is_unsaid(Recompute::Full, 1, stack), stack != Stack::Megatron);
+            for recompute in [Recompute::Off, Recompute::Full] {
+                assert!(!is_unsaid(recompute, n_layers, stack), "{recompute:?} {stack:?}");
+            }
+            assert!(!is_unsaid(Recompute::Off, 1, stack));
+        }
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn is_all_forward_first(ranks: &[Vec<Action>]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::export::Words;
     use crate::targets::export;
@@ -232,7 +232,7 @@ mod tests {
 
     use train::layout::{ContextExchange, Layout, Zero};
 
-    fn problem() -> Problem {
+    pub(crate) fn problem() -> Problem {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let layout = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring) };
         Problem {
