@@ -178,7 +178,7 @@ fn executed(problem: &train::Problem, target: &str) -> (hw::Dtype, Execution) {
     execution.formats = execution.formats.filter(|formats| *formats != Formats::of(problem.dtype));
     // Switches have no shares.
     let overlap = &mut execution.overlap;
-    (overlap.tensor, overlap.expert, overlap.slowdown) = (overlap.tensor.ceil(), overlap.expert.ceil(), 1.0);
+    (overlap.tensor, overlap.expert, overlap.slowdown) = (overlap.tensor.ceil(), overlap.expert.map(f64::ceil), 1.0);
     if problem.layout.pp == 1 || problem.layout.chunks == 1 {
         overlap.stage = true;
     }

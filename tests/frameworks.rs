@@ -183,7 +183,9 @@ fn bridge(run: &Run, model: &str, graphs: &str) -> String {
     line("products.head", &quoted(head));
     line("products.dot_product_attention", &quoted(word(formats.kv == hw::Dtype::Fp8, "fp8", "bf16")));
     line("[overlap]\ntensor", &execution.overlap.tensor);
-    line("expert", &execution.overlap.expert);
+    if let Some(share) = execution.overlap.expert {
+        line("expert", &share);
+    }
     line("delayed_weights", &execution.overlap.delayed_weights);
     line("stage", &execution.overlap.stage);
     line("parameter_gather", &execution.overlap.parameter_gather);

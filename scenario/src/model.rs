@@ -72,7 +72,7 @@ fn beyond_text(section: &mut Section<'_>, model: &Model) {
     }
     // A name of the catalogue stands for the shape; a checkpoint or a file says formats.
     let of_name = engine::model::embedded(&model.name).map_or(Formats::of(hw::Dtype::Bf16), |model| model.formats);
-    if model.formats != of_name && model.formats.products().iter().any(|format| !format.is_whole()) {
+    if model.formats != of_name && model.formats.is_narrow() {
         let what = format!("the formats of the checkpoint of `{}` change nothing here", model.name);
         let found = Finding::warning(Code::NoEffect, section.at(), what);
         let help = "`training.products` says in which format a step multiplies; times of deployments in closed form are those of 16 bits";

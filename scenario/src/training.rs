@@ -194,7 +194,7 @@ fn of_host(asked: &Asked, problem: &Problem, is_searched: bool) -> Vec<String> {
     } else if execution.interleaves(if is_searched { u32::MAX } else { problem.layout.ep }) {
         words.push(format!(
             "`overlap.expert` = {}: the host runs a forward between a backward, so its launches take {INTERLEAVED} times as long however much is hidden",
-            execution.overlap.expert
+            execution.overlap.hidden_experts()
         ));
     }
     let share = engine::launch::share(&problem.shard());
@@ -211,7 +211,7 @@ fn of_peak(asked: &Asked, execution: &Execution, cost: &Cost, gpu: &Gpu) -> Vec<
     if cost.units.is_some() {
         return Vec::new();
     }
-    let narrow = execution.formats.is_some_and(|formats| formats.products().iter().any(|format| !format.is_whole()));
+    let narrow = execution.formats.is_some_and(|formats| formats.is_narrow());
     let constants = Constants::of(&gpu.name);
     let held = if narrow { constants.sustained_narrow } else { constants.sustained };
     let is_left_out = execution.framework == Framework::Formulas && !asked.framework && !asked.sustained;

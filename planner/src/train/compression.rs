@@ -187,7 +187,7 @@ fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Laye
 /// Seconds of one layer with experts for a micro-batch, forward and backward, nothing behind computation.
 fn layer_s(problem: &Problem, compression: Option<Compression>, micro_batch: &MicroBatch, cost: &dyn CostModel) -> f64 {
     let mut problem = problem.clone();
-    problem.execution.overlap.expert = 0.0;
+    problem.execution.overlap.expert = None;
     problem.execution.experts.compression = compression;
     training::parts(&problem, micro_batch, train::experts::mean(&problem), cost).layer(true).iter().sum()
 }

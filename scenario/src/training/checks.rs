@@ -83,7 +83,7 @@ fn frozen(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
         return;
     }
     let is_sharded = layout.zero >= Zero::Parameters && layout.n_shards() > 1;
-    let narrow = problem.execution.formats.is_some_and(|formats| formats.products().iter().any(|one| !one.is_whole()));
+    let narrow = problem.execution.formats.is_some_and(|formats| formats.is_narrow());
     let misfits = [
         (
             problem.model.experts.is_some(),
@@ -173,15 +173,14 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoic
         reader.refuse(Code::UlyssesHeads, at.cp.clone(), what, help);
     }
     let island = problem.cluster.nvlink_island;
-    let consecutive = layout.order[0] == train::layout::Axis::Tensor;
-    if layout.tp > 1
-        && problem.cluster.nvlink_island < problem.cluster.gpus_per_node
-        && (layout.tp > island || !consecutive)
-    {
-        let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
-        let help =
-            format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
+    if layout.tp > 1 && problem.scatters_tensor_groups() {
+        let what = format!("GPUs of a tensor group lie on several NVLink islands of {island} GPUs");
+        let help = "write `order` with tp first: an exchange of GPUs that lie apart has no price";
         reader.refuse(Code::CrossesIslands, at.tp.clone(), what, help);
+    } else if layout.tp > island && island < problem.cluster.gpus_per_node {
+        let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
+        let help = format!("its exchange goes over PCIe with every layer; `tp = {island}` stays inside");
+        reader.warn(Code::CrossesIslands, at.tp.clone(), what, help);
     }
 }
 

@@ -108,6 +108,7 @@ pub fn warn(
         return;
     }
     let asked: Vec<Problem> = policies.iter().map(|choice| choice.problem(problem)).collect();
+    let multiplied = search.map_or_else(|| asked.clone(), |space| in_each_format(&asked, space));
     let sharded = search.map_or_else(Vec::new, |space| each_sharding(&asked, &space.zero));
     let has_times = problem.execution.unit_times.is_some();
     let costs: &[(String, Place)] = if has_times { &given.costs } else { &[] };
@@ -119,7 +120,7 @@ pub fn warn(
         let is_idle = match (search, key.hangs_on) {
             (Some(_), HangsOn::Layout) => false,
             (Some(_), HangsOn::Sharding) => sharded.iter().all(key.is_idle),
-            (None, _) | (_, HangsOn::Model) => asked.iter().all(key.is_idle),
+            (None, _) | (_, HangsOn::Model) => multiplied.iter().all(key.is_idle),
         };
         let is_idle = is_idle && !(HOST.contains(&key.name) && policies.iter().any(|choice| choice.policy == OFFLOADS));
         if is_idle && !costs.iter().any(|(said, _)| *said == key.written(value)) {
@@ -165,14 +166,17 @@ pub fn of_problems(
     }
 }
 
-/// Warns of links to the host that nothing crosses, of steps that copy nothing there and have so many GPUs: each with what it needs.
-pub fn of_host_links(reader: &mut Reader<'_>, given: &Given, (cluster, n_gpus): (&Cluster, u32), needs: &'static str) {
-    if !have_own_links(cluster, n_gpus) {
-        return;
+/// Problems with products in every format that a search tries.
+fn in_each_format(problems: &[Problem], space: &Space) -> Vec<Problem> {
+    let mut all = Vec::with_capacity(problems.len() * space.products.len());
+    for problem in problems {
+        for &products in &space.products {
+            let mut own = problem.clone();
+            own.execution.multiply_in(products);
+            all.push(own);
+        }
     }
-    for (key, value, at) in given.keys().filter(|(key, ..)| key.section == "cluster" && HOST[1..].contains(&key.name)) {
-        Key { needs, ..*key }.warn(reader, value, at);
-    }
+    all
 }
 
 /// Problems with every stage of ZeRO that a search tries.

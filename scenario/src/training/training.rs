@@ -87,7 +87,8 @@ pub fn executed(section: &mut Section<'_>, usual: Usual) -> Training {
     let attention_at = section.place("attention");
     let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
     let products = formats::products(section, Formats::of(dtype));
-    let framework = framework(section, &products, usual);
+    let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
+    let framework = framework(section, &products, casts, usual);
     let has_predicting = section.has("predicting_layers");
     let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
@@ -104,6 +105,7 @@ pub fn executed(section: &mut Section<'_>, usual: Usual) -> Training {
         dropout: dropout(section),
         gathers_logits: gathers_logits(section, framework),
         formats: has_products.then_some(products),
+        casts,
         gathers_narrow: section.flag("narrow_gather", false),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
         parameters_on_host: section.flag("parameters_on_host", false),
@@ -156,19 +158,15 @@ pub fn is_of_framework(value: &str) -> bool {
 }
 
 /// Whose kernels compute the layers, and how PyTorch's own modules run.
-fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> Framework {
+fn framework(section: &mut Section<'_>, products: &Formats, casts: Casts, usual: Usual) -> Framework {
     let word = section.word("framework", usize::from(usual == Usual::Megatron), &FRAMEWORKS);
-    let is_narrow = products.products().iter().any(|format| !format.is_whole());
     if word < 2 {
         section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");
-    } else if !is_narrow {
-        section.idle(&["casts"], "products of 8 bits or fewer");
     }
-    let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
     let modules = TorchModules {
         compiled: section.flag("compile", false),
         fused_norms: true,
-        casts: if is_narrow { casts } else { Casts::Off },
+        casts: if products.is_narrow() { casts } else { Casts::Off },
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,
     };
@@ -177,7 +175,7 @@ fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> Fra
 
 /// Reads `[overlap]`.
 pub fn overlap(mut section: Section<'_>) -> Overlap {
-    let expert = section.number("expert", 0.0, 0.0..=1.0);
+    let expert = section.some_number("expert", 0.0..=1.0);
     let overlap = Overlap {
         tensor: section.number("tensor", 0.0, 0.0..=1.0),
         expert,
@@ -193,14 +191,13 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
 }
 
 /// Whether gradients of weights come behind those of inputs, beside the all-to-all; without an overlap of it Megatron-LM refuses that.
-fn delayed_weights(section: &mut Section<'_>, expert: f64) -> bool {
+fn delayed_weights(section: &mut Section<'_>, expert: Option<f64>) -> bool {
     const KEY: &str = "delayed_weights";
     let at = section.place(KEY).unwrap_or_else(|| section.at());
     let is_delayed = section.flag(KEY, false);
-    if is_delayed && expert == 0.0 {
+    if is_delayed && expert.is_none() {
         let what = "gradients of weights are delayed, and no all-to-all runs behind computation";
-        let help =
-            "give `overlap.expert` above 0, which Megatron-LM asks for too (`--overlap-moe-expert-parallel-comm`)";
+        let help = "give `overlap.expert`, which Megatron-LM asks for too (`--overlap-moe-expert-parallel-comm`)";
         section.refuse(Code::MissingKey, at, what, help);
     }
     is_delayed

@@ -155,7 +155,8 @@ impl Printed {
             return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
         }
         let n_micro_batches = batch / step;
-        problem.execution.overlap.expert *= steady_share(self.degrees.pp, n_micro_batches);
+        let steady = steady_share(self.degrees.pp, n_micro_batches);
+        problem.execution.overlap.expert = problem.execution.overlap.expert.map(|share| share * steady);
         let n_documents = self.n_documents;
         let sizes = [self.micro_batch * n_documents, n_micro_batches];
         // Attention with sinks is in no table, nor are products of so odd widths as gpt-oss has.
@@ -187,7 +188,7 @@ fn other(cells: &Cells<'_>, asked: &Run) -> Option<Other> {
 
 /// Without the forward of a neighbour micro-batch beside a backward.
 fn one_after_another(execution: &mut Execution) {
-    (execution.overlap.expert, execution.overlap.delayed_weights) = (0.0, false);
+    (execution.overlap.expert, execution.overlap.delayed_weights) = (None, false);
     execution.launches.each = execution.launches.each * (1.0 / INTERLEAVED);
 }
 
@@ -248,7 +249,7 @@ fn execution(cells: &Cells<'_>, label: &Label, card: Capability) -> Result<Execu
         gradient_dtype: gradients,
         overlap: Overlap {
             tensor: if cells.flag("tp_comm_overlap") { USER_BUFFERS } else { 0.0 },
-            expert: if cells.flag("moe_a2a_overlap") { EXPERT_OVERLAP } else { 0.0 },
+            expert: cells.flag("moe_a2a_overlap").then_some(EXPERT_OVERLAP),
             delayed_weights: cells.flag("delay_wgrad"),
             stage: cells.flag("p2p_overlap"),
             parameter_gather: cells.flag("param_gather_overlap"),

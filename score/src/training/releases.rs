@@ -268,7 +268,7 @@ mod tests {
             let line =
                 format!("v0.3.0,,1,{release},pretrain,Qwen3_30B_a3B,{card},8,FP8-MX,512,4,4096,1,1,1,1,8,8,0,none,");
             let mut problem = asked(&line);
-            problem.execution.overlap.expert = 1.0;
+            problem.execution.overlap.expert = Some(1.0);
             (problem.execution.experts.dispatcher.is_once_per_node(), problem.hidden_expert_exchange())
         };
         assert_eq!(asked("26.02", "GB200"), (true, 1.0 - 32.0 / 148.0));

@@ -56,6 +56,11 @@ impl Formats {
         self.output.unwrap_or(self.attention)
     }
 
+    /// Whether some product is of 8 bits or fewer.
+    pub fn is_narrow(&self) -> bool {
+        self.products().iter().any(|format| !format.is_whole())
+    }
+
     /// Formats of products, each once.
     pub const fn products(&self) -> [Format; 4] {
         [self.attention, self.dense, self.experts, self.head]

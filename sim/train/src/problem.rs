@@ -18,7 +18,7 @@ pub use engine::shard::{AdaptedProducts, Adapters, AttentionKernel, Casts, Dropo
 use engine::task::PassKind;
 pub use engine::unfused::{Fusion, Unfused};
 
-use crate::layout::{Layout, Position, Zero};
+use crate::layout::{Axis, Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
 use crate::optimizer::Optimizer;
 use crate::schedule::Schedule;
@@ -45,8 +45,9 @@ hw::words! {
 pub struct Overlap {
     /// Share of tensor exchange that runs behind GEMM, 0 to 1.
     pub tensor: f64,
-    /// Share of expert all-to-all that runs behind computation, 0 to 1.
-    pub expert: f64,
+    /// Share of expert all-to-all that runs behind computation, 0 to 1; `None` where passes are not interleaved for it. Interleaved passes of a step
+    /// in which none has a neighbour hide nothing (`--overlap-moe-expert-parallel-comm` with one micro-batch).
+    pub expert: Option<f64>,
     /// Whether a whole backward makes gradients of weights behind those of inputs, beside the all-to-all that nothing else hides
     /// (`--delay-wgrad-compute`).
     pub delayed_weights: bool,
@@ -64,6 +65,11 @@ pub struct Overlap {
 }
 
 impl Overlap {
+    /// Share of expert all-to-all that runs behind computation.
+    pub fn hidden_experts(&self) -> f64 {
+        self.expert.unwrap_or(0.0)
+    }
+
     /// Share of tensor exchange that asynchronous tensor parallelism hides. It cuts each product into as many pieces as ranks and sends one while
     /// another is computed (pytorch/pytorch, `_fused_all_gather_matmul`), and the pieces are slower than the whole. Fitted on rows 19 to 22 of
     /// torchtitan's table.
@@ -72,7 +78,7 @@ impl Overlap {
     /// Nothing behind computation but messages between stages and gathers of ZeRO 3.
     pub const NONE: Self = Self {
         tensor: 0.0,
-        expert: 0.0,
+        expert: None,
         delayed_weights: false,
         slowdown: 1.0,
         stage: true,
@@ -182,6 +188,8 @@ pub struct Execution {
     pub gathers_logits: bool,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
+    /// How PyTorch's modules make operands of narrow products, where there are any.
+    pub casts: Casts,
     /// Layers at the end of a hybrid model whose products stay in the format of the activations.
     pub wide_layers: u32,
     /// Whether casts to 4 bits rotate columns by a kernel of their own, as Transformer Engine does before 2.14.
@@ -236,6 +244,7 @@ impl Default for Execution {
             dropout: None,
             gathers_logits: false,
             formats: None,
+            casts: Casts::Whole,
             wide_layers: 0,
             rotates_apart: false,
             gathers_narrow: false,
@@ -272,7 +281,14 @@ impl Execution {
 
     /// Whether the host runs a forward between a backward with so many expert ranks.
     pub fn interleaves(&self, ep: u32) -> bool {
-        self.framework == Framework::MegatronCore && self.overlap.expert > 0.0 && ep > 1
+        self.framework == Framework::MegatronCore && self.overlap.expert.is_some() && ep > 1
+    }
+
+    /// Puts the products into other formats. Modules of PyTorch make the operands of narrow ones, and whole ones have none to make.
+    pub fn multiply_in(&mut self, formats: Option<Formats>) {
+        let casts = if formats.is_some_and(|formats| formats.is_narrow()) { self.casts } else { Casts::Off };
+        self.framework = self.framework.with_modules(|modules| TorchModules { casts, ..modules });
+        self.formats = formats;
     }
 
     /// What a whole backward computes.
@@ -339,7 +355,7 @@ impl Problem {
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
             dispatcher: self.execution.experts.dispatcher,
-            dispatched_beside: self.execution.overlap.expert,
+            dispatched_beside: self.execution.overlap.hidden_experts(),
             fused_experts: self.execution.experts.fused,
             unfused: self.execution.unfused,
             gradient_dtype: self.execution.gradient_dtype,
@@ -356,7 +372,7 @@ impl Problem {
     /// Share of the experts' exchange that computation hides. Multiprocessors that send tokens are none that compute: what they would have done is not hidden.
     pub fn hidden_expert_exchange(&self) -> f64 {
         let sending = self.execution.experts.dispatcher.sending_share(self.cluster.gpu.capability());
-        self.execution.overlap.expert * (1.0 - sending)
+        self.execution.overlap.hidden_experts() * (1.0 - sending)
     }
 
     /// Layers of the model that predict further tokens, where the framework trains them.
@@ -477,6 +493,11 @@ impl Problem {
     /// Rates of all devices in a step.
     pub fn rates(&self, step_index: usize) -> Rates {
         Rates::at(&self.execution.stragglers, step_index)
+    }
+
+    /// Whether tensor groups lie scattered over nodes in which NVLink joins fewer GPUs. Exchanges are priced of GPUs side by side.
+    pub fn scatters_tensor_groups(&self) -> bool {
+        self.layout.order[0] != Axis::Tensor && self.cluster.nvlink_island < self.cluster.gpus_per_node
     }
 
     /// Rank at a position.

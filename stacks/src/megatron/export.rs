@@ -407,7 +407,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     if execution.overlap.tensor > 0.0 {
         given.push(("tp-comm-overlap", None));
     }
-    if execution.overlap.expert > 0.0 {
+    if execution.overlap.expert.is_some() {
         given.push(("overlap-moe-expert-parallel-comm", None));
         given.extend(execution.overlap.delayed_weights.then_some(("delay-wgrad-compute", None)));
     }

@@ -127,6 +127,8 @@ fn keys_that_a_scenario_has_are_given() {
             "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --overlap-moe-expert-parallel-comm",
             "expert = 0.75",
         ),
+        // One micro-batch in each of 16 replicas: passes are interleaved, and none has a neighbour.
+        ("--micro-batch-size 4 --overlap-moe-expert-parallel-comm --delay-wgrad-compute", "expert = 0 "),
         ("--mtp-num-layers 2", "predicting_layers = 2"),
         ("--cpu-offloading-num-layers 2", "offload_ratio = 0.25"),
         ("--cross-entropy-loss-fusion", "loss = \"native\""),

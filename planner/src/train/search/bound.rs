@@ -465,7 +465,7 @@ pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<
     let overlap = problem.execution.overlap;
     let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
     let has_own_shapes = plan.steps.iter().any(Step::is_mixed);
-    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.expert > 0.0 || has_own_shapes {
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.hidden_experts() > 0.0 || has_own_shapes {
         return None;
     }
     let mut total = 0.0;

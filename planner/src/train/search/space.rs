@@ -243,7 +243,8 @@ impl Space {
         let (model, n_gpus) = (&problem.model, nodes * problem.cluster.gpus_per_node);
         let n_layers = u32::try_from(model.n_layers).expect("few layers");
         let mut layouts = Vec::new();
-        for &tp in self.tp.iter().filter(|&&tp| model.n_heads.is_multiple_of(u64::from(tp))) {
+        let is_priced = |tp: &&u32| **tp == 1 || !problem.scatters_tensor_groups();
+        for &tp in self.tp.iter().filter(|&&tp| model.n_heads.is_multiple_of(u64::from(tp))).filter(is_priced) {
             for &pp in self.pp.iter().filter(|&&pp| pp <= n_layers) {
                 for &cp in self.cp.iter().filter(|&&cp| cuts_context(problem, tp, cp)) {
                     let used = u64::from(tp) * u64::from(pp) * u64::from(cp);
@@ -412,7 +413,9 @@ impl Candidate {
         problem.bucket_tokens = self.bucket_tokens;
         problem.execution.recompute = self.recompute;
         problem.execution.offload = self.offload;
-        problem.execution.formats = self.products;
+        if self.products != problem.execution.formats {
+            problem.execution.multiply_in(self.products);
+        }
         problem.execution.layers = self.layers(problem);
         problem.execution.launches = self.launches;
         problem.cluster.n_nodes = self.nodes;

@@ -5,7 +5,7 @@ use engine::shard::Shard;
 use hw::{Cluster, Format, InsideLink};
 use train::layout::{ContextExchange, Zero};
 use train::muon::TensorMode;
-use train::problem::{Dropout, Framework, GradientSync, Loss, Recompute};
+use train::problem::{Casts, Dropout, Framework, GradientSync, Loss, Recompute};
 use train::schedule::Placement;
 use train::{Problem, memory};
 
@@ -96,6 +96,7 @@ pub static KEYS: &[Key] = &[
         no_loss,
         "`framework = \"megatron-core\"`, whose kernels of the loss are told apart, or `\"native\"` with `\"pytorch\"` and a whole vocabulary",
     ),
+    of_model("training", "casts", no_casts, "products of 8 bits or fewer"),
     of_layout(
         "overlap",
         "delayed_weights",
@@ -315,6 +316,10 @@ fn gathers_wide(problem: &Problem) -> bool {
     problem.execution.gathers_narrow && !is_gathered && !memory::has_narrow_copies(problem)
 }
 
+fn no_casts(problem: &Problem) -> bool {
+    problem.execution.framework.torch().is_some_and(|modules| modules.casts == Casts::Off)
+}
+
 fn no_fused(problem: &Problem) -> bool {
     problem.execution.experts.fused && (has_no_experts(problem) || !problem.shard().fuses_experts())
 }
@@ -338,12 +343,12 @@ fn no_delay(problem: &Problem) -> bool {
 }
 
 fn no_all_to_all(problem: &Problem) -> bool {
-    problem.layout.ep == 1 && problem.execution.overlap.expert > 0.0
+    problem.layout.ep == 1 && problem.execution.overlap.expert.is_some()
 }
 
 fn no_slowdown(problem: &Problem) -> bool {
     let (overlap, layout) = (problem.execution.overlap, &problem.layout);
-    let is_beside = layout.tp > 1 && overlap.tensor > 0.0 || layout.ep > 1 && overlap.expert > 0.0;
+    let is_beside = layout.tp > 1 && overlap.tensor > 0.0 || layout.ep > 1 && overlap.hidden_experts() > 0.0;
     overlap.slowdown > 1.0 && !is_beside
 }
 

@@ -25,7 +25,7 @@ impl Builder<'_> {
     ) -> Vec<(LaneId, TaskId)> {
         let overlap = self.at(frame.pp).execution.overlap;
         let mut begun = Vec::new();
-        if overlap.tensor == 0.0 && overlap.expert == 0.0 {
+        if overlap.tensor == 0.0 && overlap.hidden_experts() == 0.0 {
             return begun;
         }
         for (cp, &lane) in column.lanes.iter().enumerate() {
