@@ -468,3 +468,26 @@ impl Candidate {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use train::layout::Axis;
+    use train::problem::Execution;
+
+    use super::*;
+    use crate::train::search::tests::problem;
+
+    /// NVLink joins pairs. A tensor group of four side by side exchanges over PCIe, which has a price; where tensor ranks lie apart there is none.
+    #[test]
+    fn scattered_tensor_groups_are_no_candidates() {
+        let mut problem = problem(vec![1024; 16], Execution::default(), 80.0);
+        problem.cluster.nvlink_island = 2;
+        let widest = |problem: &Problem| {
+            let all = Space { tp: vec![1, 2, 4], ..Space::of(problem) }.candidates(problem);
+            all.iter().map(|candidate| candidate.layout.tp).max()
+        };
+        assert_eq!(widest(&problem), Some(4));
+        problem.layout.order = [Axis::Context, Axis::Tensor, Axis::Data, Axis::Pipeline];
+        assert_eq!(widest(&problem), Some(1));
+    }
+}

@@ -279,21 +279,6 @@ fn one_rank_has_nothing_to_cut_or_to_shard_whatever_the_lists_say() {
     assert!(copied.iter().all(|layout| layout.dp.is_multiple_of(layout.replicate)));
 }
 
-/// NVLink joins pairs. A tensor group of four side by side exchanges over PCIe, which has a price; where tensor ranks lie apart there is none.
-#[test]
-fn scattered_tensor_groups_are_no_candidates() {
-    use train::layout::Axis;
-    let mut problem = problem(vec![1024; 16], Execution::default(), 80.0);
-    problem.cluster.nvlink_island = 2;
-    let widest = |problem: &Problem| {
-        let all = Space { tp: vec![1, 2, 4], ..space(problem) }.candidates(problem);
-        all.iter().map(|candidate| candidate.layout.tp).max()
-    };
-    assert_eq!(widest(&problem), Some(4));
-    problem.layout.order = [Axis::Context, Axis::Tensor, Axis::Data, Axis::Pipeline];
-    assert_eq!(widest(&problem), Some(1));
-}
-
 #[test]
 fn the_host_interleaves_in_layouts_with_an_all_to_all_alone() {
     let overlap = train::problem::Overlap { expert: Some(0.5), ..Execution::default().overlap };
