@@ -87,8 +87,7 @@ pub fn executed(section: &mut Section<'_>, usual: Usual) -> Training {
     let attention_at = section.place("attention");
     let dtype = [Dtype::Bf16, Dtype::Fp16][section.word("dtype", 0, &["bf16", "fp16"])];
     let products = formats::products(section, Formats::of(dtype));
-    let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
-    let framework = framework(section, &products, casts, usual);
+    let (framework, casts) = framework(section, &products, usual);
     let has_predicting = section.has("predicting_layers");
     let predicting_layers = section.count("predicting_layers", Some(0), 0..=100).0;
     let execution = Execution {
@@ -157,12 +156,13 @@ pub fn is_of_framework(value: &str) -> bool {
     FRAMEWORKS[1..].contains(&value.trim_matches('"'))
 }
 
-/// Whose kernels compute the layers, and how PyTorch's own modules run.
-fn framework(section: &mut Section<'_>, products: &Formats, casts: Casts, usual: Usual) -> Framework {
+/// Whose kernels compute the layers, how PyTorch's own modules run, and how they would make operands of narrow products.
+fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> (Framework, Casts) {
     let word = section.word("framework", usize::from(usual == Usual::Megatron), &FRAMEWORKS);
     if word < 2 {
         section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");
     }
+    let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
     let modules = TorchModules {
         compiled: section.flag("compile", false),
         fused_norms: true,
@@ -170,7 +170,8 @@ fn framework(section: &mut Section<'_>, products: &Formats, casts: Casts, usual:
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,
     };
-    [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)][word]
+    let all = [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)];
+    (all[word], casts)
 }
 
 /// Reads `[overlap]`.
