@@ -72,6 +72,13 @@ pub enum Load {
     Together,
 }
 
+impl Load {
+    /// Of requests whose moments were not kept: as many in flight as the client says, or its rate.
+    fn of(in_flight: Option<u32>, rate: Option<f64>) -> Self {
+        in_flight.map(Self::InFlight).or(rate.map(Self::Rate)).unwrap_or(Self::Together)
+    }
+}
+
 /// A request as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {

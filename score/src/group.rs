@@ -1,6 +1,6 @@
 //! Errors of a group of rows with one figure each, and how they are written as text and as Markdown.
 
-use crate::text::{cut_middle, percent_1, signed_1};
+use crate::text::{cut_middle, or_dash, percent_1, signed_1};
 use crate::training::summary::Errors;
 
 /// Letters of the columns of figures of a group.
@@ -25,7 +25,7 @@ impl GroupErrors {
     /// Mean, median and largest error, bias, and share of rows inside the interval.
     fn figures(&self) -> Option<[String; 5]> {
         let Errors { mean, median, worst, bias, .. } = self.errors?;
-        let covered = self.covered.map_or_else(|| "-".to_owned(), percent_1);
+        let covered = or_dash(self.covered, percent_1);
         Some([percent_1(mean), percent_1(median), percent_1(worst), signed_1(bias), covered])
     }
 }

@@ -270,13 +270,10 @@ fn off(ratios: &[[f64; 2]], side: usize) -> f64 {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,\
-        moe_quant_mode,batch_size,tp_size,silicon_ttft_ms,silicon_tpot_ms\n";
-
     /// A run that is predicted right by one choice, and twice too long by all others.
     fn of_model(model: &str, right: usize) -> Played {
-        let text = format!("{HEADER}a,s,vllm,0.19.0,{model},h100_sxm,fp8,agg,1024,1024,fp8,fp8,8,1,500,20\n");
-        let run = crate::run::read(&text).expect("a table").remove(0);
+        let run =
+            crate::run::of_line(&format!("a,s,vllm,0.19.0,{model},h100_sxm,fp8,agg,1024,1024,fp8,fp8,8,1,500,20"));
         let ratios = (0..lattice().len()).map(|index| if index == right { [1.0; 2] } else { [2.0; 2] }).collect();
         Played { tables: run.card.clone(), run, ratios }
     }

@@ -8,23 +8,23 @@
 //! (`residual.rs`, `learned.rs`) and corrects what clients of a replica see at a held load (`steady.rs`). Units: milliseconds in tables, seconds inside.
 
 pub mod bench;
-pub mod between;
-pub mod client;
+mod between;
+mod client;
 pub mod form;
-pub mod group;
+mod group;
 pub mod kernels;
 pub mod known;
 pub mod learned;
 pub mod leave_out;
 #[cfg(test)]
 mod measured;
-pub mod networks;
+mod networks;
 pub mod operator_tables;
 pub mod operators;
-pub mod order;
-pub mod play;
+mod order;
+mod play;
 pub mod profiler;
-pub mod reason;
+mod reason;
 pub mod recipe;
 pub mod refit;
 pub mod residual;
@@ -32,12 +32,14 @@ pub mod rl;
 pub mod run;
 pub mod scenarios;
 pub mod select;
-pub mod served;
-pub mod setup;
+mod served;
+mod setup;
+#[cfg(test)]
+mod shared_data;
 pub mod steady;
 pub mod summary;
 pub mod table;
 mod tally;
-pub mod text;
+mod text;
 pub mod training;
-pub mod written;
+mod written;

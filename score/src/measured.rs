@@ -13,7 +13,11 @@ use crate::learned::Learned;
 use crate::refit;
 use crate::residual;
 use crate::select::Selection;
+use crate::shared_data;
 use crate::summary::{self, Errors, Score};
+
+/// The table.
+const RUNS: &str = "aiconfigurator/silicon_sample_given.csv";
 
 /// Scores some runs on the profile of the H100; `None` where the table is absent.
 fn score(only: &str) -> Option<Score> {
@@ -22,11 +26,7 @@ fn score(only: &str) -> Option<Score> {
 
 /// The same on the profile of a card, which is lent to other cards.
 fn score_by(card: &str, only: &str) -> Option<Score> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/aiconfigurator/silicon_sample_given.csv");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        println!("skipped: shared data absent ({path})");
-        return None;
-    };
+    let text = shared_data::text(RUNS)?;
     let costs = |cluster: &Cluster, engine: &str| -> Box<dyn CostModel> {
         let own = profile_of(card, engine);
         let profile = if cluster.gpu.name == own.gpu { own } else { own.lent_to(&cluster.gpu) };
@@ -103,11 +103,7 @@ fn long_prompts_on_experts_that_were_not_tuned_take_as_long_as_measured() {
 /// Qwen3-32B in 16 bits: a third of the settings calibrates, the others are scored.
 #[test]
 fn a_third_of_the_settings_of_an_engine_brings_the_others_near() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/aiconfigurator/silicon_sample_given.csv");
-    let Ok(text) = std::fs::read_to_string(path) else {
-        println!("skipped: shared data absent ({path})");
-        return;
-    };
+    let Some(text) = shared_data::text(RUNS) else { return };
     let profiles = ["vllm", "sglang", "trtllm"].map(|engine| (engine, profile(engine)));
     let costs = |cluster: &Cluster, engine: &str, found: Option<&Calibrated>| -> Box<dyn CostModel> {
         let (_, plain) = profiles.iter().find(|(name, _)| *name == engine).expect("an engine with tables");
@@ -132,7 +128,7 @@ fn time_per_token_of_runs_in_16_bits_is_near_on_every_engine() {
         let Some(score) = score(&format!("card=h100-sxm,format=bf16,engine={engine}")) else { return };
         let errors = score.all.tpot.expect("predicted");
         println!("{engine}: {} runs, TPOT off by {:.1} %", score.all.n_predicted, errors.median * 100.0);
-        assert_eq!(score.all.n_predicted, score.all.n_runs, "{engine}: {:?}", score.reasons);
+        assert_eq!(score.all.n_predicted, score.all.n_runs, "{engine}: {:?}", score.missing);
         assert!(errors.median < 0.12 && errors.covered > 0.7, "{engine}: {errors:?}");
     }
 }
@@ -150,7 +146,7 @@ fn first_tokens_of_runs_in_16_bits_are_near_where_the_set_up_is_known() {
 #[test]
 fn every_run_has_a_prediction_or_a_reason() {
     let Some(score) = score("card=h100-sxm") else { return };
-    let n_without: usize = score.reasons.iter().map(|(_, _, n)| n).sum();
+    let n_without: usize = score.missing.iter().map(|missing| missing.n).sum();
     assert_eq!(score.all.n_predicted + n_without, score.all.n_runs);
 }
 

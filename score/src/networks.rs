@@ -245,6 +245,7 @@ pub fn predict(networks: &Networks) -> Vec<Predicted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared_data::truth;
 
     const HEAD: &str = "device,model,mode,seq_tokens,batch_seqs,fused,gpus,layers,hidden,heads,vocab,e2e_ms";
 
@@ -358,13 +359,7 @@ mod tests {
 
     /// Measured runs; none where the tables are absent.
     fn measured() -> Option<Networks> {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/truth");
-        let beside = |name: &str| crate::training::tables::unpacked(std::fs::read(folder.join(name)).ok()?).ok();
-        let Some(text) = beside("neusight_e2e.csv") else {
-            println!("skipped: shared data absent ({})", folder.display());
-            return None;
-        };
-        Some(read(&text, &beside).expect("a table").expect("no fault"))
+        Some(read(&truth("neusight_e2e.csv")?, &truth).expect("a table").expect("no fault"))
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::summary::mean;
 use crate::table::{Beside, Cells, Fault, Table, has_columns, read_beside};
-use crate::text::percent_1;
+use crate::text::{or_dash, percent_1};
 
 /// Datasheets, in a file beside the table.
 const DEVICES: &str = "neusight_devices.csv";
@@ -267,10 +267,9 @@ pub const LEFT_OUT: &str = "device left out";
 
 /// Groups as a Markdown table, devices under a heading.
 pub fn markdown(groups: &[Group], device: &str) -> String {
-    let share = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), percent_1);
     let mut text = format!("| {device} | operator | rows | median | mean |\n|---|---|---|---|---|\n");
     for Group { device, op, n_rows, n_predicted, median_error, mean_error } in groups {
-        let [median, mean] = [*median_error, *mean_error].map(share);
+        let [median, mean] = [*median_error, *mean_error].map(|error| or_dash(error, percent_1));
         text += &format!("| {device} | {op} | {n_predicted}/{n_rows} | {median} | {mean} |\n");
     }
     text
@@ -292,6 +291,7 @@ pub fn reasons(predicted: &[Predicted]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared_data::truth;
 
     const DATASHEETS: &str = "device,memory_bandwidth_gb_per_s,fp32_gflop_per_s\none,100,1000\ntwo,200,4000\n";
 
@@ -335,13 +335,8 @@ mod tests {
 
     #[test]
     fn every_device_of_neusight_is_met_from_the_others() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/truth");
-        let beside = |name: &str| crate::training::tables::unpacked(std::fs::read(folder.join(name)).ok()?).ok();
-        let Some(text) = beside("neusight_ops.csv.gz") else {
-            println!("skipped: shared data absent ({})", folder.display());
-            return;
-        };
-        let rows = read(&text, &beside).expect("a table of operators").expect("no fault");
+        let Some(text) = truth("neusight_ops.csv.gz") else { return };
+        let rows = read(&text, &truth).expect("a table of operators").expect("no fault");
         let groups = groups(&predict(&rows));
         println!("{}", markdown(&groups, LEFT_OUT));
         for group in groups.iter().filter(|group| group.op == "all") {

@@ -4,10 +4,10 @@
 //! beside it, `refit.rs` chooses factors of a profile, and `text.rs` writes. Times are nanoseconds of the profiler's clock; figures are seconds of a step.
 
 pub mod compare;
-pub mod kineto;
+mod kineto;
 pub mod nsys;
 pub mod refit;
-pub mod sqlite;
+mod sqlite;
 pub mod step;
 pub mod term;
 pub mod text;

@@ -4,12 +4,12 @@
 //! may hold for runs of some dates alone. Where options of a run are not published, the row says so. Units: tokens, sequences, shares of memory.
 
 mod aiperf;
-pub mod drafts;
-pub mod frontends;
+pub(crate) mod drafts;
+pub(crate) mod frontends;
 mod inferencex;
 pub mod layouts;
-pub mod split;
-pub mod tokens;
+pub(crate) mod split;
+pub(crate) mod tokens;
 
 use std::num::NonZeroU32;
 
@@ -223,11 +223,7 @@ mod tests {
     use super::*;
 
     fn of_run(source: &str, cells: &str) -> &'static Recipe {
-        let text = format!(
-            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
-             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,{source},{cells},500,20\n"
-        );
-        let run = crate::run::read(&text).expect("a table").remove(0);
+        let run = crate::run::of_line(&format!("a,{source},{cells},500,20"));
         of(&run, crate::client::of(&run.source, &run.measured))
     }
 

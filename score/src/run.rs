@@ -270,6 +270,14 @@ fn card(system: &str) -> String {
     }
 }
 
+/// A run of one engine on a tensor group: its line from `id` to both latencies, with degree and batch in front of these.
+#[cfg(test)]
+pub(crate) fn of_line(line: &str) -> Run {
+    let head = "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
+                tp_size,silicon_ttft_ms,silicon_tpot_ms";
+    read(&format!("{head}\n{line}\n")).expect("a table").remove(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,8 +3,8 @@
 //! A table names scenarios, what is set in them, and what was measured of a metric. So anybody's own runs are scored as the published ones are. An error is
 //! |predicted / measured − 1|, a bias the median of predicted / measured less 1. Units are those of the metrics.
 
-pub mod text;
-pub mod written;
+pub(crate) mod text;
+pub(crate) mod written;
 
 use std::collections::BTreeMap;
 

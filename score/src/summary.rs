@@ -14,7 +14,7 @@ use crate::reason::Reason;
 use crate::run::Run;
 use crate::select::{Key, Selection};
 use crate::setup;
-use crate::tally::{counted, together};
+use crate::tally::{Missing, counted, together};
 
 /// A run with what became of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,8 +75,8 @@ pub struct Score {
     pub all: GroupErrors,
     /// Groups by key, in the order of `Key::GROUPS`.
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
-    /// Runs without prediction by their reason: its word, what it means, how many.
-    pub reasons: Vec<(&'static str, &'static str, usize)>,
+    /// Runs without prediction by their reason.
+    pub missing: Vec<Missing>,
     /// What is expressed besides lines with a prediction of their own.
     pub expressed: Expressed,
     /// Orders of settings of one model on one card under one pair of lengths.
@@ -99,7 +99,7 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: errors("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &runs))).collect(),
-        reasons: counted(
+        missing: counted(
             runs.iter()
                 .filter_map(|scored| scored.outcome.as_ref().err())
                 .map(|reason| [reason.name(), reason.about()]),

@@ -5,6 +5,7 @@ use crate::order::Order;
 use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score};
+use crate::tally;
 use serve::engine_constants::{self, EngineConstants};
 
 /// Letters of the columns of figures.
@@ -26,7 +27,7 @@ pub fn text(score: &Score, width: usize) -> String {
             lines.extend(groups.iter().map(|group| row(group, name)));
         }
     }
-    lines.extend(without(score));
+    lines.extend(tally::lines(&score.missing));
     lines.extend(expressed(score).iter().flat_map(|sentence| broken(sentence, width)));
     lines.extend(orders(score, name));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
@@ -109,16 +110,6 @@ fn signed(share: f64) -> String {
     if share < 9.995 { format!("{:+.0}%", share * 100.0) } else { ">999%".to_owned() }
 }
 
-/// Runs without prediction.
-fn without(score: &Score) -> Vec<String> {
-    let mut lines = Vec::new();
-    if !score.reasons.is_empty() {
-        lines.extend([String::new(), "without prediction".to_owned()]);
-    }
-    lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
-    lines
-}
-
 /// Which share of the runs is expressed, and what lies in intervals over layouts.
 fn expressed(score: &Score) -> Vec<String> {
     let (found, n_runs) = (&score.expressed, score.all.n_runs);
@@ -160,9 +151,24 @@ fn orders(score: &Score, name: usize) -> Vec<String> {
 }
 
 fn order_row(question: &str, order: &Order, name: usize) -> String {
-    let tau = order.tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+    let tau = tau_words(order.tau);
     let question = cut(question, name);
     format!("  {question:name$} {:>4} settings  tau {tau:>5}  regret {:>4}", order.n, percent(order.regret))
+}
+
+/// A figure in words, a dash where there is none.
+pub(crate) fn or_dash<T>(figure: Option<T>, words: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(|| "-".to_owned(), words)
+}
+
+/// How far predicted over measured is from 1, in per cent.
+pub(crate) fn error_words(ratio: Option<f64>) -> String {
+    or_dash(ratio, |ratio| signed_1(ratio - 1.0))
+}
+
+/// Kendall's tau with two digits.
+pub(crate) fn tau_words(tau: Option<f64>) -> String {
+    or_dash(tau, |tau| format!("{tau:.2}"))
 }
 
 /// At most so many letters.
@@ -198,8 +204,7 @@ pub fn markdown(score: &Score) -> String {
             text.extend(groups.iter().map(|group| markdown_row(key.word(), group)));
         }
     }
-    text += "\n| runs without prediction | reason |\n|---|---|\n";
-    text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text += &tally::markdown("runs", &score.missing);
     text.extend(expressed(score).iter().map(|sentence| format!("\n{}.\n", capitalised(sentence))));
     if let Some([tau, regret]) = score.order() {
         text += &format!(

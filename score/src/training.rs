@@ -5,31 +5,31 @@
 //! sets them beside the measurement, `text.rs` and `written.rs` write them. Units: seconds, bytes.
 
 mod beside;
-pub mod bridge;
+mod bridge;
 pub mod constants;
-pub mod dominant;
+mod dominant;
 pub mod expert_layer;
 pub mod left_out;
 mod llm_foundry;
 #[cfg(test)]
 mod measured;
-pub mod megatron;
+mod megatron;
 mod megatron_shapes;
-pub mod models;
-pub mod order;
+mod models;
+mod order;
 pub mod play;
-pub mod reason;
+pub(crate) mod reason;
 mod releases;
 pub mod row;
 mod sailor;
 mod sailor_tables;
 pub mod select;
 pub(crate) mod setting;
-pub mod simumax;
+mod simumax;
 pub mod summary;
 pub mod tables;
 mod test_hosts;
 mod test_memory;
-pub mod text;
-pub mod torchtitan;
-pub mod written;
+pub(crate) mod text;
+mod torchtitan;
+pub(crate) mod written;

@@ -8,6 +8,7 @@ use crate::play::{Latency, Predicted};
 use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score, Scored};
+use crate::tally::Missing;
 use crate::text;
 
 #[derive(Serialize)]
@@ -91,17 +92,33 @@ struct CorrectedRow<'s> {
 }
 
 #[derive(Serialize)]
-struct Missing {
+struct MissingRuns {
     reason: &'static str,
     about: &'static str,
     runs: usize,
+}
+
+/// The same where a row is no run.
+#[derive(Serialize)]
+pub(crate) struct MissingRows {
+    reason: &'static str,
+    about: &'static str,
+    rows: usize,
+}
+
+/// Reasons why rows have no prediction, as rows of their own.
+pub(crate) fn missing_rows(missing: &[Missing]) -> Vec<MissingRows> {
+    missing
+        .iter()
+        .map(|missing| MissingRows { reason: missing.reason, about: missing.about, rows: missing.n })
+        .collect()
 }
 
 #[derive(Serialize)]
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
-    without_prediction: Vec<Missing>,
+    without_prediction: Vec<MissingRuns>,
     orders: Vec<Order<'s>>,
     runs: Vec<Row>,
 }
@@ -167,11 +184,7 @@ pub fn json(score: &Score) -> String {
     let document = Document {
         schema: "skrull-sim/score/1",
         groups,
-        without_prediction: score
-            .reasons
-            .iter()
-            .map(|(reason, about, runs)| Missing { reason, about, runs: *runs })
-            .collect(),
+        without_prediction: score.missing.iter().map(missing_runs).collect(),
         orders: score
             .orders
             .iter()
@@ -198,6 +211,10 @@ fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
         ttft: found.ttft.map(figures),
         tpot: found.tpot.map(figures),
     }
+}
+
+fn missing_runs(missing: &Missing) -> MissingRuns {
+    MissingRuns { reason: missing.reason, about: missing.about, runs: missing.n }
 }
 
 fn row(scored: &Scored) -> Row {

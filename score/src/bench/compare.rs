@@ -4,12 +4,13 @@
 //! which knows nothing of what differs from run to run. A client that kept sums alone says the standard deviation over its requests; divided by the
 //! root of their number it stands for the same, and is too small where requests that follow each other are alike.
 
-use crate::summary::mean;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::{Bench, Seen};
+use crate::summary::mean;
+use crate::text::or_dash;
 
 /// Terms that are shown, in order, with their words.
 const TERMS: [(&str, &str); 13] = [
@@ -140,8 +141,8 @@ pub fn markdown(all: &[Compared]) -> String {
         text += "| term | measured | spread | predicted | interval | error |\n|---|---|---|---|---|---|\n";
         for term in &found.terms {
             let name = TERMS.iter().find(|(key, _)| *key == term.key).map_or(term.key, |(_, words)| words);
-            let spread = term.spread.map_or_else(|| "-".to_owned(), |spread| format!("± {spread:.4}"));
-            let interval = term.interval.map_or_else(|| "-".to_owned(), |[low, high]| format!("{low:.4} to {high:.4}"));
+            let spread = or_dash(term.spread, |spread| format!("± {spread:.4}"));
+            let interval = or_dash(term.interval, |[low, high]| format!("{low:.4} to {high:.4}"));
             let (measured, predicted, error) = (term.measured, term.predicted, term.error() * 100.0);
             text += &format!("| {name} | {measured:.4} | {spread} | {predicted:.4} | {interval} | {error:+.1} % |\n");
         }

@@ -80,10 +80,5 @@ fn of_sums(benchmark: &Value) -> Result<Bench, BenchError> {
     let n = tokens(&of("request_latency")["count"]).map_or(0, |n| n as usize);
     let lengths = ["prompt_token_count", "output_token_count"].map(|name| number(&of(name)["mean"]).unwrap_or(0.0));
     let rate = number(&strategy(benchmark)["rate"]).filter(|rate| *rate > 0.0);
-    let load = match (in_flight(benchmark), rate) {
-        (Some(n), _) => Load::InFlight(n),
-        (None, Some(rate)) => Load::Rate(rate),
-        (None, None) => Load::Together,
-    };
-    Ok(Bench { deviations, ..Bench::of_sums(CLIENT, load, (n, lengths), figures)? })
+    Ok(Bench { deviations, ..Bench::of_sums(CLIENT, Load::of(in_flight(benchmark), rate), (n, lengths), figures)? })
 }

@@ -43,13 +43,8 @@ pub fn read(root: &Value) -> Result<Bench, BenchError> {
     let mut bench = match lists {
         (Some(prompts), Some(outputs), Some(ttfts)) => {
             let starts = list("start_times");
-            let load = match (in_flight, rate, starts) {
-                (Some(n), None, _) => Load::InFlight(n),
-                (_, _, Some(_)) => Load::AsSent,
-                (Some(n), Some(_), None) => Load::InFlight(n),
-                (None, Some(rate), None) => Load::Rate(rate),
-                (None, None, None) => Load::Together,
-            };
+            let is_held = in_flight.is_some() && rate.is_none();
+            let load = if starts.is_some() && !is_held { Load::AsSent } else { Load::of(in_flight, rate) };
             let request = |index: usize| {
                 let ttft = number(ttfts.get(index)?)?;
                 let gaps = || number(&root["itls"][index]);
@@ -82,18 +77,13 @@ fn rates(root: &Value) -> impl Iterator<Item = (String, f64)> {
 fn of_sums(root: &Value, in_flight: Option<u32>, rate: Option<f64>) -> Result<Bench, BenchError> {
     let n = tokens(&root["completed"]).unwrap_or(0);
     let mean = |key: &str| number(&root[key]).unwrap_or(0.0) / f64::from(n.max(1));
-    let load = match (in_flight, rate) {
-        (Some(n), _) => Load::InFlight(n),
-        (None, Some(rate)) => Load::Rate(rate),
-        (None, None) => Load::Together,
-    };
     let mut figures = BTreeMap::new();
     for (key, word) in FIGURES {
         figures.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
     }
     figures.extend(rates(root));
     let lengths = [mean("total_input_tokens"), mean("total_output_tokens")];
-    let mut bench = Bench::of_sums(client(root), load, (n as usize, lengths), figures)?;
+    let mut bench = Bench::of_sums(client(root), Load::of(in_flight, rate), (n as usize, lengths), figures)?;
     for (key, word) in DEVIATIONS {
         bench.deviations.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
     }

@@ -73,3 +73,10 @@ impl Sizes {
         Kernel { n: 2.0 * self.layers + 1.0, ..self.narrow(0.0, "ln") }
     }
 }
+
+/// Operations of all products: two for each multiplication.
+#[cfg(test)]
+pub(super) fn operations(kernels: &[Kernel]) -> f64 {
+    let is_product = |kernel: &&Kernel| matches!(kernel.op, "bmm" | "linear");
+    kernels.iter().filter(is_product).map(|kernel| 2.0 * kernel.n * kernel.sizes.iter().product::<f64>()).sum()
+}

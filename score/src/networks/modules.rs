@@ -168,17 +168,12 @@ fn backward(run: &Run) -> Vec<Kernel> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::operations;
     use super::*;
 
     fn run(family: Family, is_trained: bool) -> Run {
         let sizes = Sizes { tokens: 8.0, batch: 2.0, layers: 3.0, hidden: 16.0, heads: 4.0, vocab: 32.0 };
         Run { family, is_trained, is_fused: false, sizes }
-    }
-
-    /// Multiplications of all products, twice.
-    fn operations(kernels: &[Kernel]) -> f64 {
-        let is_product = |kernel: &&Kernel| matches!(kernel.op, "bmm" | "linear");
-        kernels.iter().filter(is_product).map(|kernel| 2.0 * kernel.n * kernel.sizes.iter().product::<f64>()).sum()
     }
 
     #[test]

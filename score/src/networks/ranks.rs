@@ -184,6 +184,7 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::operations;
     use super::*;
 
     const ONE: Degrees = Degrees { dp: 1, tp: 1, pp: 1 };
@@ -191,12 +192,6 @@ mod tests {
 
     fn step(degrees: Degrees) -> Step {
         Step::new(SIZES, degrees).expect("divides")
-    }
-
-    fn operations(degrees: Degrees) -> f64 {
-        let is_product = |kernel: &&Kernel| matches!(kernel.op, "bmm" | "linear");
-        let all = step(degrees).kernels();
-        all.iter().filter(is_product).map(|kernel| 2.0 * kernel.n * kernel.sizes.iter().product::<f64>()).sum()
     }
 
     #[test]
@@ -209,7 +204,7 @@ mod tests {
             (Degrees { tp: 4, ..ONE }, 0.25),
             (Degrees { pp: 4, ..ONE }, 1.0),
         ] {
-            let found = operations(degrees);
+            let found = operations(&step(degrees).kernels());
             assert!((found - share * whole).abs() < 1e-6, "{degrees:?} {found}");
         }
     }

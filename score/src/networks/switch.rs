@@ -121,14 +121,10 @@ fn backward(run: &Sizes) -> Vec<Kernel> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kernel::operations;
     use super::*;
 
     const RUN: Sizes = Sizes { tokens: 512.0, batch: 2.0, layers: 24.0, hidden: 1024.0, heads: 32.0, vocab: 32128.0 };
-
-    fn operations(kernels: &[Kernel]) -> f64 {
-        let is_product = |kernel: &&Kernel| matches!(kernel.op, "bmm" | "linear");
-        kernels.iter().filter(is_product).map(|kernel| 2.0 * kernel.n * kernel.sizes.iter().product::<f64>()).sum()
-    }
 
     #[test]
     fn products_do_the_operations_of_an_encoder_and_a_decoder() {

@@ -15,7 +15,6 @@ const ROW_BYTES_MAX: u64 = 16 << 20;
 
 /// Why a file gives no rows.
 #[derive(Debug, Error)]
-#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum SqliteError {
     /// It cannot be read.
     #[error(transparent)]

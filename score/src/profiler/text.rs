@@ -8,6 +8,7 @@ use super::compare::{Compared, Row};
 use super::step::Gap;
 use super::term::Lane;
 use crate::bench::compare::deviation;
+use crate::text::or_dash;
 
 /// Gaps and unknown kernels that are listed.
 const LISTED: usize = 10;
@@ -108,8 +109,8 @@ fn terms(text: &mut String, found: &Compared) {
             Lane::Copy => "copies",
             Lane::None => "host",
         };
-        let spread = row.spread_s.map_or_else(|| "-".to_owned(), |spread| format!("± {}", ms(spread)));
-        let recorded = row.measured_s.map_or_else(|| "-".to_owned(), ms);
+        let spread = or_dash(row.spread_s, |spread| format!("± {}", ms(spread)));
+        let recorded = or_dash(row.measured_s, ms);
         let error = signed(row.predicted_s, row.measured_s.unwrap_or(0.0));
         let share = format!("{:+.1} %", row.off_s() / found.step_s() * 100.0);
         let (name, n, predicted) = (row.term.name(), row.n, ms(row.predicted_s));

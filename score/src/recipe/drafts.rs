@@ -53,27 +53,26 @@ pub fn are_drafted(run: &Run, client: &Client) -> bool {
 mod tests {
     use super::*;
 
+    fn is_drafted(line: &str) -> bool {
+        let run = crate::run::of_line(line);
+        are_drafted(&run, crate::client::of(&run.source, &run.measured))
+    }
+
     #[test]
     fn a_day_and_a_configuration_say_whether_tokens_were_drafted() {
         let drafted = |day: &str, precision: &str| {
-            let text = format!(
-                "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,\
-                 silicon_ttft_ms,silicon_tpot_ms\na,source_file=x; model=y; silicon_concurrency=64; measured={day}T00:00:00.000Z,trtllm,1.2.0,\
-                 deepseek-ai/DeepSeek-R1,b200_sxm,{precision},agg,1024,1024,fp8_block,fp8_block,64,8,500,20\n"
-            );
-            let run = crate::run::read(&text).expect("a table").remove(0);
-            are_drafted(&run, crate::client::of(&run.source, &run.measured))
+            is_drafted(&format!(
+                "a,source_file=x; model=y; silicon_concurrency=64; measured={day}T00:00:00.000Z,trtllm,1.2.0,\
+                 deepseek-ai/DeepSeek-R1,b200_sxm,{precision},agg,1024,1024,fp8_block,fp8_block,64,8,500,20"
+            ))
         };
         assert!(drafted("2026-01-14", "fp4") && drafted("2026-02-05", "fp8") && drafted("2026-02-06", "fp4"));
         // Of SGLang in fp8 on B200 more than 64 in flight were measured with drafts alone, and more than four with long prompts on eight GPUs.
         let sglang = |in_flight: u32, prompt: u32, tp: u32| {
-            let text = format!(
-                "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,\
-                 silicon_ttft_ms,silicon_tpot_ms\na,source_file=x; model=y; silicon_concurrency={in_flight}; measured=2026-03-25,sglang,0.5.9,\
-                 deepseek-ai/DeepSeek-R1,b200_sxm,fp8,agg,{prompt},1024,fp8,fp8_block,{in_flight},{tp},500,20\n"
-            );
-            let run = crate::run::read(&text).expect("a table").remove(0);
-            are_drafted(&run, crate::client::of(&run.source, &run.measured))
+            is_drafted(&format!(
+                "a,source_file=x; model=y; silicon_concurrency={in_flight}; measured=2026-03-25,sglang,0.5.9,\
+                 deepseek-ai/DeepSeek-R1,b200_sxm,fp8,agg,{prompt},1024,fp8,fp8_block,{in_flight},{tp},500,20"
+            ))
         };
         assert!(sglang(128, 1024, 8) && sglang(16, 8192, 8));
         assert!(!sglang(64, 1024, 8) && !sglang(4, 8192, 8) && !sglang(32, 8192, 4));

@@ -33,12 +33,9 @@ mod tests {
 
     fn ratio(version: &str, model: &str, day: &str) -> u32 {
         let measured = if day.is_empty() { String::new() } else { format!("measured={day}T00:00:00.000Z") };
-        let text = format!(
-            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
-             tp_size,silicon_ttft_ms,silicon_tpot_ms\na,db-dump/x; silicon_concurrency=4; {measured},sglang,{version},{model},\
-             b300_sxm,fp8,agg,1024,1024,fp8_block,fp8_block,4,8,500,20\n"
-        );
-        let run = crate::run::read(&text).expect("a table").remove(0);
+        let run = crate::run::of_line(&format!(
+            "a,db-dump/x; silicon_concurrency=4; {measured},sglang,{version},{model},b300_sxm,fp8,agg,1024,1024,fp8_block,fp8_block,4,8,500,20"
+        ));
         per_asked(&run, client::of(&run.source, &run.measured))
     }
 

@@ -13,6 +13,7 @@ use super::reason::Reason;
 use super::row::{Asked, Row};
 use super::summary::{self, Score, Scored};
 use super::table;
+use crate::shared_data::truth;
 use crate::training::select::Selection;
 
 fn trainer(cluster: &Cluster, _: Framework) -> Box<dyn CostModel> {
@@ -25,12 +26,7 @@ fn engine(cluster: &Cluster, _: &str) -> Box<dyn CostModel> {
 
 /// Rows of a table; `None` where it is absent.
 fn rows(file: &str) -> Option<Vec<Row>> {
-    let path = format!("{}/../../shared/data/truth/{file}", env!("CARGO_MANIFEST_DIR"));
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: shared data absent ({path})");
-        return None;
-    };
-    Some(table::read(&text).expect("a table that is known").expect("no fault"))
+    Some(table::read(&truth(file)?).expect("a table that is known").expect("no fault"))
 }
 
 fn score(rows: Vec<Row>, only: &str) -> Score {
@@ -79,7 +75,7 @@ fn parts_make_a_step(scored: &Scored) {
 fn every_transfer_has_a_prediction_or_a_reason() {
     let Some(rows) = rows("rl_weight_sync.csv") else { return };
     let score = score(rows, "");
-    let without: usize = score.reasons.iter().map(|(.., n)| n).sum();
+    let without: usize = score.missing.iter().map(|missing| missing.n).sum();
     assert_eq!((score.all.n_predicted, without), (4, 16));
     // A plain send is faster than what frameworks take.
     assert!(score.rows.iter().filter_map(Scored::ratio).all(|ratio| ratio < 1.0));

@@ -10,7 +10,7 @@ use super::reason::Reason;
 use super::row::Row;
 use crate::group::GroupErrors;
 use crate::summary::holds;
-use crate::tally::{counted, together};
+use crate::tally::{Missing, counted, together};
 use crate::training::select::{Key, Selection};
 use crate::training::summary::{errors, share};
 
@@ -35,8 +35,8 @@ pub struct Score {
     pub all: GroupErrors,
     /// Groups by key, in the order of `GROUPS`.
     pub groups: Vec<(Key, Vec<GroupErrors>)>,
-    /// Rows without prediction by their reason: its word, what it means, how many.
-    pub reasons: Vec<(&'static str, &'static str, usize)>,
+    /// Rows without prediction by their reason.
+    pub missing: Vec<Missing>,
 }
 
 impl Scored {
@@ -69,7 +69,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     Score {
         all: group("all", &every),
         groups: GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
-        reasons: counted(
+        missing: counted(
             rows.iter()
                 .filter_map(|scored| scored.outcome.as_ref().err())
                 .map(|reason| [reason.name(), reason.about()]),

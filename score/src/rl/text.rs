@@ -4,7 +4,8 @@ use rl::cycle::Parts;
 
 use super::summary::{Score, Scored};
 use crate::group;
-use crate::text::{cut, signed_1};
+use crate::tally;
+use crate::text::{cut, error_words};
 use crate::training::row::Label;
 
 /// Parts of a step as columns.
@@ -21,10 +22,7 @@ pub fn text(score: &Score, width: usize) -> String {
     lines.extend([String::new(), "rows".to_owned()]);
     lines.extend(score.rows.iter().filter_map(row_line));
     lines.extend(contradicting(score));
-    if !score.reasons.is_empty() {
-        lines.extend([String::new(), "without prediction".to_owned()]);
-    }
-    lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
+    lines.extend(tally::lines(&score.missing));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
 }
 
@@ -37,7 +35,7 @@ fn contradicting(score: &Score) -> Option<String> {
 
 fn row_line(scored: &Scored) -> Option<String> {
     let found = scored.outcome.as_ref().ok()?;
-    let error = scored.ratio().map_or_else(|| "-".to_owned(), |ratio| signed_1(ratio - 1.0));
+    let error = error_words(scored.ratio());
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
     let mark = if scored.row.measured.disagrees { " *" } else { "" };
     let seconds = found.seconds;
@@ -54,10 +52,9 @@ pub fn markdown(score: &Score) -> String {
     text += "|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter_map(markdown_row));
     text += &markdown_parts(&score.rows);
-    if !score.reasons.is_empty() {
-        text += "\n| rows without prediction | reason |\n|---|---|\n";
+    if !score.missing.is_empty() {
+        text += &tally::markdown("rows", &score.missing);
     }
-    text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
     text
 }
 
@@ -65,7 +62,7 @@ pub fn markdown(score: &Score) -> String {
 fn markdown_row(scored: &Scored) -> Option<String> {
     let found = scored.outcome.as_ref().ok()?;
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
-    let error = scored.ratio().map_or_else(|| "-".to_owned(), |ratio| signed_1(ratio - 1.0));
+    let error = error_words(scored.ratio());
     let mark = if scored.row.measured.disagrees { " (contradicts itself)" } else { "" };
     let [low, high] = found.interval;
     let seconds = found.seconds;

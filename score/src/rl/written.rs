@@ -7,7 +7,7 @@ use super::reason::Reason;
 use super::summary::{Score, Scored};
 use super::text::listed;
 use crate::group::GroupErrors;
-use crate::written::rows_as_csv;
+use crate::written::{MissingRows, missing_rows, rows_as_csv};
 
 #[derive(Serialize)]
 struct Line {
@@ -51,17 +51,10 @@ struct Group<'s> {
 }
 
 #[derive(Serialize)]
-struct Missing {
-    reason: &'static str,
-    about: &'static str,
-    rows: usize,
-}
-
-#[derive(Serialize)]
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
-    without_prediction: Vec<Missing>,
+    without_prediction: Vec<MissingRows>,
     rows: Vec<Line>,
 }
 
@@ -74,11 +67,10 @@ pub fn json(score: &Score) -> String {
     for (key, of_key) in &score.groups {
         groups.extend(of_key.iter().map(|found| group(key.word(), found)));
     }
-    let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
     let document = Document {
         schema: "skrull-sim/score-rl/1",
         groups,
-        without_prediction: score.reasons.iter().map(missing).collect(),
+        without_prediction: missing_rows(&score.missing),
         rows: score.rows.iter().map(line).collect(),
     };
     serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"

@@ -2,7 +2,7 @@
 
 use super::{Score, Scored};
 use crate::group::{self, GroupErrors};
-use crate::text::{cut, signed_1};
+use crate::text::{cut, or_dash, signed_1};
 
 /// The score in lines of at most `width` letters, at least 92.
 pub fn text(score: &Score, width: usize) -> String {
@@ -120,7 +120,6 @@ fn markdown_row(scored: &Scored) -> String {
         let why = scored.outcome.as_ref().err().map_or_else(String::new, ToString::to_string);
         return format!("{begin} - | - | {} |\n", why.replace('|', "/").replace('\n', " "));
     };
-    let interval =
-        found.interval.map_or_else(|| "-".to_owned(), |[low, high]| format!("{} to {}", figure(low), figure(high)));
+    let interval = or_dash(found.interval, |[low, high]| format!("{} to {}", figure(low), figure(high)));
     format!("{begin} {} | {interval} | {} |\n", figure(found.value), signed_1(ratio - 1.0))
 }

@@ -20,6 +20,7 @@ use super::row::{Asked, Run};
 use super::select::Selection;
 use super::summary::{self, Score};
 use super::tables;
+use crate::shared_data::truth;
 
 /// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster, framework: Framework) -> Box<dyn CostModel> {
@@ -70,17 +71,7 @@ fn trained(framework: Framework) -> BTreeMap<String, Operator> {
 
 /// Scores some rows of a table; `None` where it is absent.
 fn score(file: &str, only: &str) -> Option<Score> {
-    let path = format!("{}/../../shared/data/truth/{file}", env!("CARGO_MANIFEST_DIR"));
-    let Ok(bytes) = std::fs::read(&path) else {
-        println!("skipped: shared data absent ({path})");
-        return None;
-    };
-    let text = tables::unpacked(bytes).expect("a text");
-    let beside = |name: &str| {
-        let path = std::path::Path::new(&path).with_file_name(name);
-        tables::unpacked(std::fs::read(path).ok()?).ok()
-    };
-    let rows = tables::read(&text, &beside).expect("a table of steps").expect("no fault");
+    let rows = tables::read(&truth(file)?, &truth).expect("a table of steps").expect("no fault");
     Some(summary::score(rows, &Selection::parse(only).expect("conditions"), &costs, &|| {}))
 }
 
@@ -318,7 +309,7 @@ fn every_row_of_every_table_has_a_prediction_or_a_reason() {
         "sailor_runs.csv",
     ] {
         let Some(score) = score(file, "") else { return };
-        let without: usize = score.reasons.iter().map(|(_, _, n)| n).sum();
+        let without: usize = score.missing.iter().map(|missing| missing.n).sum();
         assert_eq!(score.all.n_predicted + without, score.all.n_rows, "{file}");
         for scored in &score.rows {
             let Ok(found) = &scored.outcome else { continue };

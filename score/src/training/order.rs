@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use hw::quantile::median;
 
-use super::play::Says;
-use super::play::Scored;
+use super::play::{Says, Scored};
+use super::row::Compared;
 use crate::order::Agreement;
 use crate::summary::mean;
 
@@ -47,16 +47,22 @@ struct Measurements {
     measured: Vec<f64>,
 }
 
+/// Predicted and measured seconds of a row that is compared with others; `None` where one of them is missing.
+fn timed(scored: &Scored) -> Option<(&Compared, Measurements)> {
+    let (compared, found) = (scored.row.compared.as_ref()?, scored.outcome.as_ref().ok()?);
+    let measured = &scored.row.measured;
+    let step_s = measured.step_s.filter(|_| found.says == Says::Value)?;
+    let measured = std::iter::once(step_s).chain(measured.again_s.iter().copied()).collect();
+    Some((compared, Measurements { predicted: vec![found.step_s], measured }))
+}
+
 /// Predicted and measured time of a step of every setting, means over its measurements. Seconds.
 pub fn mean_steps<'s>(rows: impl Iterator<Item = &'s Scored>) -> Vec<[f64; 2]> {
     let mut settings: BTreeMap<(&str, &str), Measurements> = BTreeMap::new();
-    for scored in rows {
-        let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
-        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
+    for (compared, steps) in rows.filter_map(timed) {
         let setting = settings.entry((&compared.among, &compared.setting)).or_default();
-        setting.predicted.push(found.step_s);
-        setting.measured.push(step_s);
-        setting.measured.extend(&scored.row.measured.again_s);
+        setting.predicted.extend(steps.predicted);
+        setting.measured.extend(steps.measured);
     }
     let middle = |values: &[f64]| mean(values).expect("a setting was measured");
     settings.values().map(|setting| [middle(&setting.predicted), middle(&setting.measured)]).collect()
@@ -94,13 +100,11 @@ impl Orders {
 
 fn settings<'s>(rows: impl Iterator<Item = &'s Scored>) -> Groups<'s> {
     let mut groups = Groups::new();
-    for scored in rows {
-        let (Some(compared), Ok(found)) = (&scored.row.compared, &scored.outcome) else { continue };
-        let Some(step_s) = scored.row.measured.step_s.filter(|_| found.says == Says::Value) else { continue };
+    for (compared, steps) in rows.filter_map(timed) {
         let setting = groups.entry(&compared.among).or_default().entry(&compared.setting).or_default();
-        setting.predicted.push(compared.tokens_per_gpu / found.step_s);
-        let steps = std::iter::once(&step_s).chain(&scored.row.measured.again_s);
-        setting.measured.extend(steps.map(|step_s| compared.tokens_per_gpu / step_s));
+        let rate = |step_s: f64| compared.tokens_per_gpu / step_s;
+        setting.predicted.extend(steps.predicted.into_iter().map(rate));
+        setting.measured.extend(steps.measured.into_iter().map(rate));
     }
     groups
 }

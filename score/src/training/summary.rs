@@ -13,7 +13,7 @@ use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
 use crate::summary::holds;
-use crate::tally::{counted, together};
+use crate::tally::{Missing, counted, together};
 
 /// Errors over some rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +73,8 @@ pub struct Score {
     pub orders: Orders,
     /// Rows that are bound by the host: all of them and by card, with the order of their times.
     pub host_bound: Vec<HostBound>,
-    /// Rows without prediction by their reason: its word, what it means, how many.
-    pub reasons: Vec<(&'static str, &'static str, usize)>,
+    /// Rows without prediction by their reason.
+    pub missing: Vec<Missing>,
 }
 
 /// Scores rows in parallel; `done` is called as each one ends.
@@ -92,7 +92,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         causes: causes(&rows),
         orders: Orders::of(rows.iter().filter(|scored| scored.row.measured.bound == Bound::Device)),
         host_bound: host_bound(&rows),
-        reasons: counted(
+        missing: counted(
             rows.iter()
                 .filter_map(|scored| scored.outcome.as_ref().err())
                 .map(|reason| [reason.name(), reason.about()]),

@@ -137,13 +137,6 @@ pub fn read(text: &str, beside: &Beside<'_>) -> Option<Result<Vec<Row>, Vec<Faul
     Some(Table::read(text, known.needed).and_then(|table| (known.rows)(&table, beside)))
 }
 
-/// Text of a file of measured rows that may be packed.
-#[cfg(test)]
-pub(crate) fn unpacked(bytes: Vec<u8>) -> std::io::Result<String> {
-    let bytes = packed::plain(bytes, u64::MAX).map_err(std::io::Error::other)?;
-    String::from_utf8(bytes).map_err(std::io::Error::other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::row::Asked;

@@ -1,12 +1,11 @@
 //! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
 
 use super::order::Orders;
-use super::play::Says;
-use super::play::Scored;
+use super::play::{Says, Scored};
 use super::row::{Bound, Label};
 use super::summary::{Errors, GroupErrors, HostBound, Score};
-use crate::order::Agreement;
-use crate::text::{cut, percent_1, signed_1};
+use crate::tally;
+use crate::text::{cut, error_words, or_dash, percent_1, signed_1, tau_words};
 
 /// Letters of the columns of figures.
 const FIGURES: usize = 62;
@@ -37,10 +36,7 @@ pub fn text(score: &Score, width: usize) -> String {
     }
     lines.extend(score.host_bound.iter().map(|found| host_bound_line(found, name)));
     lines.extend(rows(score));
-    if !score.reasons.is_empty() {
-        lines.extend([String::new(), "without prediction".to_owned()]);
-    }
-    lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
+    lines.extend(tally::lines(&score.missing));
     lines.iter().map(|line| cut(line, width) + "\n").collect()
 }
 
@@ -61,13 +57,13 @@ fn host_bound_line(found: &HostBound, name: usize) -> String {
             errors.covered.map_or_else(String::new, percent_1)
         )
     });
-    let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+    let tau = tau_words(*tau);
     let counts = format!("{}/{}", errors.n_predicted, errors.n_rows);
     format!("  {:<1$}{counts:>9}  {figures}  tau {tau} over {n_settings} settings", errors.value, name - 2)
 }
 
 fn step_figures(errors: Errors, covered: Option<f64>) -> String {
-    let covered = covered.map_or_else(|| "-".to_owned(), percent_1);
+    let covered = or_dash(covered, percent_1);
     format!("{:>8} {:>6} {:>6} {covered:>6}", percent_1(errors.mean), percent_1(errors.worst), signed_1(errors.bias))
 }
 
@@ -89,9 +85,9 @@ fn orders(orders: &Orders, name: usize) -> Vec<String> {
     let mut lines = vec![String::new(), title.to_owned(), head];
     for group in [&orders.all()].into_iter().chain(&orders.groups) {
         let value = format!("  {:<1$}", cut(&group.among, name.saturating_sub(3)), name - 2);
-        let mut line = format!("{value}{:>8}{:>7}{:>6}", group.n_settings, group.all.n, tau(&group.all));
+        let mut line = format!("{value}{:>8}{:>7}{:>6}", group.n_settings, group.all.n, tau_words(group.all.tau()));
         for pairs in group.beyond.iter().filter(|_| has_repeats) {
-            line += &format!("{:>9}{:>6}", pairs.n, tau(pairs));
+            line += &format!("{:>9}{:>6}", pairs.n, tau_words(pairs.tau()));
         }
         lines.push(line);
     }
@@ -103,12 +99,7 @@ fn orders(orders: &Orders, name: usize) -> Vec<String> {
 
 /// Tau that another measurement would reach: over all pairs, and beyond either factor.
 fn again(orders: &Orders) -> [String; 3] {
-    orders.again.map(|tau| tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}")))
-}
-
-/// Kendall's tau with two digits.
-fn tau(pairs: &Agreement) -> String {
-    pairs.tau().map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"))
+    orders.again.map(tau_words)
 }
 
 /// Rows that are off by more than a tenth.
@@ -135,7 +126,7 @@ fn worst(scored: &Scored) -> f64 {
 }
 
 fn row_line(scored: &Scored) -> String {
-    let step = scored.step_ratio().map_or_else(|| "-".to_owned(), |ratio| signed_1(ratio - 1.0));
+    let step = error_words(scored.step_ratio());
     let memory: Vec<String> = scored.memory_ratios().iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
     format!("  {row:>4}  step {step:>7}  memory {:>7}  {card} {model} {format} {layout} {variant}", memory.join(" "))
@@ -157,9 +148,7 @@ pub fn markdown(score: &Score) -> String {
     text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
     text += &markdown_parts(&score.rows);
-    text += "\n| rows without prediction | reason |\n|---|---|\n";
-    text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
-    text
+    text + &tally::markdown("rows", &score.missing)
 }
 
 /// Forward, backward and optimizer of rows whose parts were measured.
@@ -190,8 +179,7 @@ fn markdown_host_bound(groups: &[HostBound]) -> String {
             || "- | - | -".to_owned(),
             |step| format!("{} | {} | {}", percent_1(step.median), percent_1(step.mean), signed_1(step.bias)),
         );
-        let covered = errors.covered.map_or_else(|| "-".to_owned(), percent_1);
-        let tau = tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+        let (covered, tau) = (or_dash(errors.covered, percent_1), tau_words(*tau));
         let GroupErrors { value, n_predicted, n_rows, .. } = errors;
         text += &format!("| {value} | {n_predicted}/{n_rows} | {figures} | {covered} | {n_settings} | {tau} |\n");
     }
@@ -210,9 +198,10 @@ fn markdown_orders(orders: &Orders) -> String {
     }
     text += if has_repeats { "\n|---|---|---|---|---|---|---|---|\n" } else { "\n|---|---|---|---|\n" };
     for group in [&orders.all()].into_iter().chain(&orders.groups) {
-        text += &format!("| {} | {} | {} | {} |", group.among, group.n_settings, group.all.n, tau(&group.all));
+        text +=
+            &format!("| {} | {} | {} | {} |", group.among, group.n_settings, group.all.n, tau_words(group.all.tau()));
         let beyond = group.beyond.iter().filter(|_| has_repeats);
-        text.extend(beyond.map(|pairs| format!(" {} | {} |", pairs.n, tau(pairs))));
+        text.extend(beyond.map(|pairs| format!(" {} | {} |", pairs.n, tau_words(pairs.tau()))));
         text += "\n";
     }
     if has_repeats {
@@ -227,11 +216,7 @@ fn markdown_group(key: &str, group: &GroupErrors) -> String {
         || "- | - | - | - | -".to_owned(),
         |errors| {
             let figures = [errors.mean, errors.median, errors.worst].map(percent_1).join(" | ");
-            format!(
-                "{figures} | {} | {}",
-                signed_1(errors.bias),
-                group.covered.map_or_else(|| "-".to_owned(), percent_1)
-            )
+            format!("{figures} | {} | {}", signed_1(errors.bias), or_dash(group.covered, percent_1))
         },
     );
     let memory = group.memory.map_or_else(

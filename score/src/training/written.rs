@@ -4,12 +4,11 @@ use engine::cost::Source;
 use serde::Serialize;
 
 use super::order::{Ordered, Orders};
-use super::play::Says;
-use super::play::Scored;
+use super::play::{Says, Scored};
 use super::reason::Reason;
 use super::summary::{Errors, GroupErrors, HostBound, Score};
 use crate::order::Agreement;
-use crate::written::rows_as_csv;
+use crate::written::{MissingRows, missing_rows, rows_as_csv};
 
 #[derive(Serialize)]
 struct Line {
@@ -84,13 +83,6 @@ struct Beyond {
 }
 
 #[derive(Serialize)]
-struct Missing {
-    reason: &'static str,
-    about: &'static str,
-    rows: usize,
-}
-
-#[derive(Serialize)]
 struct Document<'s> {
     schema: &'static str,
     groups: Vec<Group<'s>>,
@@ -98,7 +90,7 @@ struct Document<'s> {
     repeats: usize,
     tau_of_a_repeat: [Option<f64>; 3],
     order: Vec<Ordering>,
-    without_prediction: Vec<Missing>,
+    without_prediction: Vec<MissingRows>,
     rows: Vec<Line>,
 }
 
@@ -112,7 +104,6 @@ pub fn json(score: &Score) -> String {
         groups.extend(of_key.iter().map(|found| group(key.word(), found)));
     }
     groups.extend(score.causes.iter().map(|found| group("dominant", found)));
-    let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
     let document = Document {
         schema: "skrull-sim/score-training/1",
         groups,
@@ -120,7 +111,7 @@ pub fn json(score: &Score) -> String {
         repeats: score.orders.n_repeats,
         tau_of_a_repeat: score.orders.again,
         order: orders(&score.orders),
-        without_prediction: score.reasons.iter().map(missing).collect(),
+        without_prediction: missing_rows(&score.missing),
         rows: score.rows.iter().map(line).collect(),
     };
     serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
