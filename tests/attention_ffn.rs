@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use input::diagnostic::{self, Source};
-use scenario::Overrides;
+use input::diagnostic;
 use skrull_sim::kinds;
 
 /// Mixtral on two nodes of H100 that only decode: four groups of two GPUs that attend, and eight with an expert each.
@@ -16,9 +15,7 @@ const BASE: &str = "kind = \"serving\"\n[model]\nname = \"mixtral-8x22b\"\n[clus
 const APART: &str = "ffn = { gpus = 8, attention_ranks = 4 }";
 
 fn checked(text: &str, set: &[&str]) -> kinds::Checked {
-    let source = Source { path: "apart.toml".to_owned(), text: text.to_owned() };
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, std::path::Path::new("."), &Overrides { set, ..Overrides::default() })
+    super::written(text.to_owned(), set)
 }
 
 /// What is said of the scenario with some keys laid over it.

@@ -9,9 +9,7 @@ const SMALL: [&str; 4] =
     ["trace.requests=1500", "capacity.replicas=[1,2,4]", "capacity.peak_s=30.0", "capacity.attainment_ratio=0.95"];
 
 fn checked(set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find("serving/capacity").expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    super::checked("serving/capacity", set)
 }
 
 #[test]
@@ -160,9 +158,7 @@ fn a_mixed_fleet_is_varied_by_group() {
     near(of("2 x reserved").usd_per_hour, 2.0 * 1.39);
     // The same fleet by hand.
     let run = |set: &[&str]| {
-        let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
-        let set = SMALL.iter().chain(set).map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked("serving/capacity-mixed", &[&SMALL[..], set].concat());
         let job =
             checked.scenario.unwrap_or_else(|| panic!("{}", diagnostic::render(&checked.source, &checked.findings)));
         job.run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
@@ -180,9 +176,7 @@ fn a_mixed_fleet_is_varied_by_group() {
         (&["capacity.replicas=[1,2]"], "keys of equal replicas too"),
         (&["capacity.group=[{name='reserved'}]"], "key `capacity.group.replicas` is missing"),
     ] {
-        let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
-        let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked("serving/capacity-mixed", set);
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
     }

@@ -9,9 +9,7 @@ use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 
 fn read(set: &[&str]) -> Scenario {
-    let (source, folder) = scenario::find("moe/lsh-gpt-15b").expect("shipped");
-    let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked("moe/lsh-gpt-15b", set);
     super::training(checked)
 }
 

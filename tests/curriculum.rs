@@ -5,15 +5,12 @@ use std::process::Command;
 
 use input::diagnostic::{self, Source};
 use reports::{PolicyResult, RunResult};
-use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
 const NAME: &str = "curriculum/gradual-qwen2-7b";
 
 fn checked(set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find(NAME).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    super::checked(NAME, set)
 }
 
 fn run(set: &[&str]) -> RunResult {
@@ -74,8 +71,7 @@ fn the_papers_growth_is_met_only_by_fitting_and_the_fit_is_named() {
     let bare = super::root().join(format!("scenarios/{NAME}.toml"));
     let text = std::fs::read_to_string(bare).expect("a scenario");
     let text = text.replace("[calibrate]\nmastered_growth_ratio = 0.24\n", "");
-    let source = diagnostic::Source { path: "bare.toml".to_owned(), text };
-    let checked = kinds::check(source, Path::new(""), &Overrides::default());
+    let checked = super::written(text, &[]);
     let run = checked.scenario.expect("the section may be absent").run(&|_| {});
     assert!((growth(&run) - 0.24).abs() > 0.01, "{}", growth(&run));
     assert!(run.cost_model.free_parameters.iter().all(|words| !words.contains("fitted so that")));
@@ -155,9 +151,7 @@ fn step_s(set: &[&str]) -> f64 {
     let text = "kind = \"training\"\n[model]\nname = \"qwen2.5-7b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 4\n\
                 [parallel]\nzero = 0\n[optimizer]\ntrains = \"adapters\"\nadapter_rank = 16\n\
                 [training]\nbatch_size = 128\nrecompute = \"none\"\n[workload]\ntokens = 32\n[policies]\nrun = [\"best_fit\"]\n";
-    let source = diagnostic::Source { path: "step.toml".to_owned(), text: text.to_owned() };
-    let set = set.iter().map(|key| (*key).to_owned()).collect();
-    let checked = kinds::check(source, Path::new(""), &Overrides { set, ..Overrides::default() });
+    let checked = super::written(text.to_owned(), set);
     checked.scenario.expect("a training scenario").run(&|_| {}).results[0].metrics["iteration_time_s"]
 }
 

@@ -13,9 +13,7 @@ const BASE: [&str; 2] = ["trace.requests=200", "policies.run=['as-published']"];
 
 /// Metrics of the only row, and the profile that its costs are from.
 fn run(set: &[&str]) -> (BTreeMap<String, f64>, String) {
-    let (source, folder) = scenario::find("serving/formats").expect("shipped");
-    let set = BASE.iter().chain(set).map(|text| (*text).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked("serving/formats", &[&BASE[..], set].concat());
     let result = checked.scenario.expect("a good scenario").run(&|_| {});
     (result.results[0].metrics.clone(), result.cost_model.profile)
 }
@@ -172,9 +170,7 @@ fn an_engine_is_asked_for_norms_inside_of_all_reduces() {
     assert_eq!(asked("fused"), asked("auto"));
     assert!(asked("separate") > asked("fused"), "{} ms against {} ms", asked("separate"), asked("fused"));
     // vLLM has neither option.
-    let (source, folder) = scenario::find("serving/formats").expect("shipped");
-    let set = vec!["engine.all_reduce='fused'".to_owned()];
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked("serving/formats", &["engine.all_reduce='fused'"]);
     assert!(checked.findings.iter().any(|finding| finding.what == "`engine.all_reduce` changes nothing"));
 }
 
@@ -255,9 +251,7 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
 
 /// What a scenario warns of when keys are laid over it.
 fn warnings(name: &str, set: &[&str]) -> Vec<String> {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked(name, set);
     assert!(checked.scenario.is_some(), "{:?}", checked.findings);
     checked.findings.into_iter().map(|finding| finding.what).collect()
 }
@@ -426,9 +420,7 @@ fn experts_are_visited_as_they_were_counted_and_busy_ones_may_lie_twice() {
 fn counts_and_replicas_that_do_not_fit_are_refused() {
     let even = counts("misfit", |_| 7);
     let finding = |base: &str, set: &[&str]| {
-        let (source, folder) = scenario::find(base).expect("shipped");
-        let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked(base, set);
         checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<_>>().join("; ")
     };
     for (base, set, what) in [
@@ -449,9 +441,7 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
         assert!(found.contains(what), "{base} with {set:?}: {found}");
     }
     let free = |set: &[&str]| {
-        let (source, folder) = scenario::find("serving/formats").expect("shipped");
-        let set = ["engine.ep=2"].iter().chain(set).map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked("serving/formats", &[&["engine.ep=2"][..], set].concat());
         checked.scenario.expect("a good scenario").run(&|_| {}).cost_model.free_parameters.join("; ")
     };
     assert!(free(&["engine.redundant_experts=2", BASE[0], BASE[1]]).contains("loads are drawn from a law"));
@@ -463,9 +453,7 @@ fn counts_and_replicas_that_do_not_fit_are_refused() {
 #[test]
 fn a_store_of_a_fleet_and_tools_of_agents_change_what_is_cached_and_nonsense_is_refused() {
     let metrics = |name: &str, set: &[&str]| {
-        let (source, folder) = scenario::find(name).expect("shipped");
-        let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked(name, set);
         checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
     };
     let few = ["trace.requests=400", "policies.run=['device']", "slo.warm_up_s=0"];
@@ -533,8 +521,7 @@ fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
     );
     let check = |more: &str| {
         let text = text.replace("format =", &format!("{more}format ="));
-        let source = input::diagnostic::Source { path: "recorded".to_owned(), text };
-        kinds::check(source, std::path::Path::new(""), &Overrides::default())
+        super::written(text, &[])
     };
     let metrics = check("").scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
     // Three turns with 4 and 6 s between an end and the next one: a little more than 10 s, and no user has thought.

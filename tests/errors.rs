@@ -67,9 +67,7 @@ fn the_command_line_is_checked_like_the_file() {
 
 #[test]
 fn another_source_of_lengths_on_the_command_line_stands_for_that_of_the_file() {
-    let (source, folder) = scenario::find("quickstart").expect("shipped");
-    let set = vec!["workload.tokens=4096".to_owned()];
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked("quickstart", &["workload.tokens=4096"]);
     let lengths = super::training(checked).problem.workload.lengths;
     assert!(lengths.iter().all(|length| *length == 4096));
 }

@@ -211,8 +211,7 @@ fn a_searched_plan_that_is_read_back_is_the_same_plan() {
         "offload_ratio = [0.25]\nrecompute = [\"none\"]\nmicro_batch = [1]\nnodes = [1]\n",
     ] {
         let text = format!("{base}[search]\n{lists}");
-        let source = Source { path: "scenario.toml".to_owned(), text };
-        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        let checked = super::written(text, &[]);
         let why = errors(&checked.findings);
         let scenario = checked.scenario.unwrap_or_else(|| panic!("{why:?}")).training().cloned().expect("a training");
         let first = planned_of(&scenario, "megatron").unwrap_or_else(|why| panic!("{lists}: {why}"));

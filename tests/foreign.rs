@@ -212,8 +212,7 @@ pub fn planned_of(scenario: &scenario::training::Scenario, choice: &str) -> Resu
 }
 
 fn training(text: &str) -> Option<scenario::training::Scenario> {
-    let source = Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = super::written(text.to_owned(), &[]);
     checked.scenario?.training().cloned()
 }
 
@@ -472,8 +471,7 @@ fn step_of(text: &str) -> BTreeMap<String, f64> {
     let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
     let imported = stacks::import(stacks::recognise(text).expect("a file of verl"), text, &machine);
     assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{}", imported.scenario);
-    let source = Source { path: "step.toml".to_owned(), text: imported.scenario.clone() };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = super::written(imported.scenario.clone(), &[]);
     assert_eq!(errors(&checked.findings), Vec::<String>::new(), "{}", imported.scenario);
     let run = checked.scenario.expect("checked").run(&|_| {});
     assert_eq!(run.results.len(), 1, "{}", imported.scenario);

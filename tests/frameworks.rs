@@ -4,13 +4,11 @@
 use std::collections::BTreeMap;
 
 use hw::Cluster;
-use input::diagnostic::{Code, Finding, Source};
-use scenario::Overrides;
+use input::diagnostic::{Code, Finding};
 use scenario::training::Scenario;
 use score::training::constants;
 use score::training::play::{Predicted, predict};
 use score::training::row::{Asked, Run};
-use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 use stacks::Machine;
 use train::problem::Framework;
@@ -51,8 +49,7 @@ fn predicted(run: Run) -> Predicted {
 }
 
 fn checked(text: String) -> (Option<Scenario>, Vec<Finding>) {
-    let source = Source { path: "scenario.toml".to_owned(), text };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = super::written(text, &[]);
     (checked.scenario.and_then(|scenario| scenario.training().cloned()), checked.findings)
 }
 

@@ -97,8 +97,7 @@ fn features_of_another_width_or_graph_are_refused() {
 
 #[test]
 fn a_plan_names_its_split_and_the_second_best() {
-    let (source, folder) = scenario::find("graph/legion-dgx-v100").expect("shipped");
-    let scenario = kinds::check(source, &folder, &Overrides::default()).scenario.expect("a good scenario");
+    let scenario = super::checked("graph/legion-dgx-v100", &[]).scenario.expect("a good scenario");
     let plan = scenario.plan("legion").expect("it decides").expect("a plan");
     assert!(plan.words.contains("runner-up of the grid"), "{}", plan.words);
     assert!(plan.json["plan"]["figures"]["hit_ratio_at_alpha_050_percent"].is_number(), "{}", plan.json);
@@ -164,9 +163,7 @@ fn a_straggler_that_ends_within_an_epoch_is_refused() {
 
 /// What checking a shipped scenario with other values says.
 fn said(name: &str, set: &[&str]) -> String {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|&key| key.to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked(name, set);
     diagnostic::render(&checked.source, &checked.findings)
 }
 
@@ -219,9 +216,7 @@ fn pictures_of_the_page_are_those_of_the_reports() {
 #[test]
 fn keys_of_subgraphs_without_their_need_are_said() {
     let n = |name: &str, set: &[&str]| {
-        let (source, folder) = scenario::find(name).expect("shipped");
-        let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let found = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let found = super::checked(name, set);
         found.findings.iter().filter(|finding| finding.code == diagnostic::Code::NoEffect).count()
     };
     let without = ["policies.run=[\"seal\", \"encode-once\"]", "policies.baseline=\"seal\""];

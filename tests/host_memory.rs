@@ -1,11 +1,7 @@
 //! What training keeps in the memory of its hosts: closed forms of states and activations, and what does not fit.
 
-use std::path::Path;
-
-use input::diagnostic::{Code, Source};
+use input::diagnostic::Code;
 use reports::{Ended, PolicyResult};
-use scenario::Overrides;
-use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 
 const BASE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\n[parallel]\nzero = 1\n\
@@ -14,9 +10,7 @@ const STATES: [&str; 2] = ["optimizer.offload_ratio=1.0", "optimizer.host_memory
 
 /// The row of the base with some keys, and what is said to change nothing.
 fn told(set: &[&str]) -> (PolicyResult, Vec<String>) {
-    let source = Source { path: "host.toml".to_owned(), text: BASE.to_owned() };
-    let set: Vec<String> = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
+    let checked = super::written(BASE.to_owned(), set);
     let idle = checked.findings.iter().filter(|finding| finding.code == Code::NoEffect);
     let idle = idle.map(|finding| finding.what.clone()).collect();
     let result = pipeline::run(&super::training(checked), &|_| {}).result;
@@ -76,8 +70,7 @@ fn parameters_on_the_host_are_there_but_for_two_layers() {
 /// One micro-batch of 2,048 tokens on each of eight ranks: a rank's activations, eight times.
 #[test]
 fn activations_wait_on_the_host() {
-    let source = Source { path: "host.toml".to_owned(), text: BASE.to_owned() };
-    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    let checked = super::written(BASE.to_owned(), &[]);
     let problem = super::training(checked).problem;
     let stage = train::stage::stages(&problem)[0];
     let of_rank = hw::real(2048 * train::memory::activation_bytes_per_token(&problem, &stage));

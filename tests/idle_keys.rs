@@ -1,9 +1,8 @@
 //! Keys of machines, runs of days and settings that change nothing are named, in every kind; what is named changes no figure.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use input::diagnostic::{self, Source};
+use input::diagnostic;
 use reports::RunResult;
 use scenario::Overrides;
 use skrull_sim::kinds::{self, Checked};
@@ -14,15 +13,7 @@ const SERVING: &str = "kind = \"serving\"\n[model]\nname = \"llama-3.1-8b\"\n[cl
     [policies]\nrun = [\"one\"]\n[[policies.variant]]\nname = \"one\"\npolicy = \"vllm-v1\"\n";
 
 fn of(text: &str, set: &[&str]) -> Checked {
-    let source = Source { path: "idle.toml".to_owned(), text: text.to_owned() };
-    let set = set.iter().map(|item| (*item).to_owned()).collect();
-    kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() })
-}
-
-fn shipped(name: &str, set: &[&str]) -> Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|item| (*item).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    super::written(text.to_owned(), set)
 }
 
 fn words(checked: &Checked) -> String {
@@ -68,12 +59,12 @@ fn networks_that_no_exchange_of_a_replica_heeds_are_named() {
 
 #[test]
 fn networks_that_other_kinds_do_not_heed_are_named() {
-    let tasks = |set: &[&str]| shipped("multi-task/example", set);
+    let tasks = |set: &[&str]| super::checked("multi-task/example", set);
     assert_eq!(is_idle(&tasks, &[], "cluster.collectives=tree"), (true, true));
     assert_eq!(is_idle(&tasks, &[], "cost.sustained_flops_ratio=0.5"), (true, true));
-    let stages = |set: &[&str]| shipped("curriculum/gradual-qwen2-7b", set);
+    let stages = |set: &[&str]| super::checked("curriculum/gradual-qwen2-7b", set);
     assert_eq!(is_idle(&stages, &[], "cluster.collectives=hierarchical"), (true, true));
-    let zones = |set: &[&str]| shipped("mixed-training/two-zones", set);
+    let zones = |set: &[&str]| super::checked("mixed-training/two-zones", set);
     for key in ["group.a100.oversubscription=4.0", "group.a100.collectives=tree"] {
         assert_eq!(is_idle(&zones, &[], key), (true, true), "{key}");
     }
@@ -126,11 +117,11 @@ fn keys_and_values_wait_for_the_latency_between_the_replicas() {
 fn a_run_of_days_that_keeps_nothing_is_refused_or_has_no_plan() {
     let begun = Instant::now();
     // Each 0.11 s one of 16,384 GPUs fails: a billion failures are not drawn.
-    let refused = words(&shipped("resilience/weeks", &["failures.gpu_mtbf_hours=0.5"]));
+    let refused = words(&super::checked("resilience/weeks", &["failures.gpu_mtbf_hours=0.5"]));
     assert!(refused.contains("error[S199]: a failure of the job every 0.11 s against a restart of 300 s"), "{refused}");
     assert!(refused.contains("raise `failures.gpu_mtbf_hours`"), "{refused}");
     // Each 11 s, so that one restart in e^27 succeeds.
-    let row = &run(shipped("resilience/weeks", &["failures.gpu_mtbf_hours=50"])).results[0];
+    let row = &run(super::checked("resilience/weeks", &["failures.gpu_mtbf_hours=50"])).results[0];
     assert!(!row.status.is_ok() && row.why.starts_with("a failure every 11 s against a restart of 30"), "{}", row.why);
     assert!(begun.elapsed() < Duration::from_secs(60), "nothing is drawn");
     // A list of failures that strikes every restart, in a run of 0.24 hours.
@@ -146,9 +137,9 @@ fn keys_of_counted_rates_are_named_beside_a_rate() {
     for key in ["rows=4", "skew=4", "clusters=96", "spread=0.2", "error_max=0.5", "expert_change=2"] {
         let key = format!("experts.compression.{key}");
         let name = key.split('=').next().expect("a key");
-        let found = words(&shipped("moe/lsh-gpt-15b", &[&key]));
+        let found = words(&super::checked("moe/lsh-gpt-15b", &[&key]));
         assert!(found.contains(&format!("`{name}` changes nothing")), "{key}: {found}");
-        let counted = words(&shipped("moe/lsh-hashes", &[&key]));
+        let counted = words(&super::checked("moe/lsh-hashes", &[&key]));
         assert!(!counted.contains(&format!("`{name}` changes nothing")), "{key}: {counted}");
     }
 }
@@ -167,9 +158,9 @@ fn settings_that_cannot_be_are_named_by_verbs_that_ask_none() {
 fn sentences_name_the_key_where_the_command_line_gave_it() {
     let found = words(&of(SERVING, &["cluster.gpu=h100x"]));
     assert!(found.contains("`cluster.gpu` names an unknown GPU `h100x`"), "{found}");
-    let found = words(&shipped("rl/placement", &["rollouts.train_nodes=abc"]));
+    let found = words(&super::checked("rl/placement", &["rollouts.train_nodes=abc"]));
     assert!(found.contains("`rollouts.train_nodes` is `abc`") && found.contains("a whole number of nodes"), "{found}");
-    let result = run(shipped("curriculum/gradual-qwen2-7b", &["budget.usd=0.01"]));
+    let result = run(super::checked("curriculum/gradual-qwen2-7b", &["budget.usd=0.01"]));
     let notes: Vec<String> = result.results.into_iter().filter_map(|row| row.planner).flat_map(|of| of.notes).collect();
     let over = notes.iter().find(|note| note.contains("of a budget of")).expect("a cent is not enough");
     // A cent pays for four GPUs at 2.25 dollars an hour for four seconds.

@@ -1,7 +1,6 @@
 //! Keys of serving that change nothing beside the others: each is named, and the answer without it is the same.
 
 use input::diagnostic;
-use scenario::Overrides;
 use skrull_sim::kinds;
 
 /// One group computes prompts, another one decodes.
@@ -55,8 +54,7 @@ concurrency = 16
 "#;
 
 fn checked(text: &str) -> kinds::Checked {
-    let source = diagnostic::Source { path: "idle.toml".to_owned(), text: text.to_owned() };
-    kinds::check(source, std::path::Path::new(""), &Overrides::default())
+    super::written(text.to_owned(), &[])
 }
 
 /// What is said of keys that change nothing.

@@ -1,11 +1,7 @@
 //! Keys of a training scenario without effect: what is said to change nothing changes nothing, and what changes something is not said to.
 
-use std::path::Path;
-
-use input::diagnostic::{Code, Source};
+use input::diagnostic::Code;
 use reports::PolicyResult;
-use scenario::Overrides;
-use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 
 const BASE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 8\n\
@@ -13,9 +9,7 @@ const BASE: &str = "kind = \"training\"\n[model]\nname = \"llama-3-8b\"\n[cluste
 
 /// Sentences of S017, the whole result, and what of the costs is said to be fitted or assumed.
 fn told(set: &[&str]) -> (Vec<String>, Vec<PolicyResult>, Vec<String>) {
-    let source = Source { path: "idle.toml".to_owned(), text: BASE.to_owned() };
-    let set: Vec<String> = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = kinds::check(source, Path::new("."), &Overrides { set, ..Overrides::default() });
+    let checked = super::written(BASE.to_owned(), set);
     let idle = checked.findings.iter().filter(|finding| finding.code == Code::NoEffect);
     let idle = idle.map(|finding| finding.what.clone()).collect();
     let scenario = super::training(checked);

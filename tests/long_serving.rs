@@ -2,17 +2,9 @@
 
 use input::diagnostic;
 use reports::RunResult;
-use scenario::{self, Overrides};
-use skrull_sim::kinds;
-
-fn checked(name: &str, set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
-}
 
 fn run(name: &str, set: &[&str]) -> RunResult {
-    let checked = checked(name, set);
+    let checked = super::checked(name, set);
     let messages = diagnostic::render(&checked.source, &checked.findings);
     checked.scenario.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
 }
@@ -81,7 +73,7 @@ fn chunks_of_equal_time_gain_little_over_the_best_equal_ones() {
 #[test]
 fn what_does_not_fit_is_refused_with_its_figures() {
     let set = ["engine.tp=1", "policies.run=['fixed-chunks']", "policies.baseline=fixed-chunks"];
-    let one = checked("serving/qwen-1m", &set);
+    let one = super::checked("serving/qwen-1m", &set);
     let messages = diagnostic::render(&one.source, &one.findings);
     assert!(one.scenario.is_none() && messages.contains("longer than a replica"), "{messages}");
     let half = run(
@@ -151,7 +143,7 @@ fn shared_memory_holds_contexts_that_grow_with_the_instances() {
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     for (name, set) in [("serving/distkv", "trace.requests=200"), ("serving/qwen-1m", "trace.prompt_tokens=100000")] {
-        let job = checked(name, &[set]).scenario.expect("a good scenario");
+        let job = super::checked(name, &[set]).scenario.expect("a good scenario");
         let bytes = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
             let mut result = pool.install(|| job.run(&|_| {}));

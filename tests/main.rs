@@ -122,6 +122,22 @@ fn serving_of(text: String) -> Serving {
     read.expect("a good scenario")
 }
 
+/// A shipped scenario with keys laid over it.
+fn checked(name: &str, set: &[&str]) -> Checked {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    kinds::check(source, &folder, &over(set))
+}
+
+/// A scenario that a test writes, with keys laid over it.
+fn written(text: String, set: &[&str]) -> Checked {
+    kinds::check(Source { path: "written.toml".to_owned(), text }, Path::new(""), &over(set))
+}
+
+/// Keys of a command line.
+fn over(set: &[&str]) -> Overrides {
+    Overrides { set: set.iter().map(|item| (*item).to_owned()).collect(), ..Overrides::default() }
+}
+
 /// Reads a scenario of the repository; its path in messages is relative to the root.
 fn check(path: &Path) -> Checked {
     let shown = path.strip_prefix(root()).expect("below the root").display().to_string();

@@ -1,21 +1,10 @@
 //! Memory scenarios through the shell: limits, steps given as data, plan files, and messages about input.
 
-use std::path::Path;
-
-use input::diagnostic::Source;
 use reports::RunResult;
-use scenario::{self, Overrides};
-use skrull_sim::kinds::{self, Checked};
-
-fn checked(name: &str, set: &[&str]) -> Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
-}
+use skrull_sim::kinds::Checked;
 
 fn of_text(text: &str) -> Checked {
-    let source = Source { path: "memory.toml".to_owned(), text: text.to_owned() };
-    kinds::check(source, Path::new(""), &Overrides::default())
+    super::written(text.to_owned(), &[])
 }
 
 fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
@@ -124,7 +113,7 @@ fn more_memory_never_costs_more_and_enough_costs_nothing() {
     let run = |gib: u32| {
         let memory = format!("cluster.memory_gib={gib}");
         let set = [&ONE_SIZE[..], &["policies.baseline='dynamic'", memory.as_str(), "compiler.check_us=0"]].concat();
-        checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {})
+        super::checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {})
     };
     let mut before = [f64::INFINITY; 2];
     for gib in [36, 40, 44, 52, 80] {
@@ -158,17 +147,17 @@ fn a_schedule_updates_weights_as_their_gradients_come() {
         "policies.baseline='dynamic'",
         "compiler.fragmentation=1",
     ];
-    let run = checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {});
+    let run = super::checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {});
     let saved = metric(&run, "dynamic", "peak_memory_bytes") - metric(&run, "scheduled", "peak_memory_bytes");
     assert!((0.5e9..2.2e9).contains(&saved), "{saved}");
 }
 
 #[test]
 fn a_plan_file_holds_the_order_the_candidates_and_what_goes() {
-    let job = checked("compiler/llama-1b-codealpaca", &ONE_SIZE).scenario;
+    let job = super::checked("compiler/llama-1b-codealpaca", &ONE_SIZE).scenario;
     let set = [&ONE_SIZE[..], &["policies.baseline='dynamic'"]].concat();
     assert!(job.is_none(), "the baseline is not among the policies");
-    let job = checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario");
+    let job = super::checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario");
     let json = job.plan("bladedisc++").expect("it decides").expect("a plan").json;
     let program = &json["batches"][0]["compiled"][0]["programs"][0];
     let candidates = program["candidates"].as_array().expect("candidates");

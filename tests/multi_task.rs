@@ -1,16 +1,10 @@
 //! Several tasks through one model: what needs a whole scenario with another key.
 
-use std::path::Path;
-
 use input::diagnostic;
 use reports::RunResult;
-use scenario::{self, Overrides};
-use skrull_sim::kinds;
 
 fn run(name: &str, set: &[&str]) -> RunResult {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|&key| key.to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked(name, set);
     checked.scenario.expect("a scenario of several tasks").run(&|_| {})
 }
 
@@ -65,8 +59,7 @@ const LONG_LAYER: &str = "kind = \"multi-task\"\n[cluster]\ngpu = \"a100-sxm-80g
 
 #[test]
 fn no_part_of_a_wave_holds_devices_and_waits() {
-    let source = diagnostic::Source { path: "long-layer.toml".to_owned(), text: LONG_LAYER.to_owned() };
-    let checked = kinds::check(source, Path::new("."), &Overrides::default());
+    let checked = super::written(LONG_LAYER.to_owned(), &[]);
     let result = checked.scenario.expect("a scenario of several tasks").run(&|_| {});
     let seconds = |at: usize| result.results[at].metrics["planned_s"];
     assert!((seconds(0) - 9.6e-3).abs() < 1e-9 && (seconds(1) - 8e-3).abs() < 1e-9, "{} {}", seconds(0), seconds(1));
@@ -87,8 +80,7 @@ fn no_way_is_below_the_bound_and_shares_of_an_iteration_add_up() {
 
 #[test]
 fn a_plan_names_every_piece_with_its_devices() {
-    let (source, folder) = scenario::find("multi-task/example").expect("shipped");
-    let job = kinds::check(source, &folder, &Overrides::default()).scenario.expect("a scenario of several tasks");
+    let job = super::checked("multi-task/example", &[]).scenario.expect("a scenario of several tasks");
     let plan = job.plan("spindle").expect("it plans").expect("it has a plan");
     let pieces = plan.json["pieces"].as_array().expect("a list").clone();
     let layers = |name: &str| -> u64 {
@@ -103,9 +95,7 @@ fn a_plan_names_every_piece_with_its_devices() {
 #[test]
 fn keys_of_other_kinds_and_ways_are_answered() {
     let found = |name: &str, set: &str| {
-        let (source, folder) = scenario::find(name).expect("shipped");
-        let overrides = Overrides { set: vec![set.to_owned()], ..Overrides::default() };
-        let checked = kinds::check(source, &folder, &overrides);
+        let checked = super::checked(name, &[set]);
         checked.findings.iter().map(|finding| finding.what.clone()).collect::<Vec<_>>()
     };
     for (name, set, expected) in [
@@ -139,9 +129,7 @@ fn keys_of_other_kinds_and_ways_are_answered() {
 }
 
 fn messages(name: &str, set: &[&str]) -> String {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|&key| key.to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked(name, set);
     diagnostic::render(&checked.source, &checked.findings)
 }
 

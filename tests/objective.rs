@@ -3,15 +3,11 @@
 use std::collections::BTreeSet;
 
 use reports::{PolicyResult, RunResult};
-use scenario::{self, Overrides};
-use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 
 /// A shipped scenario laid over by `set`.
 fn run(name: &str, set: &[&str]) -> RunResult {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().chain(&["expect={}"]).map(|item| (*item).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, seed: None });
+    let checked = super::checked(name, &[&set[..], &["expect={}"]].concat());
     pipeline::run(&super::training(checked), &|_| {}).result
 }
 
@@ -21,13 +17,7 @@ fn row(result: &RunResult) -> &PolicyResult {
 }
 
 fn words(name: &str, set: &[&str]) -> String {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|item| (*item).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, seed: None })
-        .findings
-        .iter()
-        .map(|found| format!("{found:?}"))
-        .collect()
+    super::checked(name, set).findings.iter().map(|found| format!("{found:?}")).collect()
 }
 
 const SEARCHED: &str = "search/llama-8b-usd";

@@ -16,8 +16,7 @@ const BASE: &str = "kind = \"training\"\nname = \"a\"\n[model]\nname = \"llama-3
                     [policies]\nrun = [\"megatron\"]\n";
 
 fn checked(text: String) -> (Option<Scenario>, Vec<Finding>) {
-    let source = Source { path: "scenario.toml".to_owned(), text };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = super::written(text, &[]);
     (checked.scenario.and_then(|scenario| scenario.training().cloned()), checked.findings)
 }
 

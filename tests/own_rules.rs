@@ -1,15 +1,12 @@
 //! Rules of somebody's own in shipped scenarios: written by hand, they have the figures of the built-in ones; a wrong one is refused in words.
 
 use reports::PolicyResult;
-use scenario::Overrides;
 use serve::own::{Own, Refusal};
 use serve::replica::offer::Batch;
-use skrull_sim::kinds::{self, Kind, serving::run::by_own};
+use skrull_sim::kinds::{Kind, serving::run::by_own};
 
 fn shipped(name: &str, set: &[&str]) -> Box<dyn Kind> {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let overrides = Overrides { set: set.iter().map(|item| (*item).to_owned()).collect(), seed: None };
-    kinds::check(source, &folder, &overrides).scenario.expect("it is right")
+    super::checked(name, set).scenario.expect("it is right")
 }
 
 /// A policy of a scenario with other rules, and as it is.

@@ -1,14 +1,7 @@
 //! Rental scenarios through the shell: the paper's example, budgets, replays, plan files, and messages about input.
 
 use input::diagnostic;
-use scenario::{self, Overrides};
 use skrull_sim::kinds;
-
-fn checked(name: &str, set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
-}
 
 /// A scenario that is written here: requests by `input`, `output` and number, GPUs by name, count and dollars per hour.
 fn written(gpus: &[(&str, u32, f64)], requests: &[(u32, u32, u32)], rest: &str) -> kinds::Checked {
@@ -19,8 +12,7 @@ fn written(gpus: &[(&str, u32, f64)], requests: &[(u32, u32, u32)], rest: &str) 
     for (input, output, n) in requests {
         text += &format!("[[requests.types]]\ninput = {input}\noutput = {output}\nrequests = {n}\n");
     }
-    let source = diagnostic::Source { path: "written.toml".to_owned(), text: text + rest };
-    kinds::check(source, std::path::Path::new("."), &Overrides::default())
+    super::written(text + rest, &[])
 }
 
 /// Two types in turn on 2 or 4 equal replicas: each replica does a half or a quarter of what one does alone, but for filling and draining.
@@ -85,7 +77,7 @@ fn a_row_is_run_alone_by_its_name() {
         "policies.run=['cost-efficiency@8']",
         "policies.baseline='cost-efficiency@8'",
     ];
-    let result = checked("cloud/milp-example", &set).scenario.expect("a good scenario").run(&|_| {});
+    let result = super::checked("cloud/milp-example", &set).scenario.expect("a good scenario").run(&|_| {});
     let names: Vec<&str> = result.results.iter().map(|row| row.policy.as_str()).collect();
     assert_eq!(names, ["cost-efficiency@8"]);
     assert_eq!(result.speedup_ratio["cost-efficiency@8"], 1.0);
@@ -95,7 +87,7 @@ fn a_row_is_run_alone_by_its_name() {
         "policies.run=['homogeneous@15','homogeneous']",
         "policies.baseline='homogeneous'",
     ];
-    let job = checked("cloud/milp-example", &set).scenario.expect("a good scenario");
+    let job = super::checked("cloud/milp-example", &set).scenario.expect("a good scenario");
     assert_eq!(job.choices(), ["homogeneous@8", "homogeneous@15"]);
 }
 
@@ -115,7 +107,7 @@ fn a_plan_file_of_one_budget_of_several_has_one_row() {
     let alone = reports::json::parse(&run).expect("a result");
     let names: Vec<&str> = alone.results.iter().map(|row| row.policy.as_str()).collect();
     assert_eq!(names, [policy]);
-    let all = checked("together/rented-under-arrivals", &[set]).scenario.expect("a good scenario").run(&|_| {});
+    let all = super::checked("together/rented-under-arrivals", &[set]).scenario.expect("a good scenario").run(&|_| {});
     let row = all.results.iter().find(|row| row.policy == policy).expect("a row");
     assert_eq!(alone.results[0].metrics, row.metrics);
 }
@@ -124,7 +116,7 @@ fn a_plan_file_of_one_budget_of_several_has_one_row() {
 fn more_budget_never_ends_later() {
     let budgets: Vec<f64> = (1..=12).map(f64::from).collect();
     let list = format!("objective.usd_per_hour={budgets:?}");
-    let job = checked(
+    let job = super::checked(
         "cloud/milp-example",
         &[&list, "policies.run=['cost-efficiency']", "policies.baseline='cost-efficiency'"],
     )
@@ -144,7 +136,7 @@ fn more_budget_never_ends_later() {
 
 #[test]
 fn a_plan_file_says_what_to_rent_and_what_holds_it_back() {
-    let job = checked("cloud/milp-example", &[]).scenario.expect("a good scenario");
+    let job = super::checked("cloud/milp-example", &[]).scenario.expect("a good scenario");
     let planned = job.plan("cost-efficiency@8").expect("renting decides").expect("a plan");
     let rented = &planned.json["rented"];
     let replicas = rented["replicas"].as_array().expect("a list");
@@ -179,7 +171,7 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
         ),
         ("serving/flash-llm", "flash-llm", "all were tried, so the bound is the answer", "is above", "runner-up"),
     ] {
-        let job = checked(name, &[]).scenario.expect("a good scenario");
+        let job = super::checked(name, &[]).scenario.expect("a good scenario");
         let planned = job.plan(policy).expect("a decision").expect("a plan");
         for words in [limit, bound, second, "gap"] {
             assert!(planned.words.contains(words), "{name} {policy}: no `{words}` in\n{}", planned.words);
@@ -197,7 +189,7 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
 
 #[test]
 fn a_plan_of_phases_is_a_deployment_of_replicas_and_routes() {
-    let job = checked("cloud/thunderserve-4x4", &[]).scenario.expect("a good scenario");
+    let job = super::checked("cloud/thunderserve-4x4", &[]).scenario.expect("a good scenario");
     for (policy, splits) in [("colocated", false), ("thunderserve", true)] {
         let planned = job.plan(policy).expect("a decision").expect("a plan");
         let deployment = &planned.json["deployments"][0];
@@ -218,7 +210,7 @@ fn a_plan_of_phases_is_a_deployment_of_replicas_and_routes() {
 
 #[test]
 fn an_engine_beside_known_rates_is_said_to_change_nothing() {
-    let checked = checked("cloud/milp-example", &["engine.max_sequences=4"]);
+    let checked = super::checked("cloud/milp-example", &["engine.max_sequences=4"]);
     assert!(checked.scenario.is_some());
     let text = diagnostic::render(&checked.source, &checked.findings);
     assert!(text.contains("`[engine]` changes nothing beside `[[configurations]]`"), "{text}");
@@ -274,7 +266,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
             "two plans are called `p`",
         ),
     ] {
-        let checked = checked(name, &[set]);
+        let checked = super::checked(name, &[set]);
         assert!(checked.scenario.is_none(), "{set} was accepted");
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(text.contains(expected), "{set}:\n{text}");
@@ -300,7 +292,7 @@ fn more_time_never_costs_more() {
     let deadlines: Vec<f64> = (1..=14).map(|n| 8.0 * f64::from(n)).collect();
     let list = format!("objective={{is='dollars',within_s={deadlines:?}}}");
     let set = [&list, "policies.run=['cost-efficiency','melange','homogeneous']"];
-    let job = checked("cloud/milp-example", &set.map(|text| text)).scenario.expect("a good scenario");
+    let job = super::checked("cloud/milp-example", &set.map(|text| text)).scenario.expect("a good scenario");
     let result = job.run(&|_| {});
     let of = |policy: &str, seconds: f64| {
         let row = result.results.iter().find(|row| row.policy == format!("{policy}@{seconds}")).expect("a row");
@@ -329,7 +321,7 @@ fn more_time_never_costs_more() {
 #[test]
 fn more_time_never_costs_more_where_rates_are_found_by_serving() {
     let set = ["objective.within_s=[100,170,180]", "policies.run=['cost-efficiency','melange','homogeneous']"];
-    let result = checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
+    let result = super::checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
     let of = |policy: &str, seconds: u32| {
         let row = result.results.iter().find(|row| row.policy == format!("{policy}@{seconds}")).expect("a row");
         row.metrics["cost_usd_per_hour"]
@@ -380,8 +372,7 @@ fn one_gpu_type_at_two_prices_is_two_offers() {
                  [[configurations]]\nname = \"a100-sxm-80g tp 1\"\ngpus = { a100-sxm-80g = 1 }\nrequests_per_s = [1.0]\n";
     let end = "[objective]\nis = \"time\"\nusd_per_hour = [1.2, 2.2]\n[policies]\nrun = [\"cost-efficiency\"]\n";
     for middle in [enumerated, given] {
-        let source = diagnostic::Source { path: "written.toml".to_owned(), text: format!("{text}{middle}{end}") };
-        let checked = kinds::check(source, std::path::Path::new("."), &Overrides::default());
+        let checked = super::written(format!("{text}{middle}{end}"), &[]);
         let job = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
         let result = job.run(&|_| {});
         let counts = |row: usize| {
@@ -399,8 +390,7 @@ fn tensor_groups_are_rented_in_machines() {
                 [[models]]\nname = \"llama-3-70b\"\n[[requests.types]]\ninput = 200\noutput = 24\nrequests = 60\n\
                 [engine]\ntp = [4]\nmax_sequences = 32\nmax_tokens = 1024\n[objective]\nis = \"time\"\nusd_per_hour = 30\n\
                 [policies]\nrun = [\"homogeneous\", \"cost-efficiency\", \"melange\", \"uniform-deployment\", \"round-robin\"]\n";
-    let source = diagnostic::Source { path: "written.toml".to_owned(), text: text.to_owned() };
-    let checked = kinds::check(source, std::path::Path::new("."), &Overrides::default());
+    let checked = super::written(text.to_owned(), &[]);
     let job = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
     for row in &job.run(&|_| {}).results {
         assert_eq!((row.metrics["n_replicas"], row.metrics["n_gpus"]), (2.0, 8.0), "{}", row.policy);
@@ -418,7 +408,7 @@ fn a_checkpoint_in_eight_bits_is_rented_for_as_one() {
         "policies.run=['homogeneous']",
         "models=[{name='neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8'}]",
     ];
-    let result = checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
+    let result = super::checked("cloud/least-dollars", &set).scenario.expect("a good scenario").run(&|_| {});
     assert!(result.results[0].status.is_ok(), "{}", result.results[0].why);
 }
 
@@ -454,7 +444,7 @@ fn a_policy_that_does_not_serve_the_objective_says_what_it_serves() {
             "it serves `time` and `dollars` and `goodput`",
         ),
     ] {
-        let checked = checked(name, set);
+        let checked = super::checked(name, set);
         assert!(checked.scenario.is_none(), "{name} {set:?} was accepted");
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(text.contains(what) && text.contains(help), "{name}:\n{text}");
@@ -525,7 +515,7 @@ fn nodes_with_a_part_of_the_layers_say_why_they_draft_and_keep_nothing() {
         (&["engine.adapters={slots=4}"], "those times are of layers alone"),
         (&["requests.adapters={count=8}"], "the engine has no room for any"),
     ] {
-        let checked = checked("cloud/helix-24", set);
+        let checked = super::checked("cloud/helix-24", set);
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.scenario.is_none() && text.contains(expected), "{set:?}:\n{text}");
     }
@@ -551,7 +541,7 @@ fn replicas_of_goodput_say_what_does_not_go_together_and_what_changes_nothing() 
         (&["engine.tiers={remote_gib=64,remote_gb_per_s=9}", "engine.prefix_cache=true"], false, "no link"),
     ] {
         let only = ["policies.run=['colocated']", "policies.baseline='colocated'", "policies.variant=[]", "expect={}"];
-        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..]].concat());
+        let checked = super::checked("cloud/thunderserve-4x4", &[set, &only[..]].concat());
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert_eq!(checked.scenario.is_some(), is_taken, "{set:?}:\n{text}");
         assert!(text.contains(expected), "{set:?}:\n{text}");
@@ -562,7 +552,7 @@ fn replicas_of_goodput_say_what_does_not_go_together_and_what_changes_nothing() 
 fn plans_of_goodput_gain_by_accepted_drafts_and_pay_for_adapters() {
     let served = |set: &[&str]| {
         let only = ["policies.run=['colocated']", "policies.baseline='colocated'", "policies.variant=[]", "expect={}"];
-        let checked = checked("cloud/thunderserve-4x4", &[set, &only[..], &["requests.requests=300"]].concat());
+        let checked = super::checked("cloud/thunderserve-4x4", &[set, &only[..], &["requests.requests=300"]].concat());
         let text = diagnostic::render(&checked.source, &checked.findings);
         let result = checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {});
         let metrics = &result.results[0].metrics;

@@ -8,23 +8,17 @@ use scenario::{self, Overrides};
 use skrull_sim::kinds;
 use std::path::Path;
 
-fn checked(name: &str, set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
-}
-
 fn result(checked: kinds::Checked) -> RunResult {
     let messages = diagnostic::render(&checked.source, &checked.findings);
     checked.scenario.unwrap_or_else(|| panic!("{messages}")).run(&|_| {})
 }
 
 fn run(name: &str, set: &[&str]) -> RunResult {
-    result(checked(name, set))
+    result(super::checked(name, set))
 }
 
 fn messages(set: &[&str]) -> String {
-    let checked = checked("rl/grpo-qwen3-32b", set);
+    let checked = super::checked("rl/grpo-qwen3-32b", set);
     diagnostic::render(&checked.source, &checked.findings)
 }
 
@@ -37,7 +31,7 @@ fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
 fn updates_are_those_of_a_training_scenario_with_the_answers_as_its_sequences() {
     let none = "rollouts.orchestrator=none";
     let set = ["rollouts.prompts=16", "rollouts.answers=8", "train.training.batch_size=64", none];
-    let step = checked("rl/grpo-qwen3-32b", &set);
+    let step = super::checked("rl/grpo-qwen3-32b", &set);
     let scenario = step.scenario.as_ref().expect("checked");
     let lengths = &scenario.draw(&|_| {}).lengths;
     let run = result(step);
@@ -152,8 +146,7 @@ fn a_gpu_may_be_slow_in_the_later_updates_of_a_step() {
             "{}\n[[train.stragglers]]\nranks = [3]\nrate = 2.0\nfrom_step = {from}\n",
             path.split("[expect]").next().expect("a text")
         );
-        let source = Source { path: "slow.toml".to_owned(), text };
-        kinds::check(source, Path::new(""), &Overrides::default())
+        super::written(text, &[])
     };
     // A step has four updates.
     let training_s = [0, 2].map(|from| metric(&result(slow(from)), "0-off", "training_s"));
@@ -386,7 +379,7 @@ fn a_fleet_of_several_groups_takes_the_nodes_that_do_not_train() {
 #[test]
 fn a_group_with_gpus_of_its_own_is_no_part_of_what_is_shared_out() {
     let group = "generate.fleet.group=[{name='wide', tp=4, replicas=2, gpu='h200-sxm'}, {name='narrow', replicas=8}]";
-    let checked = checked("rl/placement", &[group]);
+    let checked = super::checked("rl/placement", &[group]);
     let found = diagnostic::render(&checked.source, &checked.findings);
     assert!(found.contains("group `wide` has GPUs of its own"), "{found}");
 }

@@ -6,9 +6,7 @@ use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
 fn checked(set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    super::checked("serving/sla-planner", set)
 }
 
 fn run(set: &[&str]) -> RunResult {

@@ -1,19 +1,11 @@
 //! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
 
-use std::path::Path;
-
 use input::diagnostic::{self, Source};
 use scenario::{self, Overrides};
 use skrull_sim::kinds;
 
 fn checked(set: &[&str]) -> kinds::Checked {
-    checked_of("serving/azure-conv", set)
-}
-
-fn checked_of(name: &str, set: &[&str]) -> kinds::Checked {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    super::checked("serving/azure-conv", set)
 }
 
 fn messages(set: &[&str]) -> String {
@@ -83,8 +75,7 @@ fn a_group_looks_for_requests_as_often_as_it_says() {
              role = \"prefill\"\n[[fleet.group]]\nname = \"decode\"\ngpu = \"h100-sxm\"\nrole = \"decode\"\n{of_group}\n\
              [[fleet.link]]\nfrom = \"prefill\"\nto = \"decode\"\nlatency_us = 10\n[policies]\nrun = [\"vllm-v1\"]\n"
         );
-        let source = diagnostic::Source { path: "looks.toml".to_owned(), text };
-        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        let checked = super::written(text, &[]);
         assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));
         let result = checked.scenario.expect("a good scenario").run(&|_| {});
         result.results[0].metrics["transfer_wait_s"]
@@ -104,8 +95,7 @@ fn prompts_wait_for_ranks_that_were_drawn_where_a_scenario_or_its_engine_says_so
              role = \"prefill\"\n[[fleet.group]]\nname = \"decode\"\ngpu = \"h100-sxm\"\nrole = \"decode\"\n[policies]\n\
              run = [\"sglang\"]\n"
         );
-        let source = diagnostic::Source { path: "ranks.toml".to_owned(), text };
-        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        let checked = super::written(text, &[]);
         assert!(checked.scenario.is_some(), "{}", diagnostic::render(&checked.source, &checked.findings));
         let result = checked.scenario.expect("a good scenario").run(&|_| {});
         result.results[0].metrics["ttft_s.mean"]
@@ -190,10 +180,7 @@ fn an_engine_by_its_name_batches_as_it_does_and_no_other_policy_is_asked_for() {
              prompt_tokens = 64\noutput_tokens = 8\nrequests = 16\nrate_per_s = 4\n{policies}"
         )
     };
-    let checked = |text: String| {
-        let source = Source { path: "own.toml".to_owned(), text };
-        kinds::check(source, Path::new(""), &Overrides::default())
-    };
+    let checked = |text: String| super::written(text, &[]);
     for (name, batcher) in [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm")] {
         let scenario = checked(text(&format!("name = \"{name}\""), "")).scenario.expect("a good scenario");
         assert_eq!(scenario.choices(), [batcher]);
@@ -338,7 +325,7 @@ fn what_is_sought_and_drawn_from_the_command_line_is_checked_as_keys_are() {
         ("cloud/milp-example", "minimize", "`is` in `[objective]`"),
         ("multi-task/example", "maximize", "leave it out"),
     ] {
-        let checked = checked_of(name, &[&format!("policies.{key}=tokens_per_s")]);
+        let checked = super::checked(name, &[&format!("policies.{key}=tokens_per_s")]);
         let words = diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.scenario.is_none() && words.contains("error[S170]") && words.contains(help), "{name}: {words}");
         assert!(
@@ -358,10 +345,10 @@ fn what_is_sought_and_drawn_from_the_command_line_is_checked_as_keys_are() {
 #[test]
 fn draws_of_what_is_not_drawn_are_warned_of() {
     let alike = ["trace.seeds=4", "trace.arrivals=together"];
-    let checked = checked_of("serving/azure-conv", &alike);
+    let checked = super::checked("serving/azure-conv", &alike);
     let words = diagnostic::render(&checked.source, &checked.findings);
     assert!(!words.contains("`trace.seeds` changes nothing"), "lengths are drawn: {words}");
-    let checked = checked_of("serving/closed-loop", &["trace.seeds=1"]);
+    let checked = super::checked("serving/closed-loop", &["trace.seeds=1"]);
     assert!(checked.scenario.is_some());
 }
 
@@ -379,7 +366,7 @@ fn the_budget_of_sglang_is_that_of_prompts() {
     let name = ["name = \"vllm\"\nversion = \"0.11.0\"", "name = \"sglang\""];
     let rows = sound_rows("serving/closed-loop", name, &[&set[..], &["trace.requests=64"]].concat());
     assert!(rows[0].metrics["ttft_s.mean"] > 0.0, "{:?}", rows[0]);
-    let checked = checked_of("serving/closed-loop", &set[..2]);
+    let checked = super::checked("serving/closed-loop", &set[..2]);
     assert!(diagnostic::render(&checked.source, &checked.findings).contains("S093"), "vLLM's holds all tokens");
 }
 

@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use input::diagnostic::{self, Source};
+use input::diagnostic;
 use reports::{PolicyResult, Status};
-use scenario::Overrides;
 use skrull_sim::kinds;
 
 /// A chat on one card.
@@ -15,9 +14,7 @@ const BASE: &str = "kind = \"serving\"\n[model]\nname = \"llama-3.1-8b\"\n[trace
 const CARD: &str = "[cluster]\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = 1\n";
 
 fn checked(text: &str, set: &[&str]) -> kinds::Checked {
-    let source = Source { path: "claims.toml".to_owned(), text: text.to_owned() };
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    kinds::check(source, std::path::Path::new("."), &Overrides { set, ..Overrides::default() })
+    super::written(text.to_owned(), set)
 }
 
 /// What is said of a scenario, and whether it can be run.

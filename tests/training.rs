@@ -167,8 +167,7 @@ fn a_padded_micro_batch_holds_whole_sequences_where_no_length_is_given() {
             "kind = \"training\"\n[model]\nname = \"llama-3.2-1b\"\n[cluster]\ngpu = \"h200-sxm\"\nnodes = 1\ngpus_per_node = 1\n\
              [training]\nframework = \"{framework}\"\nbatch_size = {batch}\n[workload]\n{lengths}\n[policies]\nrun = [\"megatron\"]\n"
         );
-        let source = input::diagnostic::Source { path: "alike.toml".to_owned(), text };
-        let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+        let checked = super::written(text, &[]);
         super::training(checked).problem.bucket_tokens
     };
     assert_eq!(bucket(1, "formulas", "tokens = 8192"), 8192);

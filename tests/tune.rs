@@ -17,13 +17,7 @@ const SPACE: [&str; 6] = [
 ];
 
 fn tuned(set: &[&str]) -> Tuned {
-    tuned_of("serving/tune", &[&SPACE[..], set].concat())
-}
-
-fn tuned_of(name: &str, set: &[&str]) -> Tuned {
-    let (source, folder) = scenario::find(name).expect("shipped");
-    let set = set.iter().map(|text| (*text).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = super::checked("serving/tune", &[&SPACE[..], set].concat());
     checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`")
 }
 
@@ -221,9 +215,7 @@ fn a_number_of_drafts_needs_who_drafts_and_a_list_elsewhere_is_refused() {
         ),
         (vec!["tune.recv_interval=[1,2]"], "`tune.recv_interval` is a list"),
     ] {
-        let (source, folder) = scenario::find("serving/tune").expect("shipped");
-        let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = super::checked("serving/tune", &set);
         let text = input::diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
     }
@@ -428,8 +420,7 @@ by = "tpot_s.p99"
 
 /// The answer to a text, and the figure of its own policy.
 fn of_text(text: &str) -> (Tuned, f64) {
-    let source = input::diagnostic::Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let checked = super::written(text.to_owned(), &[]);
     let found = format!("{:?}", checked.findings);
     let scenario = checked.scenario.unwrap_or_else(|| panic!("{found}"));
     let own = scenario.run(&|_| {}).results[0].metrics["tpot_s.p99"];

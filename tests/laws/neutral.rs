@@ -194,8 +194,7 @@ fn a_row_knows_nothing_of_others() {
         let Ok(plain) = asked.row(asked.text(), &[]) else { continue };
         let both = asked.text().replace("run = [", "baseline = 'other'\nrun = ['other', ")
             + "\n[[policies.variant]]\nname = \"other\"\npolicy = \"sarathi\"\nmax_sequences = 8\n";
-        let source = Source { path: "drawn.toml".to_owned(), text: both.clone() };
-        let checked = kinds::check(source, Path::new(""), &Overrides::default());
+        let checked = crate::written(both.clone(), &[]);
         let rows = checked.scenario.unwrap_or_else(|| panic!("{both}: {:?}", checked.findings)).run(&|_| {}).results;
         assert_eq!(differing(&plain, &rows[1]), Vec::<String>::new(), "{both}");
     }

@@ -161,8 +161,7 @@ pub fn npz() -> Vec<u8> {
 fn of_a_run() -> &'static [String; 2] {
     static FOUND: OnceLock<[String; 2]> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let (source, folder) = scenario::find("pipeline/ragged").expect("shipped");
-        let checked = skrull_sim::kinds::check(source, &folder, &scenario::Overrides::default());
+        let checked = crate::checked("pipeline/ragged", &[]);
         let scenario = checked.scenario.expect("a good scenario");
         let result = reports::json::render(&scenario.run(&|_| {})).expect("figures");
         let plan = scenario.plan("deepspeed").expect("it decides").expect("a plan").file.expect("a text");
