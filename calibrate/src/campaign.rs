@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use engine::cost::law::{AttentionLaw, GemmLaw, Law};
-use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA};
+use engine::cost::profile::{self, CollectiveCurve, Profile};
 use engine::stop;
 use engine::task::Op;
 use hw::quantile;
@@ -21,6 +21,7 @@ use crate::device::{Device, DeviceError, Facts};
 use crate::family::{Domain, Family, Region};
 use crate::fit;
 use crate::fit::law::Row;
+use crate::import::Provenance;
 use crate::sample::{self, Log, Sample, Timed, UNDISTURBED};
 
 /// How much to measure.
@@ -375,13 +376,13 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
     }
     let n_slow = samples.iter().filter(|sample| sample.slowdown > SLOW).count();
     let float = |n: usize| hw::real(n as u64);
-    let mut profile = Profile {
-        lent_by: None,
-        schema: SCHEMA.to_owned(),
+    let provenance = Provenance {
         name: header.name.clone(),
         gpu: facts.gpu.clone().unwrap_or_else(|| header.name.clone()),
         source: format!("measured by skrull-sim, {} samples", samples.len()),
         date: header.date.clone(),
+    };
+    let mut profile = Profile {
         device: Some(profile::Device {
             name: facts.name.clone(),
             driver: facts.driver.clone(),
@@ -390,16 +391,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
             seconds: (header.seconds * 10.0).round() / 10.0,
             throttled_ratio: (float(n_slow) / float(samples.len().max(1)) * 1000.0).round() / 1000.0,
         }),
-        calibrated: None,
-        operators: BTreeMap::new(),
-        own: std::collections::BTreeSet::new(),
-        memory: BTreeMap::new(),
-        collectives: Vec::new(),
-        links: Vec::new(),
-        decode_attention: None,
-        decode: BTreeMap::new(),
-        experts: BTreeMap::new(),
-        host: BTreeMap::new(),
+        ..provenance.profile()
     };
     for (family, samples) in families {
         let steady: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.slowdown <= SLOW).collect();

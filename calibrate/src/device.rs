@@ -78,6 +78,13 @@ pub enum DeviceError {
     Wrong { kernel: String, error: f64, allowed: f64 },
 }
 
+/// Relative error of what a kernel computed, in the Frobenius norm.
+pub(crate) fn frobenius_error(found: impl Iterator<Item = f64>, expected: &[f64]) -> f64 {
+    let off: f64 = found.zip(expected).map(|(found, expected)| (found - expected) * (found - expected)).sum();
+    let size: f64 = expected.iter().map(|x| x * x).sum();
+    off.sqrt() / size.sqrt().max(f64::MIN_POSITIVE)
+}
+
 /// Hardware that runs operations.
 pub trait Device {
     /// What it is.

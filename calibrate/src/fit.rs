@@ -68,10 +68,7 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
         .filter(|row| !held_out(row.shape))
         .map(|row| Equation { corners: surface.corners(&row.point).0, log_ratio: row.log_ratio(start_s), weight: 1.0 })
         .collect();
-    let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
-    surface.values.fill(mean);
-    let neighbours = neighbours(&surface);
-    robust(&mut surface.values, &equations, &neighbours, 0.0);
+    level_and_solve(&mut surface, &equations);
     // Four digits are far below the residuals and keep the file readable.
     surface.values.iter_mut().for_each(|value| *value = ten_thousandths(*value));
     let unseen: Vec<f64> = rows
@@ -92,9 +89,8 @@ pub fn surface_of_all(rows: &[Row], axes: Vec<Axis>) -> (Surface, Residuals) {
         let corners = |row: &Row| blank.corners(&row.point).0;
         let equations: Vec<Equation> =
             used.map(|row| Equation { corners: corners(row), log_ratio: row.log_ratio(0.0), weight: 1.0 }).collect();
-        let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
-        let mut surface = Surface { values: vec![mean; n], ..blank.clone() };
-        robust(&mut surface.values, &equations, &neighbours(&blank), 0.0);
+        let mut surface = blank.clone();
+        level_and_solve(&mut surface, &equations);
         surface
     };
     let mut ratios = Vec::with_capacity(rows.len());
@@ -118,6 +114,15 @@ pub fn unseen<R, F>(rows: &[R], fit: impl Fn(&[&R]) -> F, ratio: impl Fn(&R, &F)
         ratios.extend(rows.iter().skip(fold).step_by(folds).map(|row| ratio(row, &found)));
     }
     ratios
+}
+
+/// A surface through equations: their mean at first, then least squares.
+fn level_and_solve(surface: &mut Surface, equations: &[Equation]) {
+    let weight: f64 = equations.iter().map(|equation| equation.weight).sum();
+    let mean = equations.iter().map(|equation| equation.log_ratio * equation.weight).sum::<f64>() / weight;
+    surface.values.fill(mean);
+    let neighbours = neighbours(surface);
+    robust(&mut surface.values, equations, &neighbours, 0.0);
 }
 
 /// Knots by weighted least squares in rounds: rows far from the fit lose weight.

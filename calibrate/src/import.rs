@@ -12,7 +12,7 @@ mod serving;
 mod table;
 pub mod training;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use engine::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
@@ -20,7 +20,7 @@ use engine::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::Document;
-use hw::{Cluster, Format};
+use hw::{Cluster, Format, Gpu};
 use rayon::prelude::*;
 use thiserror::Error;
 
@@ -64,6 +64,11 @@ pub struct Provenance {
 }
 
 impl Provenance {
+    /// The GPU, as the catalogue has it.
+    pub(crate) fn gpu(&self) -> Result<Gpu, ImportError> {
+        hw::catalog::gpu(&self.gpu).ok_or_else(|| ImportError::Device(self.gpu.clone()))
+    }
+
     /// A profile that says where it comes from and holds nothing yet.
     pub fn profile(&self) -> Profile {
         Profile {
@@ -76,7 +81,7 @@ impl Provenance {
             device: None,
             calibrated: None,
             operators: BTreeMap::new(),
-            own: std::collections::BTreeSet::new(),
+            own: BTreeSet::new(),
             memory: BTreeMap::new(),
             collectives: Vec::new(),
             links: Vec::new(),
@@ -93,7 +98,7 @@ impl Provenance {
 /// # Errors
 /// When the GPU is unknown or a table is missing or broken.
 pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
-    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let gpu = provenance.gpu()?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
     let jobs = ["gemm", "attention-64", "attention-128", GROUPED_GEMM];
     let operators: Result<Vec<Option<(String, Operator)>>, ImportError> = jobs
@@ -109,9 +114,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         })
         .collect();
     Ok(Profile {
-        lent_by: None,
         operators: operators?.into_iter().flatten().collect(),
-        own: std::collections::BTreeSet::new(),
         collectives: [collectives(dir)?, serving::all_reduce(dir)?].concat(),
         decode_attention: serving::decode(dir, &cluster)?,
         ..provenance.profile()
@@ -165,8 +168,8 @@ const GEMM_START_S: f64 = 2e-6;
 fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> {
     let table = Table::read(find(dir, "gemm/vllm", "gemm_perf.csv.gz")?)?;
     let roofline = Roofline::new(cluster);
-    let (m, n, k) = (table.numbers("m")?, table.numbers("n")?, table.numbers("k")?);
-    let (dtype, latency) = (table.words("gemm_dtype")?, table.numbers("latency")?);
+    let [m, n, k, latency] = table.columns(["m", "n", "k", "latency"])?;
+    let dtype = table.words("gemm_dtype")?;
     let rows: Vec<Row> = (0..m.len())
         .filter(|&row| dtype[row] == "bfloat16" && latency[row] > 0.0)
         .map(|row| Row {
@@ -198,12 +201,10 @@ const ATTENTION_START_S: f64 = 2e-6;
 fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Operator>, ImportError> {
     let table = Table::read(find(dir, "attention/vllm", "context_attention_perf.csv.gz")?)?;
     let roofline = Roofline::new(cluster);
-    let column = |name| table.numbers(name);
-    let (batch, length, heads) = (column("batch_size")?, column("isl")?, column("num_heads")?);
-    let (kv_heads, width, latency) = (column("num_key_value_heads")?, column("head_dim")?, column("latency")?);
+    let [batch, length, heads, kv_heads, width, latency] =
+        table.columns(["batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "latency"])?;
     let (dtype, cache) = (table.words("attn_dtype")?, table.words("kv_cache_dtype")?);
-    // Tables without sliding windows have no such column.
-    let window = column("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let window = table.windows();
     let rows: Vec<Row> = (0..batch.len())
         .filter(|&row| dtype[row] == "bfloat16" && cache[row] == "bfloat16" && window[row] == 0.0)
         .filter(|&row| hw::whole(width[row]) == head_dim && latency[row] > 0.0)
@@ -241,8 +242,7 @@ fn collectives(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
 /// The same of a table.
 fn library_curves(table: &Table) -> Result<Vec<CollectiveCurve>, ImportError> {
     let (kind, dtype) = (table.words("op_name")?, table.words("nccl_dtype")?);
-    let (ranks, size, latency) =
-        (table.numbers("num_gpus")?, table.numbers("message_size")?, table.numbers("latency")?);
+    let [ranks, size, latency] = table.columns(["num_gpus", "message_size", "latency"])?;
     let mut points: BTreeMap<(String, u64), BTreeMap<u64, f64>> = BTreeMap::new();
     for row in (0..kind.len()).filter(|&row| dtype[row] == "half" && latency[row] > 0.0) {
         let name = if kind[row] == "alltoall" { "all_to_all".to_owned() } else { kind[row].clone() };

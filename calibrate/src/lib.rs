@@ -5,9 +5,9 @@
 
 pub mod campaign;
 pub mod costs;
-pub mod cpu;
-pub mod cuda;
-pub mod design;
+mod cpu;
+mod cuda;
+mod design;
 pub mod device;
 pub mod devices;
 pub mod execute;

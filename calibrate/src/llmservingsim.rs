@@ -120,7 +120,7 @@ struct Rows {
 /// # Errors
 /// When the GPU or a model is unknown, or a table is missing or broken.
 pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
-    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let gpu = provenance.gpu()?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
     let mut rows = Rows::default();
     for folder in folders(dir)? {
@@ -136,9 +136,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         ("attention-128", law::operator(&rows.prefill, &[Law::Attention(AttentionLaw::default())], names)),
     ];
     Ok(Profile {
-        lent_by: None,
         operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
-        own: std::collections::BTreeSet::new(),
         memory,
         decode_attention: decode::law(&rows.alone, &rows.mixed),
         experts: experts::of_layers(&rows.experts, &gpu)
@@ -209,8 +207,8 @@ impl Rows {
         let path = folder.path.join("moe.csv");
         let Some(experts) = folder.model.experts.filter(|_| path.exists()) else { return Ok(()) };
         let table = Table::read(path)?;
-        let (tokens, visited) = (table.numbers("tokens")?, table.numbers("activated_experts")?);
-        for ((tokens, visited), time_us) in tokens.into_iter().zip(visited).zip(table.numbers("time_us")?) {
+        let [tokens, visited, time] = table.columns(["tokens", "activated_experts", "time_us"])?;
+        for ((tokens, visited), time_us) in tokens.into_iter().zip(visited).zip(time) {
             let (tokens, visited) = (hw::whole(tokens), hw::whole(visited));
             let routed = tokens * experts.top_k;
             let layer = FusedExperts {
@@ -232,8 +230,7 @@ impl Rows {
     fn attention(&mut self, folder: &Folder, cluster: &Cluster) -> Result<(), ImportError> {
         let table = Table::read(folder.path.join("attention.csv"))?;
         let [new, past, n, keys, time] =
-            ["prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us"].map(|column| table.numbers(column));
-        let (new, past, n, keys, time) = (new?, past?, n?, keys?, time?);
+            table.columns(["prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us"])?;
         let m = &folder.model;
         let (n_heads, n_kv_heads) = (m.n_heads / folder.tp, m.n_kv_heads.div_ceil(folder.tp));
         let mut chunks: BTreeMap<(u64, u64), f64> = BTreeMap::new();

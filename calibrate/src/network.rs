@@ -22,8 +22,7 @@ const ROUNDS: usize = 3;
 /// When the table is missing or broken.
 pub fn links(dir: &Path, port_gb_per_s: Option<f64>) -> Result<Vec<Link>, ImportError> {
     let table = Table::read(dir.join("send_recv.csv"))?;
-    let time = table.numbers("time_stats.send_recv.median")?;
-    let (size, per_node) = (table.numbers("size")?, table.numbers("devices_per_node")?);
+    let [time, size, per_node] = table.columns(["time_stats.send_recv.median", "size", "devices_per_node"])?;
     let mut links = Vec::new();
     for crosses_nodes in [false, true] {
         let rows = (0..size.len()).filter(|&row| (per_node[row] < 2.0) == crosses_nodes && time[row] > 0.0);

@@ -3,9 +3,9 @@
 use engine::task::Document;
 
 use super::kernels::{self, Heads, Ramp, Saved, View};
-use crate::device::DeviceError;
+use crate::device::{DeviceError, frobenius_error};
 
-/// Largest relative error of float32 kernels, in the Frobenius norm.
+/// Largest relative error of float32 kernels.
 const ALLOWED: f64 = 1e-5;
 
 fn random(n: usize, seed: &mut u32) -> Vec<f32> {
@@ -17,9 +17,7 @@ fn random(n: usize, seed: &mut u32) -> Vec<f32> {
 }
 
 fn line(kernel: String, found: &[f32], expected: &[f64]) -> Result<String, DeviceError> {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-    let off = norm(&mut found.iter().zip(expected).map(|(found, expected)| f64::from(*found) - expected));
-    let error = off / norm(&mut expected.iter().copied()).max(f64::MIN_POSITIVE);
+    let error = frobenius_error(found.iter().map(|x| f64::from(*x)), expected);
     if !error.is_finite() || error > ALLOWED {
         return Err(DeviceError::Wrong { kernel, error, allowed: ALLOWED });
     }

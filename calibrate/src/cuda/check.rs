@@ -14,7 +14,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::Cuda;
 use super::driver::{Address, Buffer, Driver};
-use crate::device::DeviceError;
+use crate::device::{DeviceError, frobenius_error};
 use crate::sample::WATCHDOG;
 
 /// Allowed of bf16 results.
@@ -135,9 +135,7 @@ impl Check<'_> {
     }
 
     fn compare(&mut self, kernel: String, found: &[f64], expected: &[f64], allowed: f64) -> Result<(), DeviceError> {
-        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
-        let off = norm(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
-        let error = off / norm(&mut expected.iter().copied()).max(f64::MIN_POSITIVE);
+        let error = frobenius_error(found.iter().copied(), expected);
         if found.len() != expected.len() || !error.is_finite() || error > allowed {
             self.wrong.push((kernel, error, allowed));
             return Ok(());

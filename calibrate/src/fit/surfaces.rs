@@ -5,7 +5,7 @@
 use engine::cost::profile::{Operator, Residuals};
 use engine::cost::surface::{Axis, Surface};
 
-use super::{Equation, Row, held_out, neighbours, residuals, robust};
+use super::{Equation, Row, held_out, level_and_solve, residuals};
 
 /// A point that a surface should go through.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,15 +61,12 @@ fn within(knots: &[f64], low: f64, high: f64) -> Vec<f64> {
 pub fn through(points: &[Point], axes: Vec<Axis>) -> Surface {
     assert!(!points.is_empty(), "a surface needs points");
     let n = axes.iter().map(|axis| axis.knots.len()).product();
-    let weight: f64 = points.iter().map(|point| point.weight).sum();
-    let mean = points.iter().map(|point| point.log * point.weight).sum::<f64>() / weight;
-    let mut surface = Surface { axes, values: vec![mean; n] };
+    let mut surface = Surface { axes, values: vec![0.0; n] };
     let equations: Vec<Equation> = points
         .iter()
         .map(|point| Equation { corners: surface.corners(&point.at).0, log_ratio: point.log, weight: point.weight })
         .collect();
-    let neighbours = neighbours(&surface);
-    robust(&mut surface.values, &equations, &neighbours, 0.0);
+    level_and_solve(&mut surface, &equations);
     // A thousandth is far below the residuals and keeps the file readable.
     surface.values.iter_mut().for_each(|value| *value = (*value * 1e3).round() / 1e3);
     surface

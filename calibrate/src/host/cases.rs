@@ -194,7 +194,7 @@ fn sampling(made: &Made, fan_out: u32, table: Option<Arc<Table>>) -> Case {
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");
-        let clock = Clock::start();
+        let clock = Clock::of_pool();
         let found = each_batch(&graph, &batches, &rule, &own, |_, hops| {
             (sizes(hops), table.as_ref().map_or(0.0, |table| table.gather()))
         });
@@ -226,7 +226,7 @@ fn gathering(row_bytes: u64, bytes: f64) -> Case {
     let run = move |number| {
         let stream = random::stream(number, "rows");
         (0..).zip(&mut orders).for_each(|(thread, order)| stream.branch(thread).shuffle(order));
-        let clock = Clock::start();
+        let clock = Clock::of_pool();
         orders.par_iter().zip(&mut kept).for_each(|(rows, batch)| {
             sample::gather(&table, index(width), rows.iter().copied(), batch);
         });
@@ -257,7 +257,7 @@ fn extraction(graph: &Rc<Csr>, neighbours_max: u64) -> Case {
         let stream = random::stream(number, "pairs");
         let n_pairs = PAIRS * n_threads();
         let pairs = subgraph::pairs(&graph, n_pairs, &stream);
-        let clock = Clock::start();
+        let clock = Clock::of_pool();
         let works = subgraph::works(&graph, &pairs, &rule, &stream);
         let seconds = clock.seconds();
         let n_pairs = hw::real(n_pairs);
@@ -290,7 +290,7 @@ impl Events {
 fn conversion(n_vertices: u32, events: &Rc<Vec<Event>>, graph: &TCsr) -> Case {
     let (events, job) = (Rc::clone(events), Job::convert(&graph.row_lengths()));
     let run = move |_| {
-        let clock = Clock::start();
+        let clock = Clock::of_pool();
         let made = TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are");
         let seconds = clock.seconds();
         std::hint::black_box(made);
@@ -315,7 +315,7 @@ fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize, table: Option<Arc<T
         let besides = table.as_ref().map_or(0.0, |table| table.bytes()) / hw::real(queries.len() as u64);
         let mut seconds = 0.0;
         let job = past_job(&graph, &queries, besides, |queries| {
-            let clock = Clock::start();
+            let clock = Clock::of_pool();
             let sampled = graph.sample_all(queries, k, Take::Recent, &stream);
             seconds = clock.seconds();
             sampled

@@ -4,41 +4,33 @@
 
 use std::time::Instant;
 
-/// Time of the threads of a pool.
+/// Time of one thread, or of those of a pool.
 pub struct Clock {
     begun: Instant,
     waited_s: f64,
+    /// What they waited for so far, seconds.
+    waits: fn() -> f64,
 }
 
 impl Clock {
-    /// Starts now.
-    pub fn start() -> Self {
-        Self { waited_s: waited_of_pool_s(), begun: Instant::now() }
+    /// Starts now, for the threads of the pool.
+    pub fn of_pool() -> Self {
+        Self::start(waited_of_pool_s)
     }
 
-    /// Seconds since the start, without the mean wait of a thread.
+    /// Starts now, for the thread that asks.
+    pub fn of_thread() -> Self {
+        Self::start(waited_s)
+    }
+
+    fn start(waits: fn() -> f64) -> Self {
+        Self { waited_s: waits(), begun: Instant::now(), waits }
+    }
+
+    /// Seconds since the start, without the wait of the thread, or the mean wait of those of the pool.
     pub fn seconds(&self) -> f64 {
         let wall = self.begun.elapsed().as_secs_f64();
-        (wall - (waited_of_pool_s() - self.waited_s)).max(wall * 1e-3)
-    }
-}
-
-/// Time of the thread that asks.
-pub struct ThreadClock {
-    begun: Instant,
-    waited_s: f64,
-}
-
-impl ThreadClock {
-    /// Starts now.
-    pub fn start() -> Self {
-        Self { waited_s: waited_s(), begun: Instant::now() }
-    }
-
-    /// Seconds since the start, without the thread's wait.
-    pub fn seconds(&self) -> f64 {
-        let wall = self.begun.elapsed().as_secs_f64();
-        (wall - (waited_s() - self.waited_s)).max(wall * 1e-3)
+        (wall - ((self.waits)() - self.waited_s)).max(wall * 1e-3)
     }
 }
 

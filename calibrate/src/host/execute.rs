@@ -12,7 +12,7 @@ use graph::tcsr::{Event, Reverse, TCsr, Take};
 use hw::quantile;
 use rayon::prelude::*;
 
-use super::clock::{Clock, ThreadClock};
+use super::clock::Clock;
 use crate::sample::UNDISTURBED;
 
 /// Number of the first epoch that is executed; jobs are counted on an earlier one.
@@ -111,7 +111,7 @@ fn executed(epoch: &Epoch, number: u32) -> Vec<f64> {
 /// Extraction of all pairs.
 fn extracted(graph: &Csr, n_pairs: u64, rule: &Rule, seed: u64, number: u32) -> f64 {
     let (pairs, stream) = pairs(graph, n_pairs, seed, number);
-    let clock = Clock::start();
+    let clock = Clock::of_pool();
     std::hint::black_box(subgraph::works(graph, &pairs, rule, &stream));
     clock.seconds()
 }
@@ -122,7 +122,7 @@ fn sampled(graph: &Csr, train: &[u32], sampling: &Sampling, width: u64, number: 
     let features = vec![1.0_f32; graph.n_vertices() as usize * width];
     let all = batches(train, sampling, number, 0);
     let threads = hw::real(rayon::current_num_threads() as u64);
-    let clock = Clock::start();
+    let clock = Clock::of_pool();
     let gathers = each_batch(graph, &all, sampling, &epoch_stream(sampling, number, 0), |_, hops| {
         gathered(&features, width, hops.frontiers[sampling.fan_out.len()].iter().map(|vertex| *vertex as usize))
     });
@@ -140,7 +140,7 @@ thread_local! {
 /// Seconds of a gather.
 pub(super) fn gathered(features: &[f32], width: usize, rows: impl ExactSizeIterator<Item = usize>) -> f64 {
     BATCH.with_borrow_mut(|batch| {
-        let clock = ThreadClock::start();
+        let clock = Clock::of_thread();
         sample::gather(features, width, rows, batch);
         std::hint::black_box(&batch);
         clock.seconds()
@@ -156,7 +156,7 @@ fn past(
 ) -> Vec<f64> {
     let width = index(width);
     let features = vec![1.0_f32; events.len() * width];
-    let clock = Clock::start();
+    let clock = Clock::of_pool();
     let graph = TCsr::convert(n_vertices, events, reverse).expect("readers check events");
     let conversion = clock.seconds();
     let (mut sampling, mut gather) = (0.0, 0.0);
@@ -164,7 +164,7 @@ fn past(
     let stream = random::stream(u64::from(number), "executed past");
     for batch in events.chunks(batch) {
         let queries = queries(batch);
-        let clock = Clock::start();
+        let clock = Clock::of_pool();
         let found = graph.sample_all(&queries, k, take, &stream);
         sampling += clock.seconds();
         let rows: Vec<usize> = found.iter().flatten().map(|past| index(past.edge)).collect();

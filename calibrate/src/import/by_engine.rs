@@ -143,7 +143,7 @@ type Job = fn(&Source<'_>) -> Result<Part, ImportError>;
 /// # Errors
 /// When the GPU is unknown, a table is broken, or there is none of that engine.
 pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Imported, ImportError> {
-    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let gpu = provenance.gpu()?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
     let source = Source { dir, engine, roofline: Roofline::new(&cluster) };
     let jobs: [Job; 6] = [products::all, decode::all, experts::all, prefill::all, exchanges::all, linear::all];
@@ -153,9 +153,7 @@ pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Impor
         return Err(ImportError::Missing(dir.join("gemm").join(engine), "gemm_perf.csv.gz"));
     }
     let mut profile = Profile {
-        lent_by: None,
         operators: part.profile.operators.into_iter().collect(),
-        own: std::collections::BTreeSet::new(),
         collectives: part.profile.collectives,
         decode: part.profile.decode.into_iter().collect(),
         experts: part.profile.experts.into_iter().collect(),

@@ -29,17 +29,15 @@ const OF_ONE: [&str; 9] = ["addu", "divu", "mulu", "powu", "gelu", "relu", "tanh
 /// # Errors
 /// When the GPU is unknown, the table is missing or broken, or has no rows of it.
 pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
-    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let gpu = provenance.gpu()?;
     let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
     let table = Table::read(path.to_owned())?;
     let (devices, ops) = (table.words("device")?, table.words("op")?);
-    let numbers: Result<Vec<Vec<f64>>, ImportError> =
-        ["b", "m", "n", "k", "h", "latency_ms"].iter().map(|name| table.numbers(name)).collect();
-    let numbers = numbers?;
+    let [sizes @ .., latency] = table.columns(["b", "m", "n", "k", "h", "latency_ms"])?;
     let (mut products, mut moved) = (Vec::new(), Vec::new());
     for row in (0..ops.len()).filter(|row| is_device(&devices[*row], &gpu.name)) {
-        let at = |column: usize| hw::whole(numbers[column][row].max(0.0));
-        let seconds = numbers[5][row] / 1e3;
+        let at = |column: usize| hw::whole(sizes[column][row].max(0.0));
+        let seconds = latency[row] / 1e3;
         let op = ops[row].as_str();
         if op == LINEAR {
             products.push(product(&roofline, [at(0).max(1) * at(1), at(2), at(3)], seconds));

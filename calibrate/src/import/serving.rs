@@ -27,11 +27,9 @@ pub(super) fn decode(dir: &Path, cluster: &Cluster) -> Result<Option<DecodeLaw>,
     let Ok(path) = find(dir, "attention/vllm", "generation_attention_perf.csv.gz") else { return Ok(None) };
     let table = Table::read(path)?;
     let [batch, heads, kv_heads, width, keys, latency] =
-        ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "step", "latency"]
-            .map(|name| table.numbers(name));
-    let (batch, heads, kv_heads, width, keys, latency) = (batch?, heads?, kv_heads?, width?, keys?, latency?);
+        table.columns(["batch_size", "num_heads", "num_key_value_heads", "head_dim", "step", "latency"])?;
     let (dtype, cache) = (table.words("attn_dtype")?, table.words("kv_cache_dtype")?);
-    let window = table.numbers("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let window = table.windows();
     let bandwidth = cluster.gpu.memory_bandwidth.get();
     let launches: Vec<Launch> = (0..batch.len())
         .filter(|&row| dtype[row] == "bfloat16" && cache[row] == "bfloat16" && window[row] == 0.0)
@@ -53,8 +51,8 @@ pub(super) fn decode(dir: &Path, cluster: &Cluster) -> Result<Option<DecodeLaw>,
 pub(super) fn all_reduce(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
     let Ok(path) = find(dir, "comm/vllm", "custom_allreduce_perf.csv.gz") else { return Ok(Vec::new()) };
     let table = Table::read(path)?;
-    let (kernel, ranks) = (table.words("kernel_source")?, table.numbers("num_gpus")?);
-    let (size, latency) = (table.numbers("message_size")?, table.numbers("latency")?);
+    let kernel = table.words("kernel_source")?;
+    let [ranks, size, latency] = table.columns(["num_gpus", "message_size", "latency"])?;
     let mut points: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     for row in (0..kernel.len()).filter(|&row| kernel[row].ends_with("custom_graph") && latency[row] > 0.0) {
         points.entry(hw::whole(ranks[row])).or_default().push((size[row] * WIDE, latency[row] / 1e3));
@@ -81,26 +79,32 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
     let Ok(path) = find(dir, "moe/vllm", "moe_perf.csv.gz") else { return Ok(None) };
     let table = Table::read(path)?;
     let (dtype, load) = (table.words("moe_dtype")?, table.words("distribution")?);
-    let columns =
-        ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
-    let columns: Result<Vec<Vec<f64>>, ImportError> = columns.map(|name| table.numbers(name)).into_iter().collect();
-    let (columns, roofline) = (columns?, Roofline::new(cluster));
+    let [tokens, hidden, inter, top_k, experts, tp, ep, latency] = table.columns([
+        "num_tokens",
+        "hidden_size",
+        "inter_size",
+        "topk",
+        "num_experts",
+        "moe_tp_size",
+        "moe_ep_size",
+        "latency",
+    ])?;
+    let roofline = Roofline::new(cluster);
     let rows: Vec<Row> = (0..dtype.len())
-        .filter(|&row| dtype[row] == "bfloat16" && load[row] == "balanced" && columns[7][row] > 0.0)
+        .filter(|&row| dtype[row] == "bfloat16" && load[row] == "balanced" && latency[row] > 0.0)
         .map(|row| {
-            let [tokens, hidden, inter, top_k, experts, tp, ep] =
-                [0, 1, 2, 3, 4, 5, 6].map(|column: usize| columns[column][row]);
-            let routed = tokens * top_k / ep;
-            let active = (experts / ep).min(routed).max(1.0);
-            let (m, hidden, width) = (hw::whole((routed / active).ceil()), hw::whole(hidden), hw::whole(inter / tp));
+            let routed = tokens[row] * top_k[row] / ep[row];
+            let active = (experts[row] / ep[row]).min(routed).max(1.0);
+            let m = hw::whole((routed / active).ceil());
+            let (hidden, width) = (hw::whole(hidden[row]), hw::whole(inter[row] / tp[row]));
             let base = roofline.gemm_base(m, 2 * width, hidden, Format::Bf16)
                 + roofline.gemm_base(m, hidden, width, Format::Bf16);
             Row {
                 // The products have 2 · and 1 · hidden · width elements; the correction stands between them.
                 point: vec![routed / active, active, 1.5 * hw::real(hidden * width)],
                 base_s: base.get() * active,
-                measured_s: columns[7][row] / 1e3,
-                shape: hidden * 1_000_003 + width * 1009 + hw::whole(experts / ep) * 31,
+                measured_s: latency[row] / 1e3,
+                shape: hidden * 1_000_003 + width * 1009 + hw::whole(experts[row] / ep[row]) * 31,
             }
         })
         .collect();

@@ -65,6 +65,16 @@ impl Table {
         Ok(columns?.try_into().expect("a column for each name"))
     }
 
+    /// A column as numbers; `other` in every row where the table has none of that name.
+    pub(crate) fn numbers_if_any(&self, column: &str, other: f64) -> Vec<f64> {
+        self.numbers(column).unwrap_or_else(|_| vec![other; self.rows.len()])
+    }
+
+    /// Last keys that a query of attention sees; 0 for all of them, as in tables without sliding windows.
+    pub(crate) fn windows(&self) -> Vec<f64> {
+        self.numbers_if_any("window_size", 0.0)
+    }
+
     /// A column as text.
     pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
         let position = self.position(column)?;

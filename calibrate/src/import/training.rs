@@ -42,7 +42,7 @@ struct Columns {
     window: Vec<Option<u64>>,
     /// What ran; empty where the table does not say it.
     kernel: Vec<String>,
-    numbers: Vec<Vec<f64>>,
+    numbers: [Vec<f64>; NUMBERS.len()],
 }
 
 const NUMBERS: [&str; 10] =
@@ -99,13 +99,13 @@ impl Columns {
 /// # Errors
 /// When the GPU is unknown or the table is missing or broken.
 pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
-    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let gpu = provenance.gpu()?;
     let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
     let table = Table::read(path.to_owned())?;
-    let numbers: Result<Vec<Vec<f64>>, ImportError> = NUMBERS.iter().map(|name| table.numbers(name)).collect();
+    let numbers = table.columns(NUMBERS)?;
     let (op, stage, format) = (table.words("op")?, table.words("stage")?, table.formats()?);
     let window = table.words_if_any("window").iter().map(|word| word.parse().ok()).collect();
-    let columns = Columns { op, stage, format, window, kernel: table.words_if_any("kernel"), numbers: numbers? };
+    let columns = Columns { op, stage, format, window, kernel: table.words_if_any("kernel"), numbers };
     let mut profile = provenance.profile();
     let mut put = |name: String, operator: Option<Operator>| {
         profile.operators.extend(operator.map(|operator| (name, operator)));
@@ -189,6 +189,10 @@ fn attention(columns: &Columns, roofline: &Roofline, op: &str, format: Format, w
 
 #[cfg(test)]
 mod tests {
+    use engine::cost::CostModel;
+    use engine::cost::profiled::Profiled;
+    use engine::task::{Op, Pass};
+
     use super::*;
 
     const HEAD: &str = "gpu,op,stage,batch,groups,m,k,n,seq_tokens,heads,kv_heads,qk_head_dim,time_ms";
@@ -212,18 +216,19 @@ mod tests {
         lines.join("\n") + "\n"
     }
 
+    /// The profile of a table, which lies in a file while it is read.
+    fn fitted(name: &str, gpu: &str, table: &str) -> Profile {
+        let path = std::env::temp_dir().join(format!("skrull-sim-{name}-{}.csv", std::process::id()));
+        std::fs::write(&path, table).expect("a temporary file");
+        let [name, gpu, source, date] = [gpu, gpu, "test", "2026-11-22"].map(str::to_owned);
+        let profile = operator_tables(&path, &Provenance { name, gpu, source, date }).expect("a table");
+        std::fs::remove_file(&path).expect("it was written");
+        profile
+    }
+
     #[test]
     fn what_the_table_says_is_found_again() {
-        use engine::cost::CostModel;
-        use engine::cost::profiled::Profiled;
-        use engine::task::{Op, Pass};
-
-        let path = std::env::temp_dir().join(format!("skrull-sim-training-{}.csv", std::process::id()));
-        std::fs::write(&path, table()).expect("a temporary file");
-        let (name, source) = ("b200".to_owned(), "test".to_owned());
-        let provenance = Provenance { name, gpu: "b200".to_owned(), source, date: "2026-11-22".to_owned() };
-        let profile = operator_tables(&path, &provenance).expect("a table");
-        std::fs::remove_file(&path).expect("it was written");
+        let profile = fitted("training", "b200", &table());
         let gpu = hw::catalog::gpu("b200").expect("listed");
         let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8));
         let attention = |pass| Op::Attention {
@@ -247,10 +252,6 @@ mod tests {
 
     #[test]
     fn windows_and_formats_of_attention_are_heeded() {
-        use engine::cost::CostModel;
-        use engine::cost::profiled::Profiled;
-        use engine::task::{Op, Pass};
-
         // Kernels at half of the datasheet's speed, backward in 8 bits with all keys whatever the window.
         let gpu = hw::catalog::gpu("gb200").expect("listed");
         let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 4));
@@ -269,12 +270,7 @@ mod tests {
                 lines.push(format!("GB200,{op},,2,,,,,{tokens},128,128,64,{},{format},128", 2.0 * ms + 2e-3));
             }
         }
-        let path = std::env::temp_dir().join(format!("skrull-sim-windows-{}.csv", std::process::id()));
-        std::fs::write(&path, lines.join("\n") + "\n").expect("a temporary file");
-        let (name, source) = ("gb200".to_owned(), "test".to_owned());
-        let provenance = Provenance { name, gpu: "gb200".to_owned(), source, date: "2026-11-27".to_owned() };
-        let profile = operator_tables(&path, &provenance).expect("a table");
-        std::fs::remove_file(&path).expect("it was written");
+        let profile = fitted("windows", "gb200", &(lines.join("\n") + "\n"));
         let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 4));
         let ms = |document: Document, kv, pass| {
             let op =

@@ -101,7 +101,7 @@ fn launches(table: &Table, width: u64, kv: Dtype) -> Result<(Vec<Launch>, String
     let [batch, heads, kv_heads, widths, keys, latency] =
         table.columns(["batch_size", "num_heads", "num_key_value_heads", "head_dim", "step", "latency"])?;
     let (cache, kernels) = (table.words("kv_cache_dtype")?, table.words("kernel_source")?);
-    let window = table.numbers("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let window = table.windows();
     let word = super::word(kv);
     let mut found = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

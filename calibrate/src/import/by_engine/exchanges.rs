@@ -10,6 +10,7 @@ use engine::cost::profile::CollectiveCurve;
 
 use super::{Line, Part, Source};
 use crate::fit::curve;
+use crate::fit::surfaces::rounded;
 use crate::import::{ImportError, Table, curve_through, library_curves};
 
 /// Bytes of an element of a message.
@@ -66,15 +67,11 @@ fn curves(points: Points) -> Vec<CollectiveCurve> {
     points.into_iter().filter_map(of).collect()
 }
 
-fn rounded(value: f64) -> f64 {
-    crate::fit::surfaces::rounded(value)
-}
-
 fn own(source: &Source<'_>) -> Result<Part, ImportError> {
     let file = "custom_allreduce_perf.csv.gz";
     let Some((table, path)) = source.table("comm", source.engine, file)? else { return Ok(Part::default()) };
-    let (kernel, ranks) = (table.words("kernel_source")?, table.numbers("num_gpus")?);
-    let (size, latency) = (table.numbers("message_size")?, table.numbers("latency")?);
+    let kernel = table.words("kernel_source")?;
+    let [ranks, size, latency] = table.columns(["num_gpus", "message_size", "latency"])?;
     let mut points: BTreeMap<u64, BTreeMap<u64, f64>> = BTreeMap::new();
     for row in (0..kernel.len()).filter(|&row| !kernel[row].ends_with(OUTSIDE_OF_GRAPH) && latency[row] > 0.0) {
         points.entry(hw::whole(ranks[row])).or_default().insert(hw::whole(size[row] * WIDE), latency[row] / 1e3);
@@ -110,7 +107,7 @@ type Exchange = (u64, (f64, f64));
 fn exchanged(table: &Table, column: &str) -> Result<Vec<Exchange>, ImportError> {
     let [nodes, hidden, tokens, top_k, microseconds] =
         table.columns(["node_num", "hidden_size", "num_token", "num_topk", column])?;
-    let multiprocessors = table.numbers("dispatch_sms").unwrap_or_else(|_| vec![DEEP_EP_MULTIPROCESSORS; nodes.len()]);
+    let multiprocessors = table.numbers_if_any("dispatch_sms", DEEP_EP_MULTIPROCESSORS);
     let is_default = |row: &usize| (multiprocessors[*row] - DEEP_EP_MULTIPROCESSORS).abs() < 0.5;
     let of = |row: usize| {
         let bytes = tokens[row] * top_k[row] * hidden[row] * WIDE;

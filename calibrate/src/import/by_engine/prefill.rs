@@ -51,7 +51,7 @@ fn rows(source: &Source<'_>, table: &Table, width: u64, kv: Dtype) -> Result<(Ve
     let kernels = table.words("kernel_source")?;
     let [batch, length, heads, kv_heads, widths, latency, past] =
         table.columns(["batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "latency", "step"])?;
-    let window = table.numbers("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let window = table.windows();
     let word = super::word(kv);
     let of = |row: &usize| hw::whole(widths[*row]) == width && cache[*row] == word && latency[*row] > 0.0;
     let here: Vec<usize> = (0..batch.len()).filter(of).collect();
