@@ -23,7 +23,7 @@ mod lost;
 pub mod markdown;
 pub mod metrics;
 mod nested;
-pub mod origin;
+mod origin;
 mod quantity;
 pub mod read;
 mod rows;

@@ -166,12 +166,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Machine, import, recognise};
+    use crate::example::{codes, import_text, on};
 
     fn imported(text: &str) -> (String, Vec<Code>) {
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-        let imported = import(recognise(text).expect("a known stack"), text, &machine);
-        (imported.scenario, imported.findings.iter().map(|finding| finding.code).collect())
+        let imported = import_text(text, &on("h200-sxm"));
+        let codes = codes(&imported);
+        (imported.scenario, codes)
     }
 
     #[test]

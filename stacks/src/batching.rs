@@ -17,42 +17,20 @@ pub(crate) const CHUNKS: &str = "sarathi";
 
 #[cfg(test)]
 mod tests {
-    use serve::deployment::{Deployment, Machine, Range, Replica, Stage};
     use serve::replica::Role;
 
-    use crate::export::{Planned, Words};
+    use crate::exported::{deployed, replica, written};
     use crate::settings::Settings;
-    use crate::targets::export;
 
     /// A server batches by its own rule, whatever the plan has.
     #[test]
     fn a_rule_that_the_server_does_not_have_is_said() {
-        let machine = || Machine {
-            name: "a".to_owned(),
-            gpu: "h200-sxm".to_owned(),
-            n_gpus: 8,
-            gpus_per_node: 8,
-            ..Machine::default()
-        };
         for (target, own) in
             [("vllm", "vllm-v1"), ("sglang", "sglang"), ("trtllm", "trtllm"), ("kubernetes", "vllm-v1")]
         {
             for batcher in ["vllm-v0", "vllm-v1", "sarathi", "trtllm", "sglang"] {
-                let stages = vec![Stage {
-                    machine: 0,
-                    gpus: Range::new(0, 4),
-                    tensor: 4,
-                    ffn_gpus: 0,
-                    on_host: None,
-                    layers: Range::new(0, 80),
-                }];
-                let engine = crate::example::engine(batcher);
-                let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
-                let replicas = vec![replica];
-                let deployments = [Deployment { replicas, ..Deployment::new("llama-3-70b", 80, vec![machine()]) }];
-                let planned = Planned::Serving { deployments: &deployments, settings: &Settings::new() };
-                let Ok(files) = export(target, &planned, &Words::default()) else { continue };
-                let script = files[0].text();
+                let deployment = deployed(vec![replica(("both", Role::Both), 2, 4, batcher)]);
+                let Ok(script) = written(target, &[deployment], &Settings::new()) else { continue };
                 let is_chunked = target == "trtllm" && batcher == "sarathi";
                 let is_same = batcher == own || is_chunked || target == "kubernetes" && batcher == "sglang";
                 let remark =

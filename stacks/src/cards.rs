@@ -69,14 +69,13 @@ fn of_word(method: &str) -> Option<(&'static str, Generation)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{import, recognise};
+    use crate::example::{import_text, on};
 
     #[test]
     fn old_cards_are_refused_what_vllm_refuses_them() {
         let of = |text: &str, card: &str| {
             let text = format!("vllm serve {text}");
-            let machine = Machine { gpu: Some(card.to_owned()), ..Machine::default() };
-            let found = import(recognise(&text).expect("vLLM"), &text, &machine).findings;
+            let found = import_text(&text, &on(card)).findings;
             found.into_iter().filter(|one| one.code == Code::NoKernel).count()
         };
         for (text, volta, turing) in [

@@ -99,13 +99,11 @@ fn tier(server: &mut Server, gib: f64, flag: &str) {
 
 #[cfg(test)]
 mod tests {
+    use crate::example::{import_text, on};
     use input::diagnostic::Code;
 
-    use crate::{Machine, import, recognise};
-
     fn found(text: &str) -> (String, Vec<(Code, String)>) {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("vLLM"), text, &machine);
+        let found = import_text(text, &on("h100-sxm"));
         let words = found.findings.into_iter().filter(|one| one.code != Code::MissingFlag);
         (found.scenario, words.map(|one| (one.code, one.what + "; " + &one.help.unwrap_or_default())).collect())
     }

@@ -148,46 +148,23 @@ fn arguments(deployment: &Deployment, group: &Group<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use serve::deployment::{Deployment, Machine as Rented, Range, Replica, Stage};
+    use serve::deployment::Replica;
 
     use input::diagnostic::Code;
 
     use super::*;
-    use crate::Machine;
+    use crate::example::{codes, has_parts, on};
+    use crate::exported::{deployed, replica, written};
     use crate::settings::Settings;
-    use crate::targets::export;
 
     /// Three replicas of two GPUs that read prompts, one of sixteen that generates.
     fn deployment(batcher: &str) -> [Deployment; 1] {
-        let machine = Rented {
-            name: "a".to_owned(),
-            gpu: "h200-sxm".to_owned(),
-            n_gpus: 48,
-            gpus_per_node: 8,
-            ..Rented::default()
-        };
-        let replica = |name: &str, role, copies, n| {
-            let stage = Stage {
-                machine: 0,
-                gpus: Range::new(0, n),
-                tensor: n,
-                ffn_gpus: 0,
-                on_host: None,
-                layers: Range::new(0, 80),
-            };
-            let engine = crate::example::engine(batcher);
-            Replica { name: name.to_owned(), copies, role, stages: vec![stage], engine }
-        };
-        let replicas = vec![replica("Read", Role::Prefill, 3, 2), replica("Write", Role::Decode, 1, 16)];
-        [Deployment { replicas, ..Deployment::new("llama-3-70b", 80, vec![machine]) }]
+        let read = replica(("Read", Role::Prefill), 3, 2, batcher);
+        [deployed(vec![read, replica(("Write", Role::Decode), 1, 16, batcher)])]
     }
 
     fn text(batcher: &str) -> String {
-        let deployments = deployment(batcher);
-        export(NAME, &Planned::Serving { deployments: &deployments, settings: &Settings::new() }, &Words::default())
-            .expect("a fleet")[0]
-            .text()
-            .into_owned()
+        written(NAME, &deployment(batcher), &Settings::new()).expect("a fleet")
     }
 
     #[test]
@@ -203,16 +180,16 @@ mod tests {
                 assert!(text.contains(part), "{part} in {text}");
             }
             assert_eq!(crate::recognise(&text), Some(crate::Stack::Dynamo));
-            let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-            let found = import(&text, &machine);
-            for part in [
-                "name = \"read\"\ntp = 2\nreplicas = 3\nrole = \"prefill\"",
-                "name = \"write\"\ntp = 16\nreplicas = 1\nrole = \"decode\"",
-                "max_sequences = 128",
-            ] {
-                assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-            }
-            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            let found = import(&text, &on("h200-sxm"));
+            has_parts(
+                &found,
+                &[
+                    "name = \"read\"\ntp = 2\nreplicas = 3\nrole = \"prefill\"",
+                    "name = \"write\"\ntp = 16\nreplicas = 1\nrole = \"decode\"",
+                    "max_sequences = 128",
+                ],
+            );
+            let codes = codes(&found);
             assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
         }
     }
@@ -250,10 +227,7 @@ mod tests {
     #[test]
     fn arguments_are_those_that_its_parser_takes() {
         let written = |batcher, key: &str, value: serde_json::Value| {
-            let settings = Settings::from([(key.to_owned(), value)]);
-            let deployments = deployment(batcher);
-            let planned = Planned::Serving { deployments: &deployments, settings: &settings };
-            export(NAME, &planned, &Words::default()).expect("a fleet")[0].text().into_owned()
+            written(NAME, &deployment(batcher), &Settings::from([(key.to_owned(), value)])).expect("a fleet")
         };
         let drafts = || serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
         let text = written("vllm-v1", "engine.speculation", drafts());
@@ -263,7 +237,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        let found = import(&text, &Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() });
+        let found = import(&text, &on("h200-sxm"));
         assert!(found.scenario.contains("draft_tokens = 3"), "{}", found.scenario);
         let text = written("sglang", "engine.scheduling", "priority".into());
         assert!(text.contains("--enable-priority-scheduling") && !text.contains("low-priority"), "{text}");
@@ -275,11 +249,8 @@ mod tests {
         let replica = Replica { role: Role::Both, ..deployment.replicas[0].clone() };
         deployment.replicas =
             vec![replica.clone(), Replica { name: "frontend".to_owned(), ..replica.clone() }, replica.clone()];
-        let written = |deployment: &Deployment| {
-            let deployments = std::slice::from_ref(deployment);
-            export(NAME, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
-        };
-        let text = written(&deployment).expect("a fleet")[0].text().into_owned();
+        let written = |deployment: &Deployment| written(NAME, std::slice::from_ref(deployment), &Settings::new());
+        let text = written(&deployment).expect("a fleet");
         for name in ["- name: read\n", "- name: frontend-2\n", "- name: read-2\n"] {
             assert!(text.contains(name), "{name} in {text}");
         }

@@ -73,11 +73,12 @@ fn limit(text: &str, modality: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, import, recognise};
+    use crate::Machine;
+    use crate::example::import_text;
 
     /// The word of `encoder_tp` that a command gives, and whether it is said that the encoder stays.
     fn told(command: &str) -> (Option<String>, bool) {
-        let import = import(recognise(command).expect("a server"), command, &Machine::default());
+        let import = import_text(command, &Machine::default());
         let line = import.scenario.lines().find(|line| line.starts_with("encoder_tp"));
         let word = line.and_then(|line| line.split('"').nth(1)).map(str::to_owned);
         (word, import.findings.iter().any(|finding| finding.what.contains("leaves the encoder in memory")))

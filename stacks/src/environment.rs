@@ -95,7 +95,7 @@ mod tests {
     use input::diagnostic::Code;
 
     use super::*;
-    use crate::{Machine, import, recognise};
+    use crate::example::{import_text, on};
 
     #[test]
     fn rows_of_the_table_are_read_in_their_order() {
@@ -137,8 +137,7 @@ mod tests {
             manifest,
             compose,
         ] {
-            let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-            let found = import(recognise(text).expect("vLLM"), text, &machine).findings;
+            let found = import_text(text, &on("h100-sxm")).findings;
             let named: Vec<&str> =
                 found.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
             assert_eq!(named, ["`VLLM_ATTENTION_BACKEND=FLASHINFER` is not modelled"], "{text}: {found:?}");
@@ -148,8 +147,7 @@ mod tests {
     #[test]
     fn the_older_engine_batches_by_its_own_rule() {
         let text = "VLLM_USE_V1=0 vllm serve llama-3-8b\n";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("vLLM"), text, &machine);
+        let found = import_text(text, &on("h100-sxm"));
         assert!(found.scenario.contains("run = [\"vllm-v0\"]"), "{}", found.scenario);
         assert!(found.findings.iter().any(|one| one.what == "`VLLM_USE_V1=0` is not modelled"), "{:?}", found.findings);
     }

@@ -1,9 +1,42 @@
-//! What plans of tests are made of, and what tests ask of an import.
+//! What tests of imports share, machines and what is held of what was read, and an engine of plans.
 
 use input::diagnostic::{Code, Severity};
 use serve::deployment::EngineOptions;
 
-use crate::Imported;
+use crate::{Imported, Machine, import, recognise};
+
+/// A machine with such GPUs.
+pub(crate) fn on(gpu: &str) -> Machine {
+    Machine { gpu: Some(gpu.to_owned()), ..Machine::default() }
+}
+
+/// A machine of H100s, and what else is laid over what is read.
+pub(crate) fn h100(set: &[&str]) -> Machine {
+    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|item| (*item).to_owned()).collect();
+    Machine::of_overrides(&set)
+}
+
+/// What a text is read as, by the stack that it is of.
+pub(crate) fn import_text(text: &str, machine: &Machine) -> Imported {
+    import(recognise(text).unwrap_or_else(|| panic!("no stack: {text}")), text, machine)
+}
+
+/// Codes of all findings.
+pub(crate) fn codes(found: &Imported) -> Vec<Code> {
+    found.findings.iter().map(|finding| finding.code).collect()
+}
+
+/// What all findings say.
+pub(crate) fn said(found: &Imported) -> Vec<&str> {
+    found.findings.iter().map(|finding| finding.what.as_str()).collect()
+}
+
+/// Holds that a scenario has some parts.
+pub(crate) fn has_parts(found: &Imported, parts: &[&str]) {
+    for part in parts {
+        assert!(found.scenario.contains(part), "{part}: {}{:?}", found.scenario, found.findings);
+    }
+}
 
 /// Holds that a scenario has some lines, whatever remarks stand behind them.
 pub(crate) fn has_lines(found: &Imported, lines: &[&str]) {

@@ -147,12 +147,11 @@ fn told(value: &Value, words: &Words, option: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{import, recognise};
+    use crate::example::{import_text, on};
 
     /// The key that a text sets, and what it says is not modelled.
     fn read(text: &str, gpu: &str) -> (Option<String>, Vec<String>) {
-        let machine = Machine { gpu: Some(gpu.to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("a server"), text, &machine);
+        let found = import_text(text, &on(gpu));
         let key = found.scenario.lines().find_map(|line| {
             let rest = line.strip_prefix("expert_kernel = \"")?;
             rest.split('"').next().map(str::to_owned)

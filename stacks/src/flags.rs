@@ -21,10 +21,20 @@ pub struct Flag {
 }
 
 impl Flag {
+    /// A flag that no text gives, so no finding points to it.
+    pub(crate) fn added(name: &str, values: Vec<String>) -> Self {
+        Self { name: name.to_owned(), values, at: 0..0 }
+    }
+
     /// Words behind it, with spaces.
     pub fn value(&self) -> String {
         self.values.join(" ")
     }
+}
+
+/// The flag of a name; the last one counts where it stands more than once.
+pub(crate) fn last<'f>(given: &'f [Flag], name: &str) -> Option<&'f Flag> {
+    given.iter().rev().find(|flag| flag.name == name)
 }
 
 /// Whether a word is a flag. Numbers below zero are not.
@@ -256,7 +266,7 @@ impl<'t> Flags<'t> {
 
     /// A flag; the last one counts where it stands more than once.
     pub fn find(&self, name: &str) -> Option<&Flag> {
-        self.given.iter().rev().find(|flag| flag.name == name)
+        last(&self.given, name)
     }
 
     /// Of several names of one option the one that is given last, which counts.

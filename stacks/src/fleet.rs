@@ -342,41 +342,22 @@ mod tests {
         assert_eq!(super::of_label("NVIDIA-A40"), Some("a40"));
     }
 
-    use serve::deployment::{Deployment, Machine, Range, Replica, Stage};
+    use serve::deployment::Deployment;
     use serve::replica::Role;
 
-    use crate::export::{ExportError, Planned, Words};
+    use crate::exported::{deployed, replica, unsaid, written};
     use crate::settings::Settings;
-    use crate::targets::export;
 
     /// Three copies of a replica of `n` H200s on nodes of eight.
     fn deployment(n: u32, batcher: &str, gpu: &str) -> [Deployment; 1] {
-        let machine = Machine {
-            name: "a".to_owned(),
-            gpu: gpu.to_owned(),
-            n_gpus: 48,
-            gpus_per_node: 8,
-            usd_per_gpu_hour: Some(3.5),
-            ..Machine::default()
-        };
-        let engine = crate::example::engine(batcher);
-        let stage = Stage {
-            machine: 0,
-            gpus: Range::new(0, n),
-            tensor: n,
-            ffn_gpus: 0,
-            on_host: None,
-            layers: Range::new(0, 80),
-        };
-        let replica = Replica { name: "Both".to_owned(), copies: 3, role: Role::Both, stages: vec![stage], engine };
-        [Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }]
+        let mut deployment = deployed(vec![replica(("Both", Role::Both), 3, n, batcher)]);
+        let machine = &mut deployment.machines[0];
+        (machine.gpu, machine.usd_per_gpu_hour) = (gpu.to_owned(), Some(3.5));
+        [deployment]
     }
 
     fn text(target: &str, deployments: &[Deployment]) -> String {
-        export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
-            .expect("a fleet")[0]
-            .text()
-            .into_owned()
+        written(target, deployments, &Settings::new()).expect("a fleet")
     }
 
     #[test]
@@ -413,13 +394,7 @@ mod tests {
 
     #[test]
     fn what_a_fleet_cannot_say_is_named() {
-        let refused = |deployments: &[Deployment]| {
-            let why =
-                export("kubernetes", &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
-                    .unwrap_err();
-            let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
-            what[0].clone()
-        };
+        let refused = |deployments: &[Deployment]| unsaid("kubernetes", deployments, &Settings::new()).remove(0);
         assert_eq!(
             refused(&deployment(12, "vllm-v1", "h200-sxm")),
             "replica `Both`: 12 GPUs on nodes of 8: no whole number of nodes"

@@ -117,11 +117,10 @@ mod tests {
     use input::diagnostic::Code;
 
     use super::*;
-    use crate::{Machine, import, recognise};
+    use crate::example::{import_text, on};
 
     fn found(text: &str) -> (String, Vec<Code>) {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("a server"), text, &machine);
+        let found = import_text(text, &on("h100-sxm"));
         (found.scenario, found.findings.iter().map(|one| one.code).filter(|code| *code != Code::MissingFlag).collect())
     }
 

@@ -212,18 +212,20 @@ impl Job {
             out.set("cluster", "nodes", machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from), "");
             return dp.max(1);
         }
-        match &machine.gpu {
-            Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
-            None => flags.findings.push(crate::no_gpu()),
-        }
+        crate::write_gpu(flags, out, machine);
         let per_node = per_node.min(n_gpus);
-        if !n_gpus.is_multiple_of(per_node) {
-            let what = format!("{n_gpus} GPUs do not fill nodes of {per_node}");
-            let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
-            flags.refuse(Code::WrongFlag, None, what, help);
-        }
+        whole_nodes(flags, n_gpus, per_node);
         out.set("cluster", "nodes", n_gpus.div_ceil(per_node), "");
         out.set("cluster", "gpus_per_node", per_node, "");
         dp.max(1)
+    }
+}
+
+/// Refuses GPUs that do not fill their nodes.
+pub(crate) fn whole_nodes(flags: &mut Flags<'_>, n_gpus: u64, per_node: u64) {
+    if !n_gpus.is_multiple_of(per_node) {
+        let what = format!("{n_gpus} GPUs do not fill nodes of {per_node}");
+        let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
+        flags.refuse(Code::WrongFlag, None, what, help);
     }
 }

@@ -50,14 +50,13 @@ pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use crate::example::{codes, import_text, on};
     use input::diagnostic::Code;
-
-    use crate::{Machine, import, recognise};
 
     #[test]
     fn bytes_are_blocks_of_the_replica() {
         let said = [Code::MissingFlag];
-        for (options, line, codes) in [
+        for (options, line, told) in [
             // 32 layers of 8 heads of 128: 128 KiB a token over two GPUs, so 1 MiB a block on each.
             ("--kv-cache-memory-bytes 16G -tp 2 --gpu-memory-utilization 0.5", "kv_blocks = 16384 ", &said[..]),
             ("--kv-cache-memory-bytes 17179869184 --block-size 32 -tp 2", "kv_blocks = 8192 ", &said),
@@ -66,12 +65,10 @@ mod tests {
             ("--kv-cache-memory-bytes many", "tp = 1 ", &[Code::WrongFlag, Code::MissingFlag]),
         ] {
             let text = format!("vllm serve llama-3-8b {options}");
-            let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-            let found = import(recognise(&text).expect("vLLM"), &text, &machine);
+            let found = import_text(&text, &on("h200-sxm"));
             assert!(found.scenario.contains(line), "{text}:\n{}", found.scenario);
             assert!(!found.scenario.contains("memory_ratio"), "{text}");
-            let all: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
-            assert_eq!(all, codes, "{text}: {:?}", found.findings);
+            assert_eq!(codes(&found), told, "{text}: {:?}", found.findings);
         }
     }
 }

@@ -57,6 +57,11 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
 }
 
+/// Whether a line that is no remark has one of these marks.
+pub(crate) fn has_any(text: &str, marks: &[&str]) -> bool {
+    lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)))
+}
+
 /// What a stack says of flags before they are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Judge<'a> {

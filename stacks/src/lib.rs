@@ -7,57 +7,59 @@
 mod adapters;
 mod again;
 mod batching;
-pub mod bridge;
+mod bridge;
 mod cards;
-pub mod chakra;
+mod chakra;
 pub mod checked;
 mod checkpoint;
 mod client;
 mod connectors;
-pub mod data_order;
-pub mod deepspeed;
+mod data_order;
+mod deepspeed;
 pub mod document;
 mod drafts;
-pub mod dynamo;
+mod dynamo;
 pub mod elsewhere;
 mod encoder;
-pub mod environment;
+mod environment;
 #[cfg(test)]
 mod example;
 mod expert_kernel;
 pub mod export;
+#[cfg(test)]
+mod exported;
 mod fields;
-pub mod flags;
-pub mod fleet;
+mod flags;
+mod fleet;
 mod host_weights;
 #[cfg(test)]
 mod hostile;
 mod job;
 mod kv_memory;
-pub mod launch;
-pub mod llm_d;
+mod launch;
+mod llm_d;
 mod load;
-pub mod megatron;
-pub mod nanotron;
+mod megatron;
+mod nanotron;
 mod positional;
-pub mod schedule;
-pub mod servers;
+mod schedule;
+mod servers;
 mod serving;
 pub mod settings;
-pub mod sglang;
-pub mod shell;
+mod sglang;
+mod shell;
 #[cfg(test)]
 mod tables;
 pub mod targets;
-pub mod torchtitan;
-pub mod trainer;
-pub mod trtllm;
+mod torchtitan;
+mod trainer;
+mod trtllm;
 mod variables;
-pub mod verl;
-pub mod vllm;
+mod verl;
+mod vllm;
 pub mod weeks;
 mod workers;
-pub mod yaml;
+mod yaml;
 
 use input::diagnostic::{Code, Finding, Severity};
 
@@ -257,7 +259,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
     }
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
     let text = head(text);
-    let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
+    let has = |marks: &[&str]| launch::has_any(text, marks);
     if elsewhere::servers::is_of_a_tool(text) {
         None
     } else if has(&["kind: DynamoGraphDeployment"]) {
@@ -309,7 +311,7 @@ pub fn head(text: &str) -> &str {
 pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
     if text.len() > BYTES_MAX {
         let what = format!("the file is longer than {} KiB", BYTES_MAX >> 10);
-        return Imported { findings: vec![Finding::error(Code::UnreadableScript, None, what)], ..Imported::default() };
+        return Imported::refused(Finding::error(Code::UnreadableScript, None, what));
     }
     let mut found = read(stack, text, machine);
     positional::said(text, &mut found.findings);
@@ -330,6 +332,21 @@ fn read(stack: Stack, text: &str, machine: &Machine) -> Imported {
         Stack::Dynamo => dynamo::import(text, machine),
         Stack::Nanotron => nanotron::import(text, machine),
         Stack::Trainer => trainer::import(text, machine),
+    }
+}
+
+impl Imported {
+    /// A file of which nothing is read, and why.
+    fn refused(why: impl Into<Finding>) -> Self {
+        Self { findings: vec![why.into()], ..Self::default() }
+    }
+}
+
+/// Writes the GPU of `[cluster]`.
+fn write_gpu(flags: &mut flags::Flags<'_>, out: &mut document::Document, machine: &Machine) {
+    match &machine.gpu {
+        Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
+        None => flags.findings.push(no_gpu()),
     }
 }
 

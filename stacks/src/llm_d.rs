@@ -128,53 +128,20 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serve::deployment::{Machine, Range, Replica, Stage};
-
     use super::*;
+    use crate::example::{codes, has_parts, import_text};
+    use crate::exported::{deployed, replica, unsaid, written};
     use crate::settings::Settings;
-    use crate::targets::export;
 
     fn deployment(batcher: &str, parts: &[(Role, u32)]) -> [Deployment; 1] {
-        let machine = Machine {
-            name: "a".to_owned(),
-            gpu: "h200-sxm".to_owned(),
-            n_gpus: 48,
-            gpus_per_node: 8,
-            ..Machine::default()
-        };
-        let replica = |(role, n): &(Role, u32)| {
-            let stage = Stage {
-                machine: 0,
-                gpus: Range::new(0, *n),
-                tensor: *n,
-                ffn_gpus: 0,
-                on_host: None,
-                layers: Range::new(0, 80),
-            };
-            Replica {
-                name: format!("{role:?}"),
-                copies: 3,
-                role: *role,
-                stages: vec![stage],
-                engine: crate::example::engine(batcher),
-            }
-        };
-        [Deployment {
-            replicas: parts.iter().map(replica).collect(),
-            ..Deployment::new("llama-3-70b", 80, vec![machine])
-        }]
+        let of = |(role, n): &(Role, u32)| replica((&format!("{role:?}"), *role), 3, *n, batcher);
+        [deployed(parts.iter().map(of).collect())]
     }
 
     #[test]
     fn roles_are_the_two_sections_of_the_chart() {
         let deployments = deployment("vllm-v1", &[(Role::Prefill, 2), (Role::Decode, 4)]);
-        let files = export(
-            NAME,
-            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-            &Words::default(),
-        )
-        .expect("values");
-        let text = files[0].text();
+        let text = written(NAME, &deployments, &Settings::new()).expect("values");
         for part in [
             "decode:\n  create: true\n  replicas: 3\n  parallelism:\n    tensor: 4",
             "prefill:\n  create: true\n  replicas: 3\n  parallelism:\n    tensor: 2",
@@ -185,13 +152,8 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
-        let files = export(
-            NAME,
-            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-            &Words::default(),
-        )
-        .expect("values");
-        assert!(files[0].text().contains("prefill:\n  create: false"), "{}", files[0].text());
+        let text = written(NAME, &deployments, &Settings::new()).expect("values");
+        assert!(text.contains("prefill:\n  create: false"), "{text}");
     }
 
     /// Arguments of a container go by no shell, so no quotes are left around them.
@@ -200,8 +162,7 @@ mod tests {
         let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
         let settings = Settings::from([("engine.speculation".to_owned(), drafts)]);
         let deployments = deployment("vllm-v1", &[(Role::Both, 4)]);
-        let planned = Planned::Serving { deployments: &deployments, settings: &settings };
-        let text = export(NAME, &planned, &Words::default()).expect("values")[0].text().into_owned();
+        let text = written(NAME, &deployments, &settings).expect("values");
         let part = r#"    - "--speculative-config"
     - "{\"method\":\"ngram\",\"num_speculative_tokens\":3}""#;
         assert!(text.contains(part), "{part} in {text}");
@@ -210,15 +171,7 @@ mod tests {
     #[test]
     fn what_the_chart_cannot_say_is_named() {
         let refused = |batcher: &str, parts: &[(Role, u32)]| {
-            let deployments = deployment(batcher, parts);
-            let why = export(
-                NAME,
-                &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-                &Words::default(),
-            )
-            .unwrap_err();
-            let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
-            what.join("; ")
+            unsaid(NAME, &deployment(batcher, parts), &Settings::new()).join("; ")
         };
         assert_eq!(refused("sglang", &[(Role::Both, 4)]), "replica `Both`: an engine other than vLLM");
         assert!(refused("vllm-v1", &[(Role::Both, 16)]).contains("GPUs of several nodes"));
@@ -237,14 +190,11 @@ mod tests {
             (&[(Role::Both, 4)][..], vec!["tp = 4 ", "nodes = 3 ", "gpus_per_node = 4"]),
         ] {
             let deployments = deployment("vllm-v1", parts);
-            let planned = Planned::Serving { deployments: &deployments, settings: &Settings::new() };
-            let text = export(NAME, &planned, &Words::default()).expect("values")[0].text().into_owned();
-            let stack = crate::recognise(&text).unwrap_or_else(|| panic!("{text}"));
-            let found = crate::import(stack, &text, &crate::Machine::default());
-            for part in groups.into_iter().chain(["gpu = \"h200-sxm\"", "max_sequences = 128", "llama-3-70b"]) {
-                assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-            }
-            let codes: Vec<_> = found.findings.iter().map(|finding| finding.code).collect();
+            let text = written(NAME, &deployments, &Settings::new()).expect("values");
+            let found = import_text(&text, &crate::Machine::default());
+            has_parts(&found, &groups);
+            has_parts(&found, &["gpu = \"h200-sxm\"", "max_sequences = 128", "llama-3-70b"]);
+            let codes = codes(&found);
             assert_eq!(codes, [input::diagnostic::Code::MissingFlag], "{:?}", found.findings);
         }
     }

@@ -136,7 +136,8 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, import, recognise};
+    use crate::Machine;
+    use crate::example::import_text;
 
     #[test]
     fn requests_that_stand_for_others_give_way() {
@@ -149,7 +150,7 @@ mod tests {
             ("trace.file=mine.csv", vec![], vec!["lengths", "arrivals", "rate_per_s", "requests"]),
         ] {
             let machine = Machine::of_overrides(&["cluster.gpu=h200-sxm".to_owned(), set.to_owned()]);
-            let scenario = import(recognise(text).expect("a server"), text, &machine).scenario;
+            let scenario = import_text(text, &machine).scenario;
             for key in has {
                 assert!(scenario.contains(&format!("\n{key} = ")), "{set}: {key} in {scenario}");
             }
@@ -169,12 +170,12 @@ mod tests {
             ("trace.lengths=\"sharegpt\"", "those of `--set` at one a second are taken"),
         ] {
             let machine = Machine::of_overrides(&["cluster.gpu=h200-sxm".to_owned(), set.to_owned()]);
-            let found = import(recognise(text).expect("a server"), text, &machine).findings;
+            let found = import_text(text, &machine).findings;
             let said: Vec<&str> = found.iter().map(|one| one.what.as_str()).collect();
             assert_eq!(said, [format!("a command says nothing of requests: {taken}")], "{set}");
         }
         let both = ["cluster.gpu=h200-sxm", "trace.rate_per_s=5", "trace.lengths=\"sharegpt\""].map(str::to_owned);
-        let found = import(recognise(text).expect("a server"), text, &Machine::of_overrides(&both)).findings;
+        let found = import_text(text, &Machine::of_overrides(&both)).findings;
         assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -89,7 +89,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
             let machine = deepspeed::with_written(text, &machine, &launch);
             of_launch(launch, &machine)
         }
-        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => Imported::refused(finding),
     }
 }
 

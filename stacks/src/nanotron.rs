@@ -59,13 +59,13 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     }
     let what = format!("`{name}` does not lie beside this file, and says all of the job");
     let finding = Finding::error(Code::MissingFlag, None, what).help("put it into the same folder, or give it itself");
-    Imported { findings: vec![finding], ..Imported::default() }
+    Imported::refused(finding)
 }
 
 fn of_yaml(text: &str, machine: &Machine) -> Imported {
     let entries = match yaml::entries(text) {
         Ok(entries) => entries,
-        Err(why) => return Imported { findings: vec![why.into()], ..Imported::default() },
+        Err(why) => return Imported::refused(why),
     };
     let said = entries.into_iter().filter(|entry| !entry.value.is_empty() && entry.value != "null");
     let given = said.map(|entry| Flag { name: entry.path.join("."), values: vec![entry.value], at: entry.at });
@@ -162,7 +162,7 @@ fn states(flags: &mut Flags<'_>, job: &mut Job) {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
-    use crate::example::{has_lines, is_known};
+    use crate::example::{codes, has_lines, is_known, on};
     use crate::{Imported, Machine, Stack, import, recognise};
 
     /// As huggingface/nanotron has it, in short: `examples/config_tiny_llama.yaml`, with the sizes of Llama 3 8B.
@@ -176,7 +176,7 @@ mod tests {
 
     fn found(text: &str) -> Imported {
         assert_eq!(recognise(text), Some(Stack::Nanotron));
-        import(Stack::Nanotron, text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+        import(Stack::Nanotron, text, &on("h100-sxm"))
     }
 
     fn check(text: &str, lines: &[&str]) {
@@ -218,9 +218,9 @@ mod tests {
     fn a_script_is_read_with_the_file_that_it_names() {
         let script = "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nproc_per_node=8 run_train.py --config-file examples/config_llama.yaml\n";
         let alone = found(script);
-        assert_eq!(alone.findings.iter().map(|one| one.code).collect::<Vec<_>>(), [Code::MissingFlag]);
+        assert_eq!(codes(&alone), [Code::MissingFlag]);
         let files = crate::beside(script, &|name| (name == "config_llama.yaml").then(|| FILE.to_owned()));
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), files, ..Machine::default() };
+        let machine = Machine { files, ..on("h100-sxm") };
         assert_eq!(import(Stack::Nanotron, script, &machine).scenario, found(FILE).scenario);
     }
 

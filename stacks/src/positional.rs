@@ -41,7 +41,8 @@ fn argument(text: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, Stack, import};
+    use crate::example::on;
+    use crate::{Stack, import};
 
     use super::*;
 
@@ -50,8 +51,7 @@ mod tests {
         let script = "TP=${10}\nMBS=$8\ntorchrun --nproc-per-node 8 --nnodes 1 pretrain_gpt.py --num-layers 8 --hidden-size 1024 \\\n\
                       --num-attention-heads 16 --seq-length 4096 --vocab-size 32000 --bf16 --global-batch-size 64 --micro-batch-size $MBS \\\n\
                       --tensor-model-parallel-size $TP\n";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let findings = import(Stack::Megatron, script, &machine).findings;
+        let findings = import(Stack::Megatron, script, &on("h100-sxm")).findings;
         for (flag, word, number) in [("tensor-model-parallel-size", "${10}", "10"), ("micro-batch-size", "$8", "8")] {
             let of_flag: Vec<&Finding> = findings.iter().filter(|finding| finding.what.contains(flag)).collect();
             let [found] = of_flag[..] else { panic!("{flag}: {of_flag:?}") };

@@ -113,7 +113,6 @@ fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
 
 /// Why a text is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says what its fields are")]
 pub enum ReadError {
     /// A word is no action.
     #[error("`{word}` of rank {rank} is no action")]

@@ -361,10 +361,7 @@ impl Server {
         if machine.is_named() {
             return out.set("cluster", "nodes", machine.nodes.unwrap_or(1), "");
         }
-        match &machine.gpu {
-            Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
-            None => flags.findings.push(crate::no_gpu()),
-        }
+        crate::write_gpu(flags, out, machine);
         let n_gpus = self.n_gpus();
         let per_node = machine.gpus_per_node.map_or_else(|| self.per_node(machine), u64::from).min(n_gpus);
         out.set(

@@ -293,21 +293,19 @@ fn attention(server: &mut Server, flags: &mut Flags<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{import, recognise};
+    use crate::example::{import_text, on};
 
     #[test]
     fn groups_of_attention_of_a_dense_model_are_named_by_their_flag() {
         let text = "python -m sglang.launch_server --model-path llama-3-8b --tp 4 --enable-dp-attention --dp 4";
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("SGLang"), text, &machine).findings;
+        let found = import_text(text, &on("h200-sxm")).findings;
         assert!(found.iter().any(|one| one.what.contains("`--dp`")), "{found:?}");
     }
 
     #[test]
     fn a_variable_lets_the_host_work_beside_a_chain_of_drafts() {
         let server = "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-R1 --tp 8";
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h200-sxm");
         for (before, drafts, expected) in [
             ("SGLANG_ENABLE_SPEC_V2=1 ", "--speculative-algorithm NEXTN --speculative-num-steps 3", Some("async")),
             ("SGLANG_ENABLE_SPEC_V2=0 ", "--speculative-algorithm NEXTN --speculative-num-steps 3", Some("serial")),
@@ -316,7 +314,7 @@ mod tests {
             ("SGLANG_ENABLE_SPEC_V2=1 ", "", None),
         ] {
             let text = format!("{before}{server} {drafts}\n");
-            let found = import(recognise(&text).expect("SGLang"), &text, &machine).scenario;
+            let found = import_text(&text, &machine).scenario;
             let has = |word: &str| found.contains(&format!("loop = \"{word}\""));
             assert_eq!(["async", "serial"].into_iter().find(|word| has(word)), expected, "{text}{found}");
         }

@@ -57,6 +57,11 @@ const READ: [&str; 13] = [
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
 
+/// What letters spell.
+fn spelled(letters: &[Letter]) -> String {
+    letters.iter().map(|(letter, _)| *letter).collect()
+}
+
 /// A word of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
@@ -66,7 +71,7 @@ pub struct Word {
 impl Word {
     /// Its text; `UNKNOWN` stands for what cannot be known.
     pub fn text(&self) -> String {
-        self.letters.iter().map(|(letter, _)| *letter).collect()
+        spelled(&self.letters)
     }
 
     /// Bytes of the script from its first letter to its last, where they stand together.

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::example::on;
 use crate::flags::{Effect, Known, Table};
-use crate::{
-    Imported, Machine, Stack, deepspeed, import, megatron, nanotron, sglang, torchtitan, trainer, trtllm, verl, vllm,
-};
+use crate::{Imported, Stack, deepspeed, import, megatron, nanotron, sglang, torchtitan, trainer, trtllm, verl, vllm};
 
 /// Values that are tried where a flag is no choice of a few words.
 const VALUES: [&str; 22] = [
@@ -76,8 +75,7 @@ fn json(file: &str, name: &str, value: &str) -> String {
 
 /// The scenario of a file, and what is said.
 fn read(stack: Stack, text: &str) -> (String, Vec<String>) {
-    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-    let Imported { scenario, findings } = import(stack, text, &machine);
+    let Imported { scenario, findings } = import(stack, text, &on("h100-sxm"));
     (scenario, findings.into_iter().map(|finding| finding.what).collect())
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn gpus_of_variables(environment: &[Variable]) -> Vec<Flag> {
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let given = match given::of_text(text, machine) {
         Ok(given) => given,
-        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => return Imported::refused(finding),
     };
     let dialect = given.dialect;
     let table = dialect.table();

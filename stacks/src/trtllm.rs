@@ -55,7 +55,7 @@ pub(crate) fn is_own_yaml(text: &str) -> bool {
 
 /// Whether a text is a script that starts servers, and no file of options.
 pub(crate) fn is_script(text: &str) -> bool {
-    launch::lines(text).any(|line| ["trtllm-serve", client::OF_TRTLLM].iter().any(|program| line.contains(program)))
+    launch::has_any(text, &["trtllm-serve", client::OF_TRTLLM])
 }
 
 /// Reads a file of options.
@@ -65,7 +65,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
             let (server, flags) = server(launch, machine);
             server.import(flags, machine)
         }
-        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => Imported::refused(finding),
     }
 }
 

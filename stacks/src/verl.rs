@@ -47,7 +47,7 @@ const OTHER_PARTS: [&str; 9] = [
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let given = match keys::of_text(text) {
         Ok(given) => given,
-        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => return Imported::refused(finding),
     };
     let mut flags = Flags::of_keys(given.flags, &KEYS);
     flags.findings = given.findings;

@@ -78,7 +78,7 @@ pub(crate) fn is_manifest(text: &str) -> bool {
 
 /// Whether a script runs a container whose image starts vLLM.
 pub(crate) fn runs_vllm(text: &str) -> bool {
-    let runs = launch::lines(text).any(|line| line.contains("docker") || line.contains("podman"));
+    let runs = launch::has_any(text, &["docker", "podman"]);
     if !runs || started::is_of_containers(text) {
         return false;
     }
@@ -93,7 +93,7 @@ pub(crate) fn is_split(text: &str) -> bool {
 /// Files of options that commands of a script name, and that are read with it.
 pub(crate) fn named_beside(text: &str) -> Vec<String> {
     let starts = ["vllm serve", "vllm.entrypoints", "sglang"];
-    let is_script = launch::lines(text).any(|line| starts.iter().any(|start| line.contains(start)));
+    let is_script = launch::has_any(text, &starts);
     let of_engines = if is_script { launch::files_behind(text, &[launch::CONFIG]) } else { Vec::new() };
     of_engines.into_iter().chain(trtllm::named_beside(text)).collect()
 }
@@ -123,13 +123,13 @@ fn servers(text: &str, machine: &Machine) -> Result<(Vec<Started>, Beside), Find
 pub(crate) fn imported(text: &str, machine: &Machine) -> Imported {
     let (started, mut beside) = match servers(text, machine) {
         Ok(found) => found,
-        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => return Imported::refused(finding),
     };
     if started.is_empty() {
         let help = "a command of `vllm serve`, `sglang.launch_server` or `trtllm-serve` with its options is needed";
         let finding =
             Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help);
-        return Imported { findings: vec![finding], ..Imported::default() };
+        return Imported::refused(finding);
     }
     beside.policies.extend(routing::policies(text, machine));
     let routing = routing::routing(&beside.policies);

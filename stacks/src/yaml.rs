@@ -396,12 +396,16 @@ fn items(inner: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: &[(&str, &str)]) {
-        let found: Vec<(String, String)> =
-            entries(text).unwrap().into_iter().map(|entry| (entry.path.join("/"), entry.value)).collect();
-        let expected: Vec<(String, String)> =
-            expected.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
+    /// Holds that entries of a text have such paths and values.
+    pub(super) fn are(found: &[Entry], expected: &[(&str, &str)], text: &str) {
+        let paths: Vec<String> = found.iter().map(|entry| entry.path.join("/")).collect();
+        let found: Vec<(&str, &str)> =
+            paths.iter().zip(found).map(|(path, entry)| (path.as_str(), entry.value.as_str())).collect();
         assert_eq!(found, expected, "{text}");
+    }
+
+    fn check(text: &str, expected: &[(&str, &str)]) {
+        are(&entries(text).unwrap(), expected, text);
     }
 
     #[test]

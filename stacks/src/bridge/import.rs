@@ -65,7 +65,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut launch = match launch::of_script(text, begins, &|_| false) {
         Ok(launch) => launch,
         // Overrides may stand alone, without a command.
-        Err(_) if launch::lines(text).any(|line| line.contains(program::NAME)) => {
+        Err(_) if launch::has_any(text, &[program::NAME]) => {
             let what = format!("the command that starts `{}` is not read", program::NAME);
             let help =
                 "it stands in a text or under what only a shell knows: write it out, or give its overrides alone";
@@ -99,7 +99,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     // Recipes fuse permutations, which a script of Megatron-LM has to say.
     let is_unfused = |text: &str| text.trim_start_matches('+').eq_ignore_ascii_case(UNFUSED_PERMUTATION);
     if !words.iter().any(|(text, _)| is_unfused(text)) {
-        launch.flags.push(Flag { name: "moe-permute-fusion".to_owned(), values: Vec::new(), at: 0..0 });
+        launch.flags.push(Flag::added("moe-permute-fusion", Vec::new()));
     }
     narrow(&mut launch.flags);
     launch.findings.extend(without_sequences(&mut launch.flags));
@@ -210,7 +210,7 @@ fn is_known(text: &str) -> bool {
 /// Overrides whose keys have no dot, on lines of their own: the last one of each. In a script that starts a program such a line may be a variable of its own.
 fn without_dot(text: &str) -> Vec<Override> {
     let begins_line = |at: usize| text[..at].chars().next_back().is_none_or(|before| before == '\n');
-    let is_script = launch::lines(text).any(|line| line.contains(".py"));
+    let is_script = launch::has_any(text, &[".py"]);
     let keys = WITHOUT_DOT.iter().filter(|key| **key == precision::KEY || !is_script);
     let found = keys.filter_map(|key| {
         let mark = format!("{key}=");
@@ -336,7 +336,7 @@ fn narrow(flags: &mut Vec<Flag>) {
 fn model(flags: &mut Flags<'_>, out: &mut Document, asked: &Asked) -> Option<Shape> {
     // Recipes compute in 16 bits, which a script of Megatron-LM has to say.
     if flags.find("fp16").is_none() && flags.find("bf16").is_none() {
-        flags.given.push(Flag { name: "bf16".to_owned(), values: Vec::new(), at: 0..0 });
+        flags.given.push(Flag::added("bf16", Vec::new()));
     }
     let Some(recipe) = asked.model.as_deref() else {
         // A recipe that only a shell knows has its error.
@@ -410,6 +410,7 @@ fn predicted(stages: Vec<stage_text::Held>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example::{has_parts, on, said};
 
     #[test]
     fn overrides_are_flags_under_other_names() {
@@ -418,28 +419,29 @@ mod tests {
                     train.global_batch_size=64 ddp.use_distributed_optimizer=true mixed_precision.grad_reduce_in_fp32=false ddp.overlap_grad_reduce=false \\\n\
                     model.made_up_key=3 checkpoint.save=null mixed_precision=bf16_with_mxfp8_mixed\n";
         assert!(has_overrides(text));
-        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
-        for part in [
-            "name = \"llama-3-8b\"",
-            "tp = 2",
-            "nodes = 2",
-            "batch_size = 64",
-            "zero = 1",
-            "gradient_dtype = \"bf16\"",
-            "gradient_sync = \"at_end\"",
-            "recompute = \"full\"",
-            "products = \"mxfp8\"",
-        ] {
-            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-        }
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let found = import(text, &on("h100-sxm"));
+        has_parts(
+            &found,
+            &[
+                "name = \"llama-3-8b\"",
+                "tp = 2",
+                "nodes = 2",
+                "batch_size = 64",
+                "zero = 1",
+                "gradient_dtype = \"bf16\"",
+                "gradient_sync = \"at_end\"",
+                "recompute = \"full\"",
+                "products = \"mxfp8\"",
+            ],
+        );
+        let words = said(&found);
         assert!(matches!(words[..], [_, "`model.made_up_key` is not in the table of flags"]), "{words:?}");
     }
 
     fn of_recipe(words: &str) -> Imported {
         let text = format!("torchrun --nproc_per_node=8 --nnodes=8 run_recipe.py {words}\n");
         assert_eq!(crate::recognise(&text), Some(crate::Stack::Bridge), "{words}");
-        import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+        import(&text, &on("h100-sxm"))
     }
 
     #[test]
@@ -476,7 +478,7 @@ mod tests {
 
     #[test]
     fn recipes_of_mixtures_keep_their_stages_with_their_own_pipeline() {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         let of = |more: &str| {
             let text = format!(
                 "torchrun --nproc_per_node=8 --nnodes=128 run_recipe.py --model deepseek_v3 --mode pretrain {more}\n"
@@ -485,9 +487,7 @@ mod tests {
         };
         let own = of("");
         assert!(own.findings.iter().all(|finding| finding.code == Code::MissingFlag), "{:?}", own.findings);
-        for part in ["pp = 16", "ep = 64", "dispatcher = \"flex\"", "layers = [4, 4, 4", "predicting_layers = 1"] {
-            assert!(own.scenario.contains(part), "{part} in {}", own.scenario);
-        }
+        has_parts(&own, &["pp = 16", "ep = 64", "dispatcher = \"flex\"", "layers = [4, 4, 4", "predicting_layers = 1"]);
         assert!(!of("-pp 1").scenario.contains("layers = ["));
     }
 
@@ -520,9 +520,7 @@ mod tests {
         let found = of_recipe(
             "--recipe llama3_8b_pretrain_config -tp 2 --micro_batch_size 2 -gb 64 model.tensor_model_parallel_size=4",
         );
-        for part in ["tp = 4", "batch_size = 64", "bucket_tokens = 8192"] {
-            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-        }
+        has_parts(&found, &["tp = 4", "batch_size = 64", "bucket_tokens = 8192"]);
     }
 
     #[test]
@@ -547,7 +545,7 @@ mod tests {
                 "model.tensor_model_parallel_size=2\ntrain.micro_batch_size=1\ntrain.global_batch_size=8\ndataset.sequence_length=4096\n{more}\n"
             );
             let model = Some("qwen3-30b-a3b".to_owned());
-            let machine = Machine { gpu: Some("h100-sxm".to_owned()), model, ..Machine::default() };
+            let machine = Machine { model, ..on("h100-sxm") };
             let found = import(&text, &machine);
             found.scenario.lines().find(|line| line.starts_with("unfused")).map(str::to_owned)
         };
@@ -560,8 +558,7 @@ mod tests {
     fn precision_on_a_line_of_its_own_is_no_assignment() {
         let text = "model.tensor_model_parallel_size=2\nmixed_precision=bf16_with_fp8_current_scaling_mixed\ntrain.micro_batch_size=1\n\
                     train.global_batch_size=8\ndataset.sequence_length=4096\n";
-        let machine =
-            Machine { gpu: Some("h100-sxm".to_owned()), model: Some("llama-3-8b".to_owned()), ..Machine::default() };
+        let machine = Machine { model: Some("llama-3-8b".to_owned()), ..on("h100-sxm") };
         let found = import(text, &machine);
         assert!(found.scenario.contains("products = \"fp8\""), "{}", found.scenario);
     }

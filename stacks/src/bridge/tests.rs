@@ -3,11 +3,12 @@
 use input::diagnostic::{Code, Severity};
 
 use super::precision;
-use crate::{Imported, Machine};
+use crate::Imported;
+use crate::example::{on, said};
 
 fn of_recipe(words: &str) -> Imported {
     let text = format!("torchrun --nproc_per_node=8 --nnodes=32 run_recipe.py {words}\n");
-    super::import::import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    super::import::import(&text, &on("h100-sxm"))
 }
 
 /// Lines of the scenario that a recipe has with some words and not without, and what is said then beside the recipe's own words.
@@ -45,10 +46,9 @@ fn overrides_of_the_shape_change_the_model() {
 #[test]
 fn a_shape_that_no_flag_says_stays_and_is_named() {
     let text = "torchrun --nproc_per_node=8 run_recipe.py --recipe gpt_oss_20b_pretrain_config dataset.seq_length=4096 model.num_layers=12\n";
-    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-    let found = super::import::import(text, &machine);
+    let found = super::import::import(text, &on("h100-sxm"));
     assert!(found.scenario.contains("name = \"gpt-oss-20b\""), "{}", found.scenario);
-    let said: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+    let said = said(&found);
     assert!(said.contains(&"`model.num_layers 12` is not modelled"), "{said:?}");
 }
 
@@ -135,7 +135,7 @@ const SLURM: &str = "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nMODEL=nemotro
 
 #[test]
 fn a_loop_over_layouts_is_read_for_its_first_one() {
-    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let machine = on("h100-sxm");
     let found = super::import::import(SLURM, &machine);
     for line in [
         "name = \"nemotron-3-nano-30b-a3b\"",
@@ -148,7 +148,7 @@ fn a_loop_over_layouts_is_read_for_its_first_one() {
     ] {
         assert!(found.scenario.lines().any(|own| own.starts_with(line)), "{line} in {}", found.scenario);
     }
-    let said: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+    let said = said(&found);
     assert!(said.iter().any(|what| what.ends_with("its first value is followed")), "{said:?}");
     // What is shown is read where nothing is started, and nothing else of the script.
     let shown = super::import::import(&SLURM.replace("$RUN bash -c \"$CMD\"", "true"), &machine);

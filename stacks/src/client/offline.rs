@@ -117,7 +117,7 @@ fn without_cache(launch: &mut Launch) {
     const SWITCH: &str = "no-enable-prefix-caching";
     let is_said = |flag: &Flag| flag.name.trim_start_matches("no-") == "enable-prefix-caching";
     if !launch.flags.iter().any(is_said) {
-        launch.flags.push(Flag { name: SWITCH.to_owned(), values: Vec::new(), at: 0..0 });
+        launch.flags.push(Flag::added(SWITCH, Vec::new()));
     }
 }
 

@@ -5,7 +5,7 @@
 use super::arrivals::{self, Load, REQUESTS_MAX, Said};
 use super::lengths::{self, TOKENS_MAX};
 use super::reader::Reader;
-use crate::flags::Flag;
+use crate::flags::{Flag, last};
 use crate::launch::{self, Begins};
 
 /// Verbs that make a data set up: lengths from a bell, or even ones.
@@ -43,7 +43,7 @@ fn made(text: &str) -> Option<Vec<Flag>> {
 
 /// A number of that command.
 fn number(flags: &[Flag], name: &str) -> Option<f64> {
-    let flag = flags.iter().rev().find(|flag| flag.name == name)?;
+    let flag = last(flags, name)?;
     flag.value().parse::<f64>().ok().filter(|number| (0.0..=1e7).contains(number))
 }
 

@@ -2,14 +2,14 @@
 
 use input::diagnostic::{Code, Finding, Severity};
 
-use crate::{Imported, Machine, import, recognise};
+use crate::example::{codes, h100, has_parts, import_text};
+use crate::{Imported, recognise};
 
 const SERVER: &str = "vllm serve meta-llama/Llama-3.1-8B-Instruct &\n";
 
 /// What a script becomes where the command line states more.
 fn found(text: &str, set: &[&str]) -> Imported {
-    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|item| (*item).to_owned()).collect();
-    import(recognise(text).unwrap_or_else(|| panic!("no stack: {text}")), text, &Machine::of_overrides(&set))
+    import_text(text, &h100(set))
 }
 
 /// Keys of `[trace]` without remarks, with spaces between them.
@@ -20,10 +20,6 @@ fn trace(found: &Imported) -> String {
 }
 
 /// Codes of what is said.
-fn codes(found: &Imported) -> Vec<Code> {
-    found.findings.iter().map(|finding| finding.code).collect()
-}
-
 fn check(text: &str, set: &[&str], expected: &str, said: &[Code]) {
     let found = found(text, set);
     assert_eq!(trace(&found), expected, "{text}: {:#?}", found.findings);
@@ -293,9 +289,7 @@ fn values_that_a_shell_alone_knows_are_errors_where_a_key_needs_them() {
 fn offline_benchmarks_are_a_server_and_its_requests() {
     let scenario = |text: &str, parts: &[&str]| {
         let found = found(text, &[]);
-        for part in parts {
-            assert!(found.scenario.contains(part), "{part} of {text}:\n{}", found.scenario);
-        }
+        has_parts(&found, parts);
     };
     // vLLM, docs/benchmarking/cli.md.
     check(

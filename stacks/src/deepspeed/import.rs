@@ -32,7 +32,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Ok(json) => json,
         Err(why) => {
             let finding = Finding::error(Code::UnreadableScript, None, format!("the file cannot be read: {why}"));
-            return Imported { findings: vec![finding], ..Imported::default() };
+            return Imported::refused(finding);
         }
     };
     let mut given = Vec::new();
@@ -364,6 +364,7 @@ mod tests {
     use input::diagnostic::Severity;
 
     use super::*;
+    use crate::example::{has_parts, said};
 
     const CONFIG: &str = r#"{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
         "bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "overlap_comm": true, "offload_optimizer": {"device": "cpu"}},
@@ -389,7 +390,7 @@ mod tests {
         {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let words = said(&found);
         assert!(!words.iter().any(|what| what.contains("offload_optimizer")), "{words:?}");
         assert!(words.contains(&"`made_up.key` is not in the table of keys"), "{words:?}");
         // Places are those of the names in the text.
@@ -418,19 +419,17 @@ mod tests {
     }
 
     /// Keys of the scenario of a configuration with some parts, and what is said of them.
-    fn check(parts: &str, lines: &[&str], said: &[&str]) {
+    fn check(parts: &str, lines: &[&str], told: &[&str]) {
         let text = format!(
             "{{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 4, {parts}}}"
         );
         let found = found(&text);
-        for line in lines {
-            assert!(found.scenario.contains(line), "{line} of {parts}: {}", found.scenario);
-        }
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
-        for what in said {
+        has_parts(&found, lines);
+        let words = said(&found);
+        for what in told {
             assert!(words.contains(what), "{what} of {parts}: {words:?}");
         }
-        assert_eq!(words.iter().any(|what| what.contains("_master_weights_")), !said.is_empty(), "{parts}: {words:?}");
+        assert_eq!(words.iter().any(|what| what.contains("_master_weights_")), !told.is_empty(), "{parts}: {words:?}");
     }
 
     #[test]
@@ -531,9 +530,7 @@ mod tests {
         };
         let (n_errors, found) = of(&[&set[..], &sizes].concat());
         assert_eq!(n_errors, 0, "{:?}", found.findings);
-        for part in ["nodes = 2", "batch_size = 64", "bucket_tokens = 16384", "dtype = \"bf16\""] {
-            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-        }
+        has_parts(&found, &["nodes = 2", "batch_size = 64", "bucket_tokens = 16384", "dtype = \"bf16\""]);
         assert!(found.findings.iter().any(|one| one.what.contains("bf16 is taken")), "{:?}", found.findings);
         let (n_errors, found) = of(&[&set[..], &sizes[..1]].concat());
         let help: Vec<&str> = found.findings.iter().filter_map(|one| one.help.as_deref()).collect();
@@ -546,7 +543,7 @@ mod tests {
             r#"{"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 4}}"#,
             &Machine::default(),
         );
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let words = said(&found);
         for part in [
             "`train_micro_batch_size_per_gpu` is `auto`, which a trainer fills in",
             "`zero_optimization.stage 4` is no such number",

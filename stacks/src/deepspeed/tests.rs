@@ -3,6 +3,7 @@
 use input::diagnostic::{Code, Severity};
 
 use super::import::import;
+use crate::example::has_parts;
 use crate::{Imported, Machine};
 
 const CONFIG: &str = r#"{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
@@ -43,8 +44,6 @@ fn degrees_of_the_command_line_count_among_the_gpus() {
         let set: Vec<String> = usual.iter().chain(set).map(|one| (*one).to_owned()).collect();
         let found = import(&text, &Machine::of_overrides(&set));
         assert!(!found.findings.iter().any(|one| one.severity == Severity::Error), "{set:?}: {:?}", found.findings);
-        for line in lines {
-            assert!(found.scenario.contains(line), "{line} of {set:?}: {}", found.scenario);
-        }
+        has_parts(&found, lines);
     }
 }

@@ -6,7 +6,7 @@ use input::diagnostic::{Code, Finding};
 
 use crate::connectors;
 use crate::environment::{self, Variable};
-use crate::flags::{Flag, is_flag, named as flag_named};
+use crate::flags::{Flag, is_flag, last, named as flag_named};
 use crate::launch::Launch;
 use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::workers::{LABEL, Replicas, Worker, fleet};
@@ -17,7 +17,7 @@ use crate::{Imported, Machine, sglang, vllm};
 pub fn import(text: &str, machine: &Machine) -> Imported {
     let entries = match yaml::unfolded(text) {
         Ok(entries) => entries,
-        Err(why) => return Imported { findings: vec![why.into()], ..Imported::default() },
+        Err(why) => return Imported::refused(why),
     };
     let (mut workers, mut findings) = (Vec::new(), Vec::new());
     for (name, own) in services(&entries).into_iter().chain(components(&entries)) {
@@ -159,7 +159,7 @@ fn routes(own: &[Key<'_>]) -> Option<Finding> {
     let container = container(own);
     let variables = [variables(own), variables(&container)].concat();
     let launch = launch_of(&container, &variables);
-    let flag = launch.flags.iter().rev().find(|flag| flag.name == "router-mode");
+    let flag = last(&launch.flags, "router-mode");
     let variable = variables.iter().rev().find(|(name, _)| name == "DYN_ROUTER_MODE");
     let mode = flag.map(Flag::value).or_else(|| variable.map(|(_, value)| value.clone()))?;
     let nearest = match mode.as_str() {
@@ -268,6 +268,7 @@ fn of_shell((script, at): &Placed, variables: &Variables) -> Vec<Placed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example::{codes, on, said};
 
     #[test]
     fn a_published_example_is_read() {
@@ -275,9 +276,9 @@ mod tests {
                     Planner:\n      componentType: planner\n    VllmDecodeWorker:\n      componentType: worker\n      replicas: 2\n      extraPodSpec:\n        mainContainer:\n          \
                     command:\n          - python3\n          - -m\n          - dynamo.vllm\n          args:\n            - --model\n            - meta-llama/Meta-Llama-3-8B\n            \
                     - --is-decode-worker\n    Other:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n          args:\n          - x\n";
-        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        let found = import(text, &on("h100-sxm"));
         assert!(found.scenario.contains("tp = 1\nreplicas = 2\nrole = \"decode\""), "{}", found.scenario);
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let words = said(&found);
         assert!(words.contains(&"service `Planner` of type `planner` is not modelled"), "{words:?}");
         assert!(words.contains(&"service `Other` runs `nothing that is known`"), "{words:?}");
     }
@@ -290,13 +291,13 @@ mod tests {
                     type: frontend\n  - name: decode\n    podTemplate:\n      spec:\n        containers:\n        - args:\n          - --other\n          name: sidecar\n        - args:\n          \
                     - --model\n          - meta-llama/Meta-Llama-3-8B\n          - --tensor-parallel-size\n          - \"2\"\n          command: [\"python3\", \"-m\", \"dynamo.vllm\"]\n          \
                     name: main\n    replicas: 3\n    type: decode\n";
-        let found = import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        let found = import(text, &on("h100-sxm"));
         assert!(
             found.scenario.contains("name = \"decode\"\ntp = 2\nreplicas = 3\nrole = \"decode\""),
             "{}",
             found.scenario
         );
-        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        let codes = codes(&found);
         assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
     }
 
@@ -307,7 +308,7 @@ mod tests {
              extraPodSpec:\n        mainContainer:\n          command: [python3, -m, dynamo.frontend]\n          args: [{frontend}]\n    \
              Worker:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n{container}"
         );
-        import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+        import(&text, &on("h100-sxm"))
     }
 
     #[test]
@@ -327,7 +328,7 @@ mod tests {
         ] {
             let found = deployed("", &container);
             assert!(found.scenario.contains("llama-3-8b") && found.scenario.contains("tp = 2"), "{}", found.scenario);
-            let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+            let codes = codes(&found);
             assert_eq!(codes, [Code::MissingFlag], "{container}: {:?}", found.findings);
         }
         let block = "          args:\n          - |\n            exec python3 -m dynamo.vllm \\\n              --model /a/models--meta-llama--Llama-3.1-8B/snapshots/x \\\n              -tp 2\n";
@@ -341,7 +342,7 @@ mod tests {
 
     #[test]
     fn arguments_without_a_command_are_read() {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         let image = "          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.0\n";
         for args in [
             "          args:\n          - --model\n          - llama-3-8b\n          - --tensor-parallel-size\n          - \"2\"\n",

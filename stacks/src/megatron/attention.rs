@@ -57,15 +57,15 @@ fn of_card(flags: &mut Flags<'_>, machine: &Machine) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Imported, Machine, Stack, import};
+    use crate::example::on;
+    use crate::{Imported, Stack, import};
 
     const UNFUSED: &str = "attention = \"unfused\"";
 
     fn found(card: &str, flags: &str) -> Imported {
         let base = "torchrun --nproc_per_node 1 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 \
                     --vocab-size 32000 --micro-batch-size 4 --global-batch-size 8 --fp16 ";
-        let machine = Machine { gpu: Some(card.to_owned()), ..Machine::default() };
-        import(Stack::Megatron, &format!("{base}{flags}\n"), &machine)
+        import(Stack::Megatron, &format!("{base}{flags}\n"), &on(card))
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, Flags};
+use crate::flags::{Flag, Flags, last};
 use crate::job::Job;
 use crate::launch::Launch;
 
@@ -19,7 +19,7 @@ const GATED: &str = "glu-activation";
 
 /// Its flags as those of Megatron-LM.
 pub(super) fn today(launch: &mut Launch) {
-    let find = |name: &str| launch.flags.iter().rev().find(|flag| flag.name == name);
+    let find = |name: &str| last(&launch.flags, name);
     let mut more = Vec::new();
     if let Some(flag) = find(ROWS) {
         more.push(Flag { name: "padded-vocab-size".to_owned(), ..flag.clone() });
@@ -28,8 +28,7 @@ pub(super) fn today(launch: &mut Launch) {
         more.push(Flag { name: "swiglu".to_owned(), values: Vec::new(), at: flag.at.clone() });
         let hidden = find("hidden-size").and_then(|flag| flag.value().parse::<u64>().ok());
         let width = hidden.filter(|_| find("ffn-hidden-size").is_none()).and_then(|hidden| hidden.checked_mul(4));
-        let of = |width: u64| Flag { name: "ffn-hidden-size".to_owned(), values: vec![width.to_string()], at: 0..0 };
-        more.extend(width.map(of));
+        more.extend(width.map(|width| Flag::added("ffn-hidden-size", vec![width.to_string()])));
     }
     let mut findings = Vec::new();
     if let Some(flag) = find(CUT) {
@@ -75,8 +74,8 @@ pub(super) fn shared_by_pipeline(flags: &Flags<'_>, job: &mut Job, half: &str) {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
-    use crate::example::has_lines;
-    use crate::{Imported, Machine, import, recognise};
+    use crate::Imported;
+    use crate::example::{has_lines, import_text, on};
 
     /// As bigscience-workshop/bigscience has it, in short: `train/tr11-176B-ml/tr11-176B-ml.slurm`.
     const BLOOM: &str = "
@@ -99,8 +98,7 @@ srun bash -c \"$LAUNCHER --node_rank \\$SLURM_PROCID $CMD\"
 ";
 
     fn found(text: &str) -> Imported {
-        let machine = Machine { gpu: Some("a100-sxm-80g".to_owned()), ..Machine::default() };
-        import(recognise(text).expect("a known stack"), text, &machine)
+        import_text(text, &on("a100-sxm-80g"))
     }
 
     fn check(text: &str, lines: &[&str]) {

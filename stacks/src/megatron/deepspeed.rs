@@ -12,7 +12,7 @@ use super::{Shape, bigscience};
 use crate::deepspeed::import::{self as config, Filled};
 use crate::deepspeed::named::{Hosted, Named};
 use crate::document::Document;
-use crate::flags::{Effect, Flag, Flags, Table};
+use crate::flags::{Effect, Flag, Flags, Table, last};
 use crate::job::Job;
 use crate::launch::{self, Launch, bare};
 use crate::shell::UNKNOWN;
@@ -62,14 +62,14 @@ pub(crate) fn named_beside(text: &str) -> Option<String> {
 }
 
 fn file(given: &[Flag]) -> Option<String> {
-    let flag = given.iter().rev().find(|flag| flag.name == CONFIG)?;
+    let flag = last(given, CONFIG)?;
     bare(&flag.value()).filter(|name| !name.contains(UNKNOWN)).map(str::to_owned)
 }
 
 /// The machine with the file that a script writes itself: `cat <<EOT > $DS_CONFIG`.
 pub(super) fn with_written(text: &str, machine: &Machine, launch: &Launch) -> Machine {
     let mut machine = machine.clone();
-    let flag = launch.flags.iter().rev().find(|flag| flag.name == CONFIG);
+    let flag = last(&launch.flags, CONFIG);
     // A part of its name may be the batch system's (`$SLURM_JOB_ID`), where the script writes what it names.
     let found = flag.and_then(|flag| {
         let path = flag.value();
@@ -93,7 +93,7 @@ pub(super) fn today(launch: &mut Launch) {
         return;
     }
     let mut more = Vec::new();
-    let find = |name: &str| launch.flags.iter().rev().find(|flag| flag.name == name);
+    let find = |name: &str| last(&launch.flags, name);
     if let Some(flag) = find(ULYSSES) {
         more.push(one("context-parallel-size", flag.value(), Some(flag)));
         more.push(one("cp-comm-type", "a2a", Some(flag)));
@@ -122,7 +122,7 @@ pub(super) fn today(launch: &mut Launch) {
 
 /// Experts as `get_num_experts_per_layer` and `MoE` of `transformer.py` have them.
 fn of_experts(given: &[Flag], n_experts: u64) -> Vec<Flag> {
-    let find = |name: &str| given.iter().rev().find(|flag| flag.name == name);
+    let find = |name: &str| last(given, name);
     let number = |name: &str| find(name).and_then(|flag| flag.value().parse::<u64>().ok()).filter(|n| *n <= MOST);
     let top_k = find("topk");
     let mut more = vec![
@@ -329,7 +329,8 @@ fn ulysses(flags: &mut Flags<'_>, shape: &Shape) {
 mod tests {
     use input::diagnostic::Severity;
 
-    use crate::{Imported, Machine, beside, import, recognise};
+    use crate::example::{has_lines, import_text, on};
+    use crate::{Imported, Machine, beside};
 
     /// As the examples of the repository start a job: words in variables, a file that the script makes of a template.
     const SCRIPT: &str = "
@@ -352,7 +353,7 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
         let read = |name: &str| files.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned());
         let gpu = Some("a100-sxm-80g".to_owned());
         let machine = Machine { gpu, files: beside(&text, &read), ..Machine::default() };
-        import(recognise(&text).expect("a known stack"), &text, &machine)
+        import_text(&text, &machine)
     }
 
     fn said(found: &Imported, severity: Severity) -> Vec<&str> {
@@ -364,10 +365,7 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
     fn check(more: &str, files: &[(&str, &str)], lines: &[&str], words: &[&str]) {
         let found = found(more, files);
         assert_eq!(said(&found, Severity::Error), [""; 0], "{more}");
-        for line in lines {
-            let is_there = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == *line);
-            assert!(is_there, "{line} of {more}: {}", found.scenario);
-        }
+        has_lines(&found, lines);
         assert_eq!(said(&found, Severity::Warning), words, "{more}");
     }
 
@@ -413,8 +411,7 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
                     \"bf16\": {\"enabled\": true}}\nEOT\ntorchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py --num-layers 8 --hidden-size 1024 \\\n\
                     --num-attention-heads 16 --seq-length 2048 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 64 \\\n\
                     --deepspeed --deepspeed_config=$CFG --zero-stage=$ZERO --no-pipeline-parallel --use-flash-attn-v2\n";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("a known stack"), text, &machine);
+        let found = import_text(text, &on("h100-sxm"));
         assert!(found.scenario.contains("zero = 3") && !found.scenario.contains("unfused"), "{}", found.scenario);
         assert!(!found.scenario.contains("gradient_sync"), "{}", found.scenario);
         assert!(found.findings.is_empty(), "{:?}", found.findings);
@@ -475,8 +472,7 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
     #[test]
     fn what_the_engine_refuses_is_an_error() {
         let of = |text: &str| {
-            let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-            let found = import(recognise(text).expect("a known stack"), text, &machine);
+            let found = import_text(text, &on("h100-sxm"));
             said(&found, Severity::Error).into_iter().map(str::to_owned).collect::<Vec<_>>()
         };
         let with = |more: &str| SCRIPT.replace("MORE", more);
@@ -494,10 +490,10 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
     #[test]
     fn the_pipeline_of_the_engine_computes_nothing_again_by_block() {
         let base = SCRIPT.replace("--checkpoint-activations", "").replace("zero_stage=2", "zero_stage=1");
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         let recompute = |more: &str, pipeline: &str| {
             let text = base.replace("--no-pipeline-parallel", pipeline).replace("MORE", more);
-            let found = import(recognise(&text).expect("a known stack"), &text, &machine).scenario;
+            let found = import_text(&text, &machine).scenario;
             ["full", "none"].into_iter().find(|word| found.contains(&format!("recompute = \"{word}\"")))
         };
         let block = "--recompute-granularity full --recompute-method block --recompute-num-layers 2";
@@ -509,8 +505,7 @@ deepspeed --num_nodes 1 --num_gpus 8 ${dir}/../../pretrain_gpt.py ${options} ${e
     #[test]
     fn without_the_engine_its_flags_are_named() {
         let text = SCRIPT.replace(" --deepspeed --", " --").replace("MORE", "");
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(&text).expect("a known stack"), &text, &machine);
+        let found = import_text(&text, &on("h100-sxm"));
         assert!(found.scenario.contains("framework = \"megatron-core\""), "{}", found.scenario);
         assert!(said(&found, Severity::Warning).contains(&"`--zero-stage 2` is not modelled"), "{:?}", found.findings);
     }

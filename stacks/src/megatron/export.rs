@@ -124,10 +124,8 @@ pub(crate) fn flags(
 
 /// Combinations of flags that Megatron-LM refuses.
 fn refused(problem: &Problem, found: Option<Even>, groups: &[&Given], is_script: bool) -> Vec<String> {
-    let flag = |(name, value): &(&str, Option<String>)| Flag {
-        name: (*name).to_owned(),
-        values: value.iter().flat_map(|value| value.split(' ')).map(str::to_owned).collect(),
-        at: 0..0,
+    let flag = |(name, value): &(&str, Option<String>)| {
+        Flag::added(name, value.iter().flat_map(|value| value.split(' ')).map(str::to_owned).collect())
     };
     let flags = Flags::new(groups.iter().flat_map(|given| given.iter().map(flag)).collect(), &super::FLAGS);
     let mut refusals = rules::combinations(&flags, is_script);
@@ -235,13 +233,16 @@ fn experts(model: &Model, problem: &Problem) -> Given {
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
     }
+    given.extend(expert_layers(model).map(|layers| n("moe-layer-freq", layers)));
+    given
+}
+
+/// Which layers have experts, as a list of Python; `None` where all have.
+pub(super) fn expert_layers(model: &Model) -> Option<String> {
     let has: Vec<bool> = (0..model.n_layers)
         .map(|index| model.n_expert_layers_of(index + 1) > model.n_expert_layers_of(index))
         .collect();
-    if has.iter().any(|has| !has) {
-        given.push(n("moe-layer-freq", runs(&has)));
-    }
-    given
+    has.contains(&false).then(|| runs(&has))
 }
 
 /// `([0]*3+[1]*58)`.

@@ -25,7 +25,7 @@ fn is_given(flags: &Flags<'_>, name: &str) -> bool {
 /// The length of the command line in the place of a flag that is not there.
 pub(super) fn length(flags: &mut Flags<'_>, machine: &Machine) {
     if let Some(tokens) = machine.tokens.filter(|_| !is_given(flags, LENGTH)) {
-        flags.given.push(Flag { name: LENGTH.to_owned(), values: vec![tokens.to_string()], at: 0..0 });
+        flags.given.push(Flag::added(LENGTH, vec![tokens.to_string()]));
     }
 }
 
@@ -111,11 +111,8 @@ fn as_flags(model: &Model, stated: &[String]) -> Vec<Flag> {
         given.push(("v-head-dim", latent.value_dim.to_string()));
     }
     given.extend(experts(model));
-    let flag = |(name, value): (&str, String)| Flag {
-        name: name.to_owned(),
-        values: if value.is_empty() { Vec::new() } else { vec![value] },
-        at: 0..0,
-    };
+    let flag =
+        |(name, value): (&str, String)| Flag::added(name, if value.is_empty() { Vec::new() } else { vec![value] });
     given.into_iter().filter(|(name, _)| !is_stated(name)).map(flag).collect()
 }
 
@@ -130,12 +127,7 @@ fn experts(model: &Model) -> Vec<(&'static str, String)> {
     if experts.shared_intermediate > 0 {
         given.push(("moe-shared-expert-intermediate-size", experts.shared_intermediate.to_string()));
     }
-    let has: Vec<bool> = (0..model.n_layers)
-        .map(|index| model.n_expert_layers_of(index + 1) > model.n_expert_layers_of(index))
-        .collect();
-    if has.contains(&false) {
-        given.push(("moe-layer-freq", super::export::runs(&has)));
-    }
+    given.extend(super::export::expert_layers(model).map(|layers| ("moe-layer-freq", layers)));
     given
 }
 

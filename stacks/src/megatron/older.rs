@@ -45,13 +45,13 @@ fn beside(flag: &Flag) -> Vec<Flag> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, import, recognise};
+    use crate::example::{import_text, on};
 
     #[test]
     fn older_names_say_what_todays_do() {
         let base = "deepspeed --num_gpus 8 --num_nodes 2 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 \
                     --seq-length 4096 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 64 --num-experts 8 ";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         for (flags, key) in [
             ("--checkpoint-activations", "recompute = \"full\""),
             ("--activations-checkpoint-method uniform", "recompute = \"full\""),
@@ -65,7 +65,7 @@ mod tests {
             ("--normalization rmsnorm --position-embedding-type alibi", "learned_positions = false"),
         ] {
             let text = format!("{base}{flags}\n");
-            let found = import(recognise(&text).expect("a known stack"), &text, &machine);
+            let found = import_text(&text, &machine);
             assert!(found.scenario.contains(key), "{flags}: {}{:?}", found.scenario, found.findings);
             let unknown = found.findings.iter().filter(|one| one.what.contains("not in the table"));
             assert_eq!(unknown.count(), 0, "{flags}: {:?}", found.findings);

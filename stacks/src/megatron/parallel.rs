@@ -284,17 +284,10 @@ pub(super) fn machine(
         let per_node = machine.per_node();
         return out.set("cluster", "nodes", machine.nodes.unwrap_or(degrees.gpus.div_ceil(per_node)), "");
     }
-    match &machine.gpu {
-        Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
-        None => flags.findings.push(crate::no_gpu()),
-    }
+    crate::write_gpu(flags, out, machine);
     let stated = machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none()));
     let per_node = stated.unwrap_or_else(|| machine.usual_node()).min(degrees.gpus);
-    if !degrees.gpus.is_multiple_of(per_node) {
-        let what = format!("{} GPUs do not fill nodes of {per_node}", degrees.gpus);
-        let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
-        flags.refuse(Code::WrongFlag, None, what, help);
-    }
+    crate::job::whole_nodes(flags, degrees.gpus.into(), per_node.into());
     out.set("cluster", "nodes", degrees.gpus.div_ceil(per_node), "--nnodes");
     out.set("cluster", "gpus_per_node", per_node, "--nproc-per-node");
 }

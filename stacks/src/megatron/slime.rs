@@ -8,7 +8,7 @@ use input::diagnostic::{Code, Finding};
 
 use super::Shape;
 use crate::document::Document;
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::{Flag, Flags, Table, last};
 use crate::launch::Launch;
 use crate::megatron;
 
@@ -38,26 +38,22 @@ pub(super) fn today(launch: &mut Launch) {
     let what = "slime is reinforcement learning with Megatron and SGLang: the update of its actor alone is read";
     let help = "answers, rewards and log probabilities are not part of the step: a scenario of `kind = \"rl\"` has them (docs/rl.md)";
     launch.findings.push(Finding::warning(Code::NotModelled, Some(first.at.clone()), what).help(help));
-    let find = |name: &str| launch.flags.iter().rev().find(|flag| flag.name == name);
+    let find = |name: &str| last(&launch.flags, name);
     let number = |name: &str| find(name).and_then(|flag| flag.value().parse::<u64>().ok());
-    let mut more = vec![plain("use-distributed-optimizer", Vec::new())];
+    let mut more = vec![Flag::added("use-distributed-optimizer", Vec::new())];
     if find("fp16").is_none() {
-        more.push(plain("bf16", Vec::new()));
+        more.push(Flag::added("bf16", Vec::new()));
     }
     let of_rollout = number("rollout-batch-size").zip(number("n-samples-per-prompt"));
     let steps = number("num-steps-per-rollout").unwrap_or(1).max(1);
     if let Some((prompts, samples)) = of_rollout.filter(|_| find(BATCH).is_none()) {
         let batch = (prompts.saturating_mul(samples) / steps).max(1);
-        more.push(plain(BATCH, vec![batch.to_string()]));
+        more.push(Flag::added(BATCH, vec![batch.to_string()]));
     }
     let gpus = GPUS.into_iter().filter_map(|(own, name)| Some(Flag { name: name.to_owned(), ..find(own)?.clone() }));
     let gpus: Vec<Flag> = gpus.collect();
     launch.launcher.extend(gpus);
     launch.flags.extend(more);
-}
-
-fn plain(name: &str, values: Vec<String>) -> Flag {
-    Flag { name: name.to_owned(), values, at: 0..0 }
 }
 
 /// Micro-batches that are filled up to so many tokens; a longer sequence is alone.
@@ -75,7 +71,8 @@ pub(super) fn filled(flags: &mut Flags<'_>, out: &mut Document, shape: &Shape) {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
-    use crate::{Imported, Machine, Stack, import, recognise};
+    use crate::example::{h100, has_lines, is_known};
+    use crate::{Imported, Stack, import, recognise};
 
     /// As THUDM/slime has it, in short: `scripts/run-qwen3-4B.sh`, whose shape another file states.
     const SCRIPT: &str = "source \"${SCRIPT_DIR}/models/qwen3-4B.sh\"
@@ -91,37 +88,32 @@ ray job submit --address=\"http://127.0.0.1:8265\" --runtime-env-json=\"${RUNTIM
 ";
 
     fn found(text: &str, set: &[&str]) -> Imported {
-        let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|one| (*one).to_owned()).collect();
         assert_eq!(recognise(text), Some(Stack::Megatron));
-        import(Stack::Megatron, text, &Machine::of_overrides(&set))
+        import(Stack::Megatron, text, &h100(set))
     }
 
     #[test]
     fn the_command_line_says_the_model_and_the_length_of_a_script_of_slime() {
         let found = found(SCRIPT, &["model.name=qwen3-4b", "workload.tokens=4096"]);
-        for line in [
-            "name = \"qwen3-4b\"",
-            "tokens = 4096",
-            // 32 prompts of 8 samples.
-            "batch_size = 256",
-            "bucket_tokens = 9216",
-            "zero = 1",
-            "dtype = \"bf16\"",
-            "nodes = 1",
-            "gpus_per_node = 8",
-            "dropout = \"none\"",
-        ] {
-            let has = found.scenario.lines().any(|own| own.split(" #").next().unwrap_or(own).trim() == line);
-            assert!(has, "{line}: {}", found.scenario);
-        }
-        let said = |is_asked: &dyn Fn(Code, Severity) -> bool| {
-            let of = found.findings.iter().filter(|one| is_asked(one.code, one.severity));
-            of.map(|one| one.what.clone()).collect::<Vec<_>>()
-        };
-        let bad = said(&|code, severity| severity == Severity::Error || code == Code::UnknownFlag);
-        assert_eq!(bad, [""; 0]);
-        let named = said(&|code, _| code == Code::NotModelled);
-        assert!(matches!(&named[..], [one] if one.starts_with("slime is reinforcement learning")), "{named:?}");
+        has_lines(
+            &found,
+            &[
+                "name = \"qwen3-4b\"",
+                "tokens = 4096",
+                // 32 prompts of 8 samples.
+                "batch_size = 256",
+                "bucket_tokens = 9216",
+                "zero = 1",
+                "dtype = \"bf16\"",
+                "nodes = 1",
+                "gpus_per_node = 8",
+                "dropout = \"none\"",
+            ],
+        );
+        is_known(&found, SCRIPT);
+        let named: Vec<_> = found.findings.iter().filter(|one| one.code == Code::NotModelled).collect();
+        let [of_slime] = named[..] else { panic!("{named:?}") };
+        assert!(of_slime.what.starts_with("slime is reinforcement learning"), "{of_slime:?}");
     }
 
     /// PPO has a critic, which slime trains with Megatron on GPUs of its own.

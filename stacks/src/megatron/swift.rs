@@ -8,7 +8,7 @@ use engine::model::of_checkpoint;
 use input::diagnostic::Code;
 
 use crate::document::Document;
-use crate::flags::{Flag, Flags, Table};
+use crate::flags::{Flag, Flags, Table, last};
 use crate::launch::{self, Launch};
 use crate::{Machine, megatron, trainer};
 
@@ -73,7 +73,7 @@ pub(super) fn today(launch: &mut Launch, machine: &Machine) -> Machine {
     let mut more: Vec<Flag> = USUAL.into_iter().filter(|(name, _)| !is_given(name)).map(plain).collect();
     launch.flags.retain(|flag| !is(flag, "false"));
     launch.flags.iter_mut().filter(|flag| is(flag, "true")).for_each(|flag| flag.values.clear());
-    let find = |name: &str| launch.flags.iter().rev().find(|flag| flag.name == name);
+    let find = |name: &str| last(&launch.flags, name);
     let is_half = find("torch-dtype").is_some_and(|flag| is(flag, "float16"));
     if find("fp16").is_none() && find("bf16").is_none() {
         more.push(plain((if is_half { "fp16" } else { "bf16" }, "")));
@@ -93,7 +93,7 @@ fn is(flag: &Flag, word: &str) -> bool {
 
 fn plain((name, value): (&str, &str)) -> Flag {
     let values = if value.is_empty() { Vec::new() } else { vec![value.to_owned()] };
-    Flag { name: name.to_owned(), values, at: 0..0 }
+    Flag::added(name, values)
 }
 
 /// Adapters, where they alone are trained, and what is said of lengths.
@@ -120,8 +120,8 @@ pub(super) fn trained(flags: &mut Flags<'_>, out: &mut Document) {
 
 #[cfg(test)]
 mod tests {
-    use crate::example::{has_lines, is_known};
-    use crate::{Imported, Machine, Stack, import, recognise};
+    use crate::example::{has_lines, is_known, on};
+    use crate::{Imported, Stack, import, recognise};
 
     /// As modelscope/ms-swift has it: `examples/megatron/sft.sh` of release 3, in short.
     const SCRIPT: &str = "NPROC_PER_NODE=2 CUDA_VISIBLE_DEVICES=0,1 megatron sft --load Qwen2.5-7B-Instruct-mcore \\
@@ -134,8 +134,7 @@ mod tests {
 
     fn found(text: &str) -> Imported {
         assert_eq!(recognise(text), Some(Stack::Megatron));
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        import(Stack::Megatron, text, &machine)
+        import(Stack::Megatron, text, &on("h100-sxm"))
     }
 
     fn check(text: &str, lines: &[&str]) {

@@ -3,13 +3,14 @@
 use input::diagnostic::{Code, Finding};
 
 use super::{FLAGS, import};
+use crate::example::{h100, on};
 use crate::{Imported, Machine};
 
 const BASE: &str = "torchrun --nproc-per-node 8 --nnodes 2 pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 \
                     --seq-length 4096 --vocab-size 32000 --bf16 --micro-batch-size 1 --global-batch-size 64 ";
 
 fn found(flags: &str) -> Imported {
-    import(&format!("{BASE}{flags}\n"), &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    import(&format!("{BASE}{flags}\n"), &on("h100-sxm"))
 }
 
 fn of(found: &Imported, code: Code) -> Vec<&Finding> {
@@ -54,7 +55,7 @@ fn unknown_flags_of_formats_and_experts_are_not_called_harmless() {
 #[test]
 fn states_of_thirty_two_bits_are_said_to_be_smaller() {
     let plain = BASE.replace("--bf16", "");
-    let found = import(&plain, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let found = import(&plain, &on("h100-sxm"));
     let help = of(&found, Code::NotModelled).iter().filter_map(|one| one.help.clone()).collect::<String>();
     assert!(help.contains("18 bytes a parameter, and 32 bits have 16"), "{help}");
 }
@@ -374,7 +375,7 @@ fn a_flag_without_its_value_is_refused_at_the_flag() {
         assert!(matches!(&words[..], [one] if one.starts_with(&format!("`{name}` has no"))), "{flags}: {words:?}");
     }
     let text = BASE.replace("--hidden-size 1024", "--hidden-size");
-    let found = import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let found = import(&text, &on("h100-sxm"));
     let wrong = of(&found, Code::WrongFlag);
     let at = wrong[0].at.clone().expect("a place");
     assert_eq!((wrong.len(), &text[at]), (1, "--hidden-size"));
@@ -384,8 +385,7 @@ fn a_flag_without_its_value_is_refused_at_the_flag() {
 fn a_vocabulary_is_that_of_a_flag_a_tokenizer_or_the_command_line() {
     let base = BASE.replace("--vocab-size 32000 ", "");
     let of = |flags: &str, set: &[&str]| {
-        let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|item| (*item).to_owned()).collect();
-        let found = import(&format!("{base}{flags}\n"), &Machine::of_overrides(&set));
+        let found = import(&format!("{base}{flags}\n"), &h100(set));
         let line = found.scenario.lines().find_map(|line| line.strip_prefix("vocab_size = ").map(str::to_owned));
         let rows = line.and_then(|line| line.split(' ').next().and_then(|number| number.parse::<u64>().ok()));
         let of_rows = found.findings.iter().filter(|one| one.code == Code::MissingFlag);
@@ -406,7 +406,7 @@ fn a_vocabulary_is_that_of_a_flag_a_tokenizer_or_the_command_line() {
 #[test]
 fn a_schedule_of_batches_is_taken_at_its_last() {
     let base = BASE.replace("--global-batch-size 64", "--step-batch-size-schedule '0:16 12B:1536'");
-    let found = import(&base, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+    let found = import(&base, &on("h100-sxm"));
     assert!(found.scenario.contains("batch_size = 1536"), "{}", found.scenario);
     assert_eq!(of(&found, Code::NotModelled).len(), 1);
     assert_eq!(said("--step-batch-size-schedule 12", Code::WrongFlag).len(), 1);
@@ -437,7 +437,7 @@ fn degrees_are_those_that_the_shell_gives() {
         "TP=1\n((TP=TP*2))\n",
     ] {
         let text = format!("{lines}{BASE}--tensor-model-parallel-size $TP\n");
-        let found = import(&text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() });
+        let found = import(&text, &on("h100-sxm"));
         assert!(found.scenario.contains("tp = 2 "), "{lines}: {}", found.scenario);
         assert_eq!(of(&found, Code::UnknownValue), Vec::<&Finding>::new(), "{lines}");
     }

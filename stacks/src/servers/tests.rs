@@ -4,9 +4,9 @@ use input::diagnostic::Code;
 use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
 use serve::replica::{Gather, Role};
 
-use crate::export::{ExportError, Planned, Words};
+use crate::example::{codes, has_parts, import_text, on};
+use crate::exported::{unsaid, written};
 use crate::settings::Settings;
-use crate::targets::export;
 
 /// Two nodes of eight H200, with replicas of two stages of four GPUs.
 fn deployment(second: u32) -> Deployment {
@@ -35,26 +35,20 @@ fn deployment(second: u32) -> Deployment {
 fn a_replica_comes_back_from_its_command() {
     let deployments = [deployment(4)];
     for target in ["vllm", "sglang", "trtllm"] {
-        let files = export(
-            target,
-            &Planned::Serving { deployments: &deployments, settings: &Settings::new() },
-            &Words::default(),
-        )
-        .unwrap();
-        let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-        let stack = crate::recognise(&files[0].text()).expect("a known stack");
-        let imported = crate::import(stack, &files[0].text(), &machine);
-        for line in [
-            "name = \"llama-3-70b\"",
-            "tp = 4",
-            "pp = 2",
-            "max_sequences = 128",
-            "max_tokens = 4096",
-            "max_context = 8192",
-        ] {
-            assert!(imported.scenario.contains(line), "{target}: `{line}` in {}", imported.scenario);
-        }
-        let codes: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
+        let script = written(target, &deployments, &Settings::new()).expect(target);
+        let imported = import_text(&script, &on("h200-sxm"));
+        has_parts(
+            &imported,
+            &[
+                "name = \"llama-3-70b\"",
+                "tp = 4",
+                "pp = 2",
+                "max_sequences = 128",
+                "max_tokens = 4096",
+                "max_context = 8192",
+            ],
+        );
+        let codes = codes(&imported);
         assert_eq!(codes, [Code::MissingFlag], "{target}");
     }
 }
@@ -62,10 +56,7 @@ fn a_replica_comes_back_from_its_command() {
 #[test]
 fn stages_of_different_widths_are_refused_by_name() {
     let deployments = [deployment(2)];
-    let why =
-        export("vllm", &Planned::Serving { deployments: &deployments, settings: &Settings::new() }, &Words::default())
-            .unwrap_err();
-    let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
+    let what = unsaid("vllm", &deployments, &Settings::new());
     assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
 }
 
@@ -74,9 +65,7 @@ fn what_one_engine_alone_has_is_said_to_it_and_refused_by_others() {
     let mut deployments = [deployment(4)];
     deployments[0].replicas[0].engine.batch_wait = Some(Gather::Tokens { iterations: 20, tokens: 2048 });
     let exported = |target: &str, deployments: &[Deployment]| {
-        export(target, &Planned::Serving { deployments, settings: &Settings::new() }, &Words::default())
-            .map(|files| files[0].text().into_owned())
-            .map_err(|why| why.to_string())
+        written(target, deployments, &Settings::new()).map_err(|why| why.to_string())
     };
     let script = exported("trtllm", &deployments).expect("TensorRT-LLM has it");
     // 2048 of 4096 tokens.
@@ -117,41 +106,20 @@ fn grouped(ranks: u32, tensor: u32, role: Role) -> [Deployment; 1] {
     [one]
 }
 
-fn written(target: &str, deployments: &[Deployment], settings: &Settings) -> Result<String, String> {
-    export(target, &Planned::Serving { deployments, settings }, &Words::default())
-        .map(|files| files[0].text().into_owned())
-        .map_err(|why| why.to_string())
-}
-
-/// One tensor group has whole experts, or a part of each.
-#[test]
-fn whole_experts_of_one_tensor_group_come_back_from_its_command() {
-    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-    for target in ["vllm", "sglang", "trtllm"] {
-        for (ep, is_whole) in [(None, false), (Some(1), false), (Some(4), true)] {
-            let settings = Settings::from_iter(ep.map(|ep: u64| ("engine.ep".to_owned(), ep.into())));
-            let script = written(target, &grouped(1, 4, Role::Both), &settings).expect(target);
-            let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
-            assert!(found.scenario.contains("tp = 4 "), "{target}: {}", found.scenario);
-            assert_eq!(found.scenario.contains("ep = 4"), is_whole, "{target}: {}", found.scenario);
-        }
-    }
-}
-
 /// Limits of a plan are those of a group. SGLang divides its two limits by the groups, and keeps experts cut where no degree is given
 /// (`srt/arg_groups/parallel_hook.py`).
 #[test]
 fn groups_of_attention_come_back_from_their_commands() {
     let none = Settings::new();
-    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+    let machine = on("h200-sxm");
     for (target, tensor) in [("vllm", 2), ("sglang", 2), ("trtllm", 1)] {
         let script = written(target, &grouped(4, tensor, Role::Both), &none).expect(target);
-        let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
+        let found = import_text(&script, &machine);
         let lines = [format!("tp = {tensor} "), format!("ep = {}", 4 * tensor)];
         for line in lines.iter().map(String::as_str).chain(["max_sequences = 128", "max_tokens = 4096"]) {
             assert!(found.scenario.contains(line), "{target}: `{line}` in {}", found.scenario);
         }
-        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        let codes = codes(&found);
         assert_eq!(codes, [Code::MissingFlag], "{target}: {:?}", found.findings);
     }
     let script = written("sglang", &grouped(4, 2, Role::Both), &none).expect("SGLang");
@@ -160,7 +128,7 @@ fn groups_of_attention_come_back_from_their_commands() {
     {
         assert!(script.contains(part), "{part} in {script}");
     }
-    let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group");
+    let why = written("trtllm", &grouped(4, 2, Role::Both), &none).expect_err("two GPUs of a group").to_string();
     assert!(why.contains("4 groups of attention of 2 GPUs each"), "{why}");
 }
 
@@ -168,11 +136,11 @@ fn groups_of_attention_come_back_from_their_commands() {
 fn what_sglangs_own_checks_refuse_is_refused() {
     let drafts = serde_json::json!({ "draft_tokens": 3, "acceptance": 0.7 });
     let drafts = Settings::from([("engine.speculation".to_owned(), drafts)]);
-    let why = written("sglang", &grouped(4, 2, Role::Both), &drafts).expect_err("drafts of groups");
+    let why = written("sglang", &grouped(4, 2, Role::Both), &drafts).expect_err("drafts of groups").to_string();
     assert!(why.contains("groups of attention, which SGLang refuses"), "{why}");
     let mut decodes = grouped(1, 4, Role::Decode);
     decodes[0].replicas[0].engine.prefix_cache = true;
-    let why = written("sglang", &decodes, &drafts).expect_err("drafts of prefixes");
+    let why = written("sglang", &decodes, &drafts).expect_err("drafts of prefixes").to_string();
     assert!(why.contains("where only decoding is done"), "{why}");
     let script = written("sglang", &decodes, &Settings::new()).expect("SGLang");
     assert!(script.contains("--disaggregation-decode-enable-radix-cache"), "{script}");
@@ -181,15 +149,13 @@ fn what_sglangs_own_checks_refuse_is_refused() {
 #[test]
 fn options_that_a_script_writes_into_a_file_are_read_back() {
     let settings = Settings::from([("engine.graph_max".to_owned(), 0.into())]);
-    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+    let machine = on("h200-sxm");
     let script = written("trtllm", &[deployment(4)], &settings).expect("TensorRT-LLM");
     let found = crate::import(crate::Stack::Trtllm, &script, &machine);
-    for line in ["prefix_cache = false", "block_tokens = 16", "graph_max = 0"] {
-        assert!(found.scenario.contains(line), "`{line}` in {}", found.scenario);
-    }
+    has_parts(&found, &["prefix_cache = false", "block_tokens = 16", "graph_max = 0"]);
     let other = script.replace("cat >options-both.yaml", "cat >others.yaml");
     let found = crate::import(crate::Stack::Trtllm, &other, &machine);
-    let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+    let codes = codes(&found);
     assert_eq!(codes, [Code::MissingFlag, Code::NotModelled], "{:?}", found.findings);
 }
 
@@ -233,8 +199,7 @@ fn both_kinds_of_a_split_fleet_have_options_of_their_own() {
     assert!(of("both").contains(moves) && of("both").contains("disable_overlap_scheduler: true\n"), "{script}");
     assert!(of("decode").contains(moves) && !of("decode").contains("disable_overlap_scheduler"), "{script}");
     // The options of both are read.
-    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
-    let found = crate::import(crate::Stack::Trtllm, &script, &machine);
+    let found = crate::import(crate::Stack::Trtllm, &script, &on("h200-sxm"));
     let wrong: Vec<_> =
         found.findings.iter().filter(|one| one.severity == input::diagnostic::Severity::Error).collect();
     assert!(
@@ -254,14 +219,12 @@ fn a_replica_on_several_nodes_says_how_they_are_joined() {
         ("sglang", "--nnodes 2 --node-rank ${NODE_RANK:-0} --dist-init-addr ${MASTER_ADDR:-127.0.0.1}:20000"),
         ("trtllm", "srun --nodes 2 --ntasks 16 --ntasks-per-node 8 --mpi pmix trtllm-llmapi-launch trtllm-serve"),
     ];
-    let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+    let machine = on("h200-sxm");
     for (target, part) in parts {
         let script = written(target, &deployments, &Settings::new()).expect(target);
         assert!(script.contains(part), "{target}: {script}");
-        let found = crate::import(crate::recognise(&script).expect("a known stack"), &script, &machine);
-        for line in ["tp = 16", "nodes = 2"] {
-            assert!(found.scenario.contains(line), "{target}: `{line}` in {} {:?}", found.scenario, found.findings);
-        }
+        let found = import_text(&script, &machine);
+        has_parts(&found, &["tp = 16", "nodes = 2"]);
         // Which node a script of vLLM runs on is known when it runs.
         let is_expected = |one: &input::diagnostic::Finding| {
             one.code == Code::MissingFlag || target == "vllm" && one.code == Code::UnknownValue
@@ -270,7 +233,7 @@ fn a_replica_on_several_nodes_says_how_they_are_joined() {
     }
     // Twelve GPUs are no whole number of nodes of eight.
     for target in ["vllm", "sglang", "trtllm"] {
-        let why = written(target, &grouped(1, 12, Role::Both), &Settings::new()).expect_err(target);
+        let why = written(target, &grouped(1, 12, Role::Both), &Settings::new()).expect_err(target).to_string();
         assert!(why.contains("12 GPUs on nodes of 8"), "{target}: {why}");
     }
 }
@@ -308,7 +271,7 @@ fn remarks_are_of_groups_that_the_plan_has() {
     other.name = "both".to_owned();
     deployments[0].replicas.push(other);
     for target in ["vllm", "sglang", "trtllm", "kubernetes", "skypilot", "dynamo", "llm-d"] {
-        let why = written(target, &deployments, &settings).expect_err(target);
+        let why = written(target, &deployments, &settings).expect_err(target).to_string();
         assert!(why.contains("wire_ratio"), "{target}: {why}");
     }
 }

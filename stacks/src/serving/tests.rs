@@ -2,23 +2,19 @@
 
 use input::diagnostic::Code;
 
-use crate::{Machine, import, recognise};
+use crate::Machine;
+use crate::example::{codes, has_parts, import_text, on};
 
 /// The scenario that a command becomes.
 fn scenario(text: &str) -> String {
-    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-    import(recognise(text).expect("a known stack"), text, &machine).scenario
+    import_text(text, &on("h200-sxm")).scenario
 }
 
 /// Keys of the scenario that a command becomes.
-fn check(text: &str, expected: &[&str], codes: &[Code]) {
-    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-    let imported = import(recognise(text).expect("a known stack"), text, &machine);
-    for line in expected {
-        assert!(imported.scenario.contains(line), "`{line}` of {text}:\n{}", imported.scenario);
-    }
-    let found: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
-    assert_eq!(found, codes, "{text}: {:#?}", imported.findings);
+fn check(text: &str, expected: &[&str], told: &[Code]) {
+    let imported = import_text(text, &on("h200-sxm"));
+    has_parts(&imported, expected);
+    assert_eq!(codes(&imported), told, "{text}: {:#?}", imported.findings);
 }
 
 #[test]
@@ -33,9 +29,8 @@ fn sequences_of_tensorrt_llm_are_those_of_all_stages() {
 fn a_model_that_is_named_takes_the_place_of_the_files() {
     for text in ["vllm serve meta-llama/Llama-3.1-70B-Instruct", "tensor_parallel_size: 8\nenable_attention_dp: true\n"]
     {
-        let machine =
-            Machine { gpu: Some("h200-sxm".to_owned()), model: Some("qwen3-32b".to_owned()), ..Machine::default() };
-        let imported = import(recognise(text).expect("a known stack"), text, &machine);
+        let machine = Machine { model: Some("qwen3-32b".to_owned()), ..on("h200-sxm") };
+        let imported = import_text(text, &machine);
         assert!(imported.scenario.contains("name = \"qwen3-32b\""), "{text}:\n{}", imported.scenario);
     }
 }
@@ -475,8 +470,7 @@ fn graphs_and_levels_of_compilation_are_read_in_any_form() {
         "--compilation-config.cudagraph_capture_sizes+ 1,2 --cudagraph-capture-sizes 1 2 64",
     ] {
         let text = format!("vllm serve llama-3-8b {option}");
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(&text).expect("vLLM"), &text, &machine);
+        let found = import_text(&text, &on("h200-sxm"));
         assert!(found.scenario.contains("graph_max = 64"), "{text}: {}", found.scenario);
         assert!(found.findings.iter().all(|one| one.code != Code::UnknownFlag), "{text}: {:?}", found.findings);
     }
@@ -501,8 +495,7 @@ fn a_tensor_degree_that_does_not_divide_the_heads_is_refused_with_those_that_do(
         ("trtllm-serve llama-3-8b --tp_size 3", "32 attention heads"),
         ("vllm serve Qwen/Qwen2.5-7B-Instruct -tp 7", "4 heads of keys and values"),
     ] {
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("a server"), text, &machine).findings;
+        let found = import_text(text, &on("h200-sxm")).findings;
         let wrong =
             found.iter().find(|one| one.code == Code::UnevenDegree).unwrap_or_else(|| panic!("{text}: {found:?}"));
         assert!(wrong.what.contains(heads) && wrong.at.is_some(), "{wrong:?}");
@@ -519,20 +512,18 @@ fn options_of_a_file_beside_a_command_give_way_to_those_of_the_command() {
     assert_eq!(crate::named_beside(text), ["vllm.yaml"]);
     let file = "tensor-parallel-size: 4\nmax-num-seqs: 64\nenable-prefix-caching: false\n";
     let files = vec![("vllm.yaml".to_owned(), file.to_owned())];
-    let machine = Machine { gpu: Some("h200-sxm".to_owned()), files, ..Machine::default() };
-    let found = import(recognise(text).expect("vLLM"), text, &machine);
-    for part in ["tp = 4 ", "max_sequences = 32"] {
-        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-    }
+    let machine = Machine { files, ..on("h200-sxm") };
+    let found = import_text(text, &machine);
+    has_parts(&found, &["tp = 4 ", "max_sequences = 32"]);
     check(text, &["max_sequences = 32"], &[Code::MissingFlag, Code::NotModelled]);
 }
 
 /// Engines do not start where a part of a block-scaled feed-forward ends inside of a block.
 #[test]
 fn a_tensor_degree_that_ends_inside_of_a_block_is_refused_with_what_lays_experts_whole() {
-    let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+    let machine = on("h200-sxm");
     let of = |text: &str| {
-        let found = import(recognise(text).expect("a server"), text, &machine).findings;
+        let found = import_text(text, &machine).findings;
         found.into_iter().find(|one| one.code == Code::UnevenDegree)
     };
     let sglang = "python -m sglang.launch_server --model-path";

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{DEPTH_MAX, Letter, UNKNOWN, Unreadable, Word, is_of_name};
+use super::{DEPTH_MAX, Letter, UNKNOWN, Unreadable, Word, is_of_name, spelled};
 
 /// Programs that read commands from a text in place.
 const RUN_TEXTS: [&str; 5] = ["sbatch", "qsub", "bash", "sh", "zsh"];
@@ -51,7 +51,7 @@ impl Piece {
     /// Its text where nothing is quoted or substituted; empty otherwise.
     pub(super) fn plain(&self) -> String {
         match self.parts.as_slice() {
-            [Part::Plain { letters, is_quoted: false }] => letters.iter().map(|(letter, _)| *letter).collect(),
+            [Part::Plain { letters, is_quoted: false }] => spelled(letters),
             _ => String::new(),
         }
     }
@@ -96,12 +96,12 @@ impl Piece {
     /// The name in front of `[…]=`, of which one item is assigned.
     pub(super) fn assigns_item(&self) -> Option<String> {
         let Some(Part::Plain { letters, is_quoted: false }) = self.parts.first() else { return None };
-        let text: String = letters.iter().map(|(letter, _)| *letter).collect();
+        let text = spelled(letters);
         let (name, rest) = text.split_once('[')?;
         let is_name = name.chars().all(is_of_name) && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let ends = |part: &Part| match part {
             Part::Plain { letters, .. } => {
-                let text: String = letters.iter().map(|(letter, _)| *letter).collect();
+                let text = spelled(letters);
                 text.contains("]=") || text.contains("]+=")
             }
             Part::Dollar { .. } => false,
@@ -122,7 +122,7 @@ impl Piece {
     /// The name in front of `=` or `+=`, and whether something is added to it.
     pub(super) fn assigns(&self) -> Option<(String, bool)> {
         let Some(Part::Plain { letters, is_quoted: false }) = self.parts.first() else { return None };
-        let text: String = letters.iter().map(|(letter, _)| *letter).collect();
+        let text = spelled(letters);
         let (name, _) = text.split_once('=')?;
         let (name, is_more) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
         let is_name =
@@ -377,7 +377,7 @@ impl Cutter {
         while self.peek(0).is_some() {
             let from = self.next;
             self.skip_line();
-            let line: String = self.letters[from..self.next].iter().map(|(letter, _)| *letter).collect();
+            let line = spelled(&self.letters[from..self.next]);
             self.next += 1;
             if line.trim() == text.end {
                 break;
@@ -403,7 +403,7 @@ impl Cutter {
         let is_over = self.peek(0).is_none_or(|(letter, _)| matches!(letter, '\n' | ';' | '|' | '(' | ')'));
         let piece = if is_over { Piece::default() } else { self.piece()? };
         let end = piece.parts.iter().filter_map(|part| match part {
-            Part::Plain { letters, .. } => Some(letters.iter().map(|(letter, _)| *letter).collect::<String>()),
+            Part::Plain { letters, .. } => Some(spelled(letters)),
             Part::Dollar { .. } => None,
         });
         let end: String = end.collect();

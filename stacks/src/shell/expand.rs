@@ -1,7 +1,7 @@
 //! Substitution: a word as it is written becomes words as a command gets them.
 
 use super::cut::{Cutter, Dollar, Part, Piece};
-use super::{DEPTH_MAX, LETTERS_MAX, Letter, READ, UNKNOWN, Unreadable, Values, Word, arithmetic};
+use super::{DEPTH_MAX, LETTERS_MAX, Letter, READ, UNKNOWN, Unreadable, Values, Word, arithmetic, spelled};
 
 /// Variables of servers that a command may have.
 const READ_MAX: usize = 64;
@@ -213,7 +213,7 @@ impl Values {
         if letters.len() > LETTERS_MAX {
             return Err(Unreadable::Long);
         }
-        Ok(letters.iter().map(|(letter, _)| *letter).collect())
+        Ok(spelled(&letters))
     }
 
     /// The text of a default, with its own substitutions.

@@ -115,7 +115,7 @@ pub(super) fn add(flags: &mut Flags<'_>, name: Option<&str>) {
 /// An option as a flag.
 fn option(word: &str) -> Option<Flag> {
     let (name, value) = word.split_once('=')?;
-    Some(Flag { name: named(name), values: vec![value.to_owned()], at: 0..0 })
+    Some(Flag::added(&named(name), vec![value.to_owned()]))
 }
 
 /// Whether options state what a word of the table does, under any of its names.
@@ -153,6 +153,7 @@ fn unknown(flags: &mut Flags<'_>, is_older: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example::on;
     use crate::torchtitan::import::FLAGS;
 
     #[test]
@@ -175,8 +176,7 @@ mod tests {
     /// The scenario of a script, and what is said of it.
     fn read(text: &str) -> (String, Vec<String>) {
         assert_eq!(crate::recognise(text), Some(crate::Stack::Torchtitan), "{text}");
-        let machine = crate::Machine { gpu: Some("h100-sxm".to_owned()), ..crate::Machine::default() };
-        let read = crate::torchtitan::import::import(text, &machine);
+        let read = crate::torchtitan::import::import(text, &on("h100-sxm"));
         (read.scenario, read.findings.into_iter().map(|finding| finding.what).collect())
     }
 

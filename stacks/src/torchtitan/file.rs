@@ -78,6 +78,7 @@ fn words(value: &Value<'_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example::{has_parts, on};
     use crate::torchtitan::import::import;
 
     const FILE: &str = "[model]\nname = \"llama3\"\nflavor = \"70B\"\nconverters = [\"float8\"]\n[training]\nlocal_batch_size = 1\nseq_len = 16384\n\
@@ -87,7 +88,7 @@ mod tests {
 
     fn machine(files: &[(&str, &str)]) -> Machine {
         let files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        Machine { gpu: Some("h100-sxm".to_owned()), files, ..Machine::default() }
+        Machine { files, ..on("h100-sxm") }
     }
 
     #[test]
@@ -101,9 +102,7 @@ mod tests {
             "products = \"fp8\"",
         ];
         let found = import(SCRIPT, &machine(&[("llama3_8b.toml", FILE)]));
-        for part in parts {
-            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-        }
+        has_parts(&found, &parts);
         // What the command says counts before what the file says.
         let found = import(&format!("{SCRIPT} --training.seq_len 4096"), &machine(&[("llama3_8b.toml", FILE)]));
         assert!(found.scenario.contains("bucket_tokens = 4096"), "{}", found.scenario);

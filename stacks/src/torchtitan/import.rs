@@ -40,7 +40,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
     let mut launch = match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
         Ok(launch) if !launch.program.is_empty() => launch,
         Ok(_) => Launch { flags: options(text), ..Launch::default() },
-        Err(finding) => return Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => return Imported::refused(finding),
     };
     configurations::variables(&mut launch);
     match file::beside(&launch.flags, machine) {
@@ -53,7 +53,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 fn of_options(of_file: Result<Vec<Flag>, Finding>, launch: Launch, machine: &Machine) -> Imported {
     match of_file {
         Ok(of_file) => of_launch(launch, Some(of_file), machine),
-        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+        Err(finding) => Imported::refused(finding),
     }
 }
 
@@ -177,6 +177,12 @@ fn layout(flags: &mut Flags<'_>, job: &mut Job) {
     }
 }
 
+/// Layers of the model, where it is known.
+fn n_layers(job: &Job, machine: &Machine) -> Option<u64> {
+    let asked = machine.model.as_ref().or(job.model.as_ref())?;
+    of_checkpoint(asked).map(|model| model.n_layers)
+}
+
 /// The schedule, and layers of every stage.
 fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let pp = job.degrees[1];
@@ -187,12 +193,10 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let found = if given { flags.word("parallelism.pipeline-parallel-schedule", &SCHEDULES) } else { Some("1f1b") };
     let schedule = of_file(flags, machine).unwrap_or_else(|| found.unwrap_or("1f1b"));
     job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule, …_schedule_csv");
-    let asked = machine.model.as_ref().or(job.model.as_ref());
-    let n_layers = asked.and_then(|asked| of_checkpoint(asked)).map(|model| model.n_layers);
     let less = ["first", "last"].map(|end| {
         flags.count(&format!("parallelism.pipeline-parallel-{end}-stage-less-layers"), 0..=1000).unwrap_or(1)
     });
-    let Some(all) = n_layers.map(|n| n + less[0] + less[1]) else { return };
+    let Some(all) = n_layers(job, machine).map(|n| n + less[0] + less[1]) else { return };
     let each = flags.count("parallelism.pipeline-parallel-layers-per-stage", 1..=10_000);
     let is_looped = matches!(schedule, "interleaved" | "zb-v" | "v-half" | "v-min");
     let n_stages = each.map_or(if is_looped { 2 * pp } else { pp }, |each| all.div_ceil(each));
@@ -258,9 +262,7 @@ fn memory(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         word,
         "--activation_checkpoint.mode, --activation_checkpoint.selective_ac_option",
     );
-    let asked = machine.model.as_ref().or(job.model.as_ref());
-    let n_layers = asked.and_then(|asked| of_checkpoint(asked)).map(|model| model.n_layers);
-    if let Some((every, n_layers)) = every.zip(n_layers) {
+    if let Some((every, n_layers)) = every.zip(n_layers(job, machine)) {
         // Every so many-th layer of a stage.
         let n = n_layers.div_ceil(job.degrees[1]).div_ceil(every);
         job.key(("training", "recompute_layers"), n, "--activation_checkpoint.selective_ac_option");
@@ -368,13 +370,14 @@ fn loss(flags: &mut Flags<'_>, job: &mut Job, is_compiled: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::example::{has_parts, on, said};
 
     const SCRIPT: &str = "torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train --config llama3_8b --training.seq_len=8192 \\\n\
         --training.local_batch_size 8 --parallelism.tensor_parallel_degree=2 --parallelism.pipeline_parallel_degree=4 \\\n\
         --parallelism.pipeline_parallel_schedule Interleaved1F1B --training.enable_cpu_offload --made.up 3\n";
 
     fn found(text: &str) -> Imported {
-        import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+        import(text, &on("h100-sxm"))
     }
 
     #[test]
@@ -396,7 +399,7 @@ mod tests {
         ] {
             assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
         }
-        let words: Vec<&str> = found.findings.iter().map(|finding| finding.what.as_str()).collect();
+        let words = said(&found);
         assert!(words.contains(&"`--training.enable-cpu-offload` is not modelled"), "{words:?}");
         assert!(words.contains(&"`--made.up` is not in the table of flags"), "{words:?}");
     }
@@ -488,8 +491,9 @@ mod tests {
         let text = "# a remark\n--training.seq_len=4096\n--training.local_batch_size=2\n--training.global_batch_size=64\n\
                     --parallelism.data_parallel_replicate_degree=1\n--parallelism.data_parallel_shard_degree=8\n--config=llama3_8b\n";
         let found = found(text);
-        for part in ["batch_size = 64", "bucket_tokens = 8192", "gpus_per_node = 8", "zero = 3", "tokens = 4096"] {
-            assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-        }
+        has_parts(
+            &found,
+            &["batch_size = 64", "bucket_tokens = 8192", "gpus_per_node = 8", "zero = 3", "tokens = 4096"],
+        );
     }
 }

@@ -82,7 +82,7 @@ fn top_key(line: &str) -> Option<&str> {
 
 /// Whose program a script starts.
 fn of_commands(text: &str) -> Option<Dialect> {
-    let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
+    let has = |marks: &[&str]| launch::has_any(text, marks);
     let starts_trl = || {
         let words = launch::lines(text).flat_map(str::split_whitespace);
         words.filter_map(|word| word.rsplit('/').next()?.strip_suffix(".py")).any(|name| TRL.contains(&name))
@@ -108,7 +108,7 @@ fn of_commands(text: &str) -> Option<Dialect> {
 
 /// Whether a line starts ms-swift's training in the Trainer; `megatron sft` is another program.
 fn starts_swift(text: &str) -> bool {
-    launch::lines(text).any(|line| SWIFT_STARTS.iter().any(|mark| line.contains(mark)))
+    launch::has_any(text, &SWIFT_STARTS)
 }
 
 /// Whether a line starts a program by one of the starters.
@@ -127,7 +127,7 @@ pub(super) fn named_beside(text: &str) -> Vec<String> {
         let mut before = "";
         for word in line.split([' ', '\t', '=', '"', '\'']).filter(|word| !word.is_empty() && *word != "\\") {
             if is_read_behind(before) && is_file(word) {
-                names.extend(bare(word).filter(|name| !names.contains(name)));
+                names.extend(launch::bare(word).map(str::to_owned).filter(|name| !names.contains(name)));
             }
             before = word;
         }
@@ -147,12 +147,6 @@ fn is_read_behind(word: &str) -> bool {
 
 fn is_file(word: &str) -> bool {
     FILES.iter().any(|end| word.ends_with(end))
-}
-
-/// The last part of a path.
-fn bare(path: &str) -> Option<String> {
-    let last = path.rsplit(['/', '\\']).next()?;
-    (!last.is_empty() && last != ".." && !last.contains('$')).then(|| last.to_owned())
 }
 
 /// Reads a text.
@@ -252,7 +246,7 @@ fn files(text: &str, launch: &Launch) -> Vec<(String, Range<usize>)> {
     };
     let of_program = launch.program.iter().map(|word| (word.clone(), place(word)));
     let yamls = of_flags.chain(of_program).filter(|(word, _)| is_file(word) && !word.ends_with(".json"));
-    yamls.filter_map(|(word, at)| Some((bare(&word)?, at))).collect()
+    yamls.filter_map(|(word, at)| Some((launch::bare(&word)?.to_owned(), at))).collect()
 }
 
 /// Words such as `batch_size=4` behind a program or behind its configuration.

@@ -2,15 +2,14 @@
 
 use input::diagnostic::{Code, Severity};
 
-use crate::example::has_lines;
+use crate::example::{h100, has_lines};
 use crate::{Imported, Machine, Stack, import};
 
 const JOB: &str = "train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --bf16 \
     --max_seq_length 4096 --output_dir o ";
 
 fn found(text: &str, set: &[&str]) -> Imported {
-    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|one| (*one).to_owned()).collect();
-    import(Stack::Trainer, text, &Machine::of_overrides(&set))
+    import(Stack::Trainer, text, &h100(set))
 }
 
 fn says(found: &Imported, code: Code, part: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use input::diagnostic::{Code, Severity};
 
-use crate::example::{has_lines, is_known};
-use crate::{Imported, Machine, Stack, import, recognise};
+use crate::example::{h100, has_lines, is_known, said};
+use crate::{Imported, Stack, import, recognise};
 
 /// As huggingface/open-r1 @ 1416fa0cf has it: `recipes/DeepSeek-R1-Distill-Qwen-1.5B/grpo/config_demo.yaml`, in short.
 const OPEN_R1: &str = "model_name_or_path: Qwen/Qwen2.5-Math-7B\ntorch_dtype: bfloat16\nsystem_prompt: \"x\"\nbf16: true\nuse_vllm: true\nlearning_rate: 1.0e-06\n\
@@ -26,13 +26,8 @@ const SWIFT: &str = "CUDA_VISIBLE_DEVICES=0,1,2,3 \\\nNPROC_PER_NODE=$n \\\nswif
     --model_author swift --model_name swift-robot ";
 
 fn found(text: &str, set: &[&str]) -> Imported {
-    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|one| (*one).to_owned()).collect();
     assert_eq!(recognise(text), Some(Stack::Trainer), "{text}");
-    import(Stack::Trainer, text, &Machine::of_overrides(&set))
-}
-
-fn said(found: &Imported) -> Vec<&str> {
-    found.findings.iter().map(|finding| finding.what.as_str()).collect()
+    import(Stack::Trainer, text, &h100(set))
 }
 
 /// Lines that a scenario has, nothing that is wrong, and nothing that no table knows; what is said.

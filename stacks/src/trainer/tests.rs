@@ -2,6 +2,7 @@
 
 use input::diagnostic::{Code, Severity};
 
+use crate::example::{h100, has_parts, said};
 use crate::{Imported, Machine, Stack, import, recognise};
 
 const AXOLOTL: &str = "base_model: NousResearch/Llama-2-70b-hf\nload_in_4bit: true\nadapter: qlora\nsequence_len: 512\nmicro_batch_size: 1\n\
@@ -15,26 +16,15 @@ const TORCHTUNE: &str = "# tune run --nproc_per_node 4 full_finetune_distributed
 const ENGINE: &str = r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
     "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}"#;
 
-fn machine(set: &[&str]) -> Machine {
-    let set: Vec<String> = ["cluster.gpu=h100-sxm"].iter().chain(set).map(|one| (*one).to_owned()).collect();
-    Machine::of_overrides(&set)
-}
-
 fn found(text: &str, machine: &Machine) -> Imported {
     assert_eq!(recognise(text), Some(Stack::Trainer), "{text}");
     import(Stack::Trainer, text, machine)
 }
 
 fn check(text: &str, set: &[&str], lines: &[&str]) -> Imported {
-    let found = found(text, &machine(set));
-    for line in lines {
-        assert!(found.scenario.contains(line), "{line} of {text}: {}", found.scenario);
-    }
+    let found = found(text, &h100(set));
+    has_parts(&found, lines);
     found
-}
-
-fn said(found: &Imported) -> Vec<&str> {
-    found.findings.iter().map(|finding| finding.what.as_str()).collect()
 }
 
 fn errors(found: &Imported) -> Vec<&str> {
@@ -79,12 +69,10 @@ fn llama_factory_takes_the_file_of_its_engine_or_the_stage_in_its_name() {
     assert!(said(&absent).iter().any(|what| what.contains("ZeRO 3 is taken, as its name says")), "{:?}", said(&absent));
     assert_eq!(crate::named_beside(LLAMA_FACTORY), ["ds_z3.json"]);
     let files = vec![("ds_z3.json".to_owned(), ENGINE.to_owned())];
-    let beside = found(LLAMA_FACTORY, &Machine { files, ..machine(&[]) });
+    let beside = found(LLAMA_FACTORY, &Machine { files, ..h100(&[]) });
     // What the trainer fills in is not asked for.
     assert_eq!(errors(&beside), [""; 0]);
-    for line in ["zero = 3", "offload_ratio = 1", "dtype = \"bf16\""] {
-        assert!(beside.scenario.contains(line), "{line}: {}", beside.scenario);
-    }
+    has_parts(&beside, &["zero = 3", "offload_ratio = 1", "dtype = \"bf16\""]);
     assert!(!beside.scenario.contains("gradient_sync"), "stage 3 has one way: {}", beside.scenario);
 }
 
@@ -93,12 +81,10 @@ fn a_command_is_given_a_yaml_and_its_overrides() {
     let yaml = "model_name_or_path: Qwen/Qwen3-4B\nfinetuning_type: lora\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\n";
     let text = "CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train examples/a.yaml lora_rank=16\n";
     assert_eq!(crate::named_beside(text), ["a.yaml"]);
-    let with = found(text, &Machine { files: vec![("a.yaml".to_owned(), yaml.to_owned())], ..machine(&[]) });
+    let with = found(text, &Machine { files: vec![("a.yaml".to_owned(), yaml.to_owned())], ..h100(&[]) });
     assert_eq!(errors(&with), [""; 0]);
-    for line in ["qwen3-4b", "gpus_per_node = 2", "adapter_rank = 16", "adapters_beside = \"all\"", "zero = 0"] {
-        assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
-    }
-    let without = found(text, &machine(&[]));
+    has_parts(&with, &["qwen3-4b", "gpus_per_node = 2", "adapter_rank = 16", "adapters_beside = \"all\"", "zero = 0"]);
+    let without = found(text, &h100(&[]));
     assert!(
         errors(&without).iter().any(|what| what.starts_with("`a.yaml` does not lie beside")),
         "{:?}",
@@ -162,7 +148,7 @@ fn words_of_the_trainer_give_keys() {
 fn accelerate_reduces_gradients_in_the_last_micro_batch() {
     let text = format!("{SCRIPT}--fsdp full_shard --gradient_accumulation_steps 4\n");
     check(&text, &[], &["gradient_sync = \"at_end\"", "batch_size = 128"]);
-    let one = found(&format!("{SCRIPT}--fsdp full_shard\n"), &machine(&[]));
+    let one = found(&format!("{SCRIPT}--fsdp full_shard\n"), &h100(&[]));
     assert!(!one.scenario.contains("gradient_sync"), "one micro-batch is the last: {}", one.scenario);
 }
 
@@ -196,11 +182,8 @@ fn what_is_missing_is_asked_for_by_the_override_that_says_it() {
     for key in ["workload.tokens", "cluster.gpu=", "cluster.nodes", "training.bucket_tokens"] {
         assert!(help.contains(&format!("--set {key}")), "{key}: {help}");
     }
-    let stated = import(
-        Stack::Trainer,
-        text,
-        &machine(&["workload.tokens=512", "training.bucket_tokens=512", "cluster.nodes=1"]),
-    );
+    let stated =
+        import(Stack::Trainer, text, &h100(&["workload.tokens=512", "training.bucket_tokens=512", "cluster.nodes=1"]));
     assert!(stated.findings.iter().all(|one| one.code != Code::MissingFlag), "{:?}", stated.findings);
 }
 
@@ -227,7 +210,7 @@ fn torchtune_updates_parameters_in_sixteen_bits() {
     let alone = check(&small, &[], &["kernels = \"in-backward\"", "loss = \"chunked\""]);
     assert_eq!(errors(&alone), [""; 0]);
     // Its recipe raises where gradients of several micro-batches are added up (`full_finetune_single_device.py`).
-    let several = found(&format!("{small}gradient_accumulation_steps: 4\n"), &machine(&[]));
+    let several = found(&format!("{small}gradient_accumulation_steps: 4\n"), &h100(&[]));
     assert!(errors(&several).iter().any(|what| what.contains("`optimizer_in_bwd`")), "{:?}", errors(&several));
     // Configurations that generate or evaluate train nothing.
     assert_eq!(recognise("model:\n  _component_: torchtune.models.llama3.llama3_8b\ntemperature: 0.6\n"), None);
@@ -237,11 +220,9 @@ fn torchtune_updates_parameters_in_sixteen_bits() {
 fn configurations_of_accelerate_say_what_is_shared() {
     let yaml = "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n";
     let text = "accelerate launch --config_file fsdp.yaml train.py --model_name_or_path Qwen/Qwen3-8B --max_length 512 --per_device_train_batch_size 1\n";
-    let with = found(text, &Machine { files: vec![("fsdp.yaml".to_owned(), yaml.to_owned())], ..machine(&[]) });
+    let with = found(text, &Machine { files: vec![("fsdp.yaml".to_owned(), yaml.to_owned())], ..h100(&[]) });
     assert_eq!(errors(&with), [""; 0]);
-    for line in ["nodes = 2", "gpus_per_node = 8", "zero = 3", "batch_size = 16"] {
-        assert!(with.scenario.contains(line), "{line}: {}", with.scenario);
-    }
+    has_parts(&with, &["nodes = 2", "gpus_per_node = 8", "zero = 3", "batch_size = 16"]);
 }
 
 #[test]
@@ -281,7 +262,7 @@ fn programs_pack_frozen_weights_as_they_do_by_themselves() {
 #[test]
 fn stage_three_gathers_nothing_ahead_beside_adapters() {
     let prefetches = |text: &str| {
-        let found = found(text, &machine(&["cluster.nodes=1", "cluster.gpus_per_node=4"]));
+        let found = found(text, &h100(&["cluster.nodes=1", "cluster.gpus_per_node=4"]));
         ["forward_prefetch = false", "backward_prefetch = false"].map(|line| found.scenario.contains(line))
     };
     let adapters = LLAMA_FACTORY.replace("finetuning_type full", "finetuning_type lora");
@@ -300,9 +281,7 @@ fn engines_hold_sixteen_bits_and_what_names_of_files_say_of_the_host() {
         ("zero3_bf16_cpuoffload_params.json", &["zero = 3", "parameters_on_host = true"], &["offload_ratio"]),
     ] {
         let found = check(&of(file), &[], has);
-        for line in ["framework = \"deepspeed\"", "gradient_dtype = \"bf16\""] {
-            assert!(found.scenario.contains(line), "{file}: {}", found.scenario);
-        }
+        has_parts(&found, &["framework = \"deepspeed\"", "gradient_dtype = \"bf16\""]);
         for line in has_not {
             assert!(!found.scenario.contains(line), "{file}: {}", found.scenario);
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use input::diagnostic::{Code, Finding};
 
 use super::{ACTOR, actor};
-use crate::flags::Flag;
+use crate::flags::{Flag, last};
 use crate::launch;
 use crate::shell::{self, Command, UNKNOWN, Word};
 use crate::yaml;
@@ -36,7 +36,7 @@ pub(super) fn of_text(text: &str) -> Result<Given, Finding> {
 
 /// Warns of keys of Megatron Core that stand beside an actor in FSDP, which does not read them.
 fn beside_sharded(given: &mut Given) {
-    let strategy = given.flags.iter().rev().find(|flag| flag.name == actor("strategy"));
+    let strategy = last(&given.flags, &actor("strategy"));
     let is_of_megatron = |flag: &&Flag| flag.name.strip_prefix(ACTOR).is_some_and(|own| own.starts_with("megatron."));
     let Some(key) =
         given.flags.iter().find(is_of_megatron).filter(|_| strategy.is_none_or(|flag| flag.value() != MEGATRON))

@@ -342,10 +342,11 @@ fn critic(flags: &mut Flags<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use crate::example::{has_parts, on};
     use crate::{Imported, Machine};
 
     fn found(text: &str) -> Imported {
-        super::super::import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+        super::super::import(text, &on("h100-sxm"))
     }
 
     /// Words of a command, with the actor's and the engine's keys in short.
@@ -364,9 +365,7 @@ mod tests {
 
     fn check(words: &str, expected: &[&str]) -> Vec<String> {
         let read = found(&script(words));
-        for line in expected {
-            assert!(read.scenario.contains(line), "`{line}` of {words}:\n{}", read.scenario);
-        }
+        has_parts(&read, expected);
         read.findings.into_iter().map(|finding| finding.what).collect()
     }
 
@@ -555,9 +554,7 @@ mod tests {
                     actor_rollout_ref.model.path=\"${MODEL}\" actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True \
                     actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$M\n";
         let read = found(text);
-        for line in ["name = \"qwen2.5-7b\"", "bucket_tokens = 20480", "max_answer_tokens = 8192"] {
-            assert!(read.scenario.contains(line), "`{line}`:\n{}", read.scenario);
-        }
+        has_parts(&read, &["name = \"qwen2.5-7b\"", "bucket_tokens = 20480", "max_answer_tokens = 8192"]);
         let named = Machine { model: Some("llama-3-8b".to_owned()), ..Machine::default() };
         let unknown = text.replace("/models/Qwen2.5-7B", "");
         assert!(super::super::import(&unknown, &named).scenario.contains("name = \"llama-3-8b\""));

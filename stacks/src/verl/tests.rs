@@ -3,6 +3,7 @@
 use input::diagnostic::Code;
 
 use crate::Machine;
+use crate::example::{has_parts, on, said};
 
 /// Words of a command whose step is complete, with the actor's and the model's keys in short. Gives the scenario and what is said of it.
 fn read(model: &str, words: &str) -> (String, Vec<String>) {
@@ -17,8 +18,7 @@ fn read(model: &str, words: &str) -> (String, Vec<String>) {
 }
 
 fn read_text(text: &str) -> (String, Vec<String>) {
-    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-    let read = super::import(text, &machine);
+    let read = super::import(text, &on("h100-sxm"));
     let said = read.findings.into_iter().map(|finding| finding.what).collect();
     (read.scenario, said)
 }
@@ -191,7 +191,7 @@ fn logits_are_held_as_flash_attention_holds_them() {
 }
 
 fn found(text: &str) -> crate::Imported {
-    super::import(text, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
+    super::import(text, &on("h100-sxm"))
 }
 
 #[test]
@@ -201,19 +201,20 @@ fn an_update_has_all_answers_of_its_prompts() {
                 ulysses_sequence_parallel_size: 2\n    fsdp_config:\n      optimizer_offload: True\n  rollout:\n    n: 8\ntrainer:\n  nnodes: 2\n  n_gpus_per_node: 8\nmade_up: 1\n";
     let read = found(yaml);
     // 64 prompts of 8 answers each; micro-batches of 2 × 4,096 tokens over two ranks.
-    for part in [
-        "batch_size = 512",
-        "bucket_tokens = 4096",
-        "tokens = 4096",
-        "cp = 2",
-        "exchange = \"ulysses\"",
-        "zero = 3",
-        "nodes = 2",
-        "recompute = \"full\"",
-    ] {
-        assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
-    }
-    let words: Vec<&str> = read.findings.iter().map(|finding| finding.what.as_str()).collect();
+    has_parts(
+        &read,
+        &[
+            "batch_size = 512",
+            "bucket_tokens = 4096",
+            "tokens = 4096",
+            "cp = 2",
+            "exchange = \"ulysses\"",
+            "zero = 3",
+            "nodes = 2",
+            "recompute = \"full\"",
+        ],
+    );
+    let words = said(&read);
     assert!(
         words.contains(&"`actor_rollout_ref.actor.fsdp_config.optimizer_offload True` is not modelled"),
         "{words:?}"
@@ -224,7 +225,7 @@ fn an_update_has_all_answers_of_its_prompts() {
     assert!(offloaded.scenario.contains("offload_ratio = 1") && !read.scenario.contains("offload_ratio"));
     let of_shell = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
                     actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.nnodes=$NODES trainer.n_gpus_per_node=8\n";
-    let told = Machine { gpu: Some("h100-sxm".to_owned()), nodes: Some(3), ..Machine::default() };
+    let told = Machine { nodes: Some(3), ..on("h100-sxm") };
     assert!(super::import(of_shell, &told).scenario.contains("nodes = 3"));
     assert!(found(of_shell).findings.iter().any(|finding| finding.what.contains("`trainer.nnodes` is known only")));
     let script = "python3 -m verl.trainer.main_ppo data.max_prompt_length=1024 data.max_response_length=3072 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B \\\n \
@@ -232,9 +233,7 @@ fn an_update_has_all_answers_of_its_prompts() {
                   +actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 \\\n \
                   trainer.nnodes=1 trainer.n_gpus_per_node=8\n";
     let read = found(script);
-    for part in ["batch_size = 64", "bucket_tokens = 16384", "tp = 4", "zero = 1", "megatron-core"] {
-        assert!(read.scenario.contains(part), "{part} in {}", read.scenario);
-    }
+    has_parts(&read, &["batch_size = 64", "bucket_tokens = 16384", "tp = 4", "zero = 1", "megatron-core"]);
 }
 
 #[test]
@@ -280,8 +279,7 @@ fn slips_are_said_with_the_name_that_is_meant() {
                 format!("actor_rollout_ref.{word}")
             }
         );
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = super::import(&text, &machine).findings;
+        let found = super::import(&text, &on("h100-sxm")).findings;
         let said = found
             .iter()
             .find(|one| one.code == Code::UnknownFlag && one.what.contains(word.split('=').next().unwrap()));

@@ -238,11 +238,11 @@ fn of_ray(item: &[Entry]) -> Model {
 mod tests {
     use input::diagnostic::Code;
 
-    use crate::{Imported, Machine, import, recognise};
+    use crate::Imported;
+    use crate::example::{has_parts, import_text, on};
 
     fn found(text: &str) -> Imported {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        import(recognise(text).expect("vLLM"), text, &machine)
+        import_text(text, &on("h100-sxm"))
     }
 
     fn told(found: &Imported) -> Vec<&str> {
@@ -257,18 +257,19 @@ mod tests {
                     maxModelLen: 16384\n      tensorParallelSize: 2\n      maxNumSeqs: 64\n      extraArgs: [\"--enforce-eager\"]\n    lmcacheConfig:\n      enabled: true\n      \
                     cpuOffloadingBufferSize: \"20\"\n    env:\n      - name: VLLM_ATTENTION_BACKEND\n        value: FLASHINFER\nrouterSpec:\n  routingLogic: \"roundrobin\"\n";
         let whole = found(text);
-        for part in [
-            "name = \"llama-3.1-8b\"",
-            "tp = 2 ",
-            "gpus_per_node = 8",
-            "max_sequences = 64",
-            "graph_max = 0",
-            "version = \"0.11.0\"",
-            "tiers = { host_gib = 40 }",
-            "router = \"round-robin\"",
-        ] {
-            assert!(whole.scenario.contains(part), "{part} in {}", whole.scenario);
-        }
+        has_parts(
+            &whole,
+            &[
+                "name = \"llama-3.1-8b\"",
+                "tp = 2 ",
+                "gpus_per_node = 8",
+                "max_sequences = 64",
+                "graph_max = 0",
+                "version = \"0.11.0\"",
+                "tiers = { host_gib = 40 }",
+                "router = \"round-robin\"",
+            ],
+        );
         assert_eq!(told(&whole), ["`VLLM_ATTENTION_BACKEND=FLASHINFER` is not modelled"]);
         // Without the key the stack's template switches the cache off.
         let without = found(

@@ -68,22 +68,20 @@ fn scaled([least, most]: [Option<&Entry>; 2]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Machine, import, recognise};
+    use crate::example::{has_parts, import_text, on};
 
     #[test]
     fn a_predictor_of_a_model_of_hugging_face_is_a_server() {
         let text = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata:\n  name: qwen3\nspec:\n  predictor:\n    minReplicas: 2\n    maxReplicas: 5\n    model:\n      \
                     modelFormat:\n        name: huggingface\n      args:\n        - --model_name=qwen3\n        - --model_id=Qwen/Qwen3-32B\n        - --tensor-parallel-size=2\n        \
                     - --max-model-len=32768\n        - --backend=vllm\n      resources:\n        limits:\n          nvidia.com/gpu: \"2\"\n";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         let stored = text
             .replace("        - --model_id=Qwen/Qwen3-32B\n", "")
             .replace("      args:\n", "      storageUri: hf://Qwen/Qwen3-32B\n      args:\n");
         for text in [text.to_owned(), stored] {
-            let found = import(recognise(&text).expect("vLLM"), &text, &machine);
-            for part in ["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4", "max_context = 32768"] {
-                assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-            }
+            let found = import_text(&text, &machine);
+            has_parts(&found, &["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4", "max_context = 32768"]);
             assert!(found.findings.iter().any(|one| one.what.contains("from 2 to 5")), "{:?}", found.findings);
         }
     }

@@ -52,7 +52,7 @@ fn bytes(quantity: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Machine, import, recognise};
+    use crate::example::{import_text, on};
 
     /// The form of the project's sample.
     const SERVICE: &str = "apiVersion: serving.kserve.io/v1alpha2\nkind: LLMInferenceService\nmetadata:\n  name: q\nspec:\n  model:\n    uri: hf://Qwen/Qwen3-8B\n    name: Qwen/Qwen3-8B\n  \
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn memory_on_the_host_is_a_tier() {
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let machine = on("h100-sxm");
         let found = |text: &str| {
-            let found = import(recognise(text).expect("vLLM"), text, &machine);
+            let found = import_text(text, &machine);
             let told: Vec<String> =
                 found.findings.into_iter().filter(|one| one.code == Code::NotModelled).map(|one| one.what).collect();
             (found.scenario, told.join("; "))

@@ -114,11 +114,11 @@ fn of_policy(policy: &Policy) -> Routing {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Imported, import, recognise};
+    use crate::Imported;
+    use crate::example::{import_text, on};
 
     fn found(text: &str) -> Imported {
-        let machine = crate::Machine { gpu: Some("h100-sxm".to_owned()), ..crate::Machine::default() };
-        import(recognise(text).expect("a stack"), text, &machine)
+        import_text(text, &on("h100-sxm"))
     }
 
     #[test]

@@ -54,9 +54,8 @@ fn finding(entries: &[Entry]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use crate::example::{import_text, on};
     use input::diagnostic::Code;
-
-    use crate::{Machine, import, recognise};
 
     #[test]
     fn replicas_that_follow_the_load_are_told() {
@@ -64,8 +63,7 @@ mod tests {
                     image: vllm/vllm-openai:v0.11.0\n        args: [\"--model\", \"llama-3-8b\"]\n---\napiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\n\
                     metadata:\n  name: a\nspec:\n  scaleTargetRef:\n    apiVersion: apps/v1\n    kind: Deployment\n    name: a\n  minReplicas: 2\n  maxReplicas: 8\n  \
                     metrics:\n  - type: Pods\n    pods:\n      metric:\n        name: vllm:num_requests_waiting\n      target:\n        type: AverageValue\n        averageValue: \"5\"\n";
-        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-        let found = import(recognise(text).expect("vLLM"), text, &machine).findings;
+        let found = import_text(text, &on("h100-sxm")).findings;
         let told = found.iter().find(|one| one.code == Code::NotModelled).unwrap_or_else(|| panic!("{found:?}"));
         for part in ["`a` go from 2 to 8", "vllm:num_requests_waiting"] {
             assert!(told.what.contains(part), "{part} in {}", told.what);

@@ -6,6 +6,7 @@ use super::one::{Policy, Started};
 use super::started;
 use super::{Replicas, TRTLLM};
 use crate::Machine;
+use crate::flags::{Flag, last};
 use crate::launch::Launch;
 use crate::trtllm;
 use crate::trtllm::disaggregated::{Servers, Split};
@@ -85,7 +86,7 @@ pub(super) fn joined(found: &mut Vec<Started>, text: &str, machine: &Machine) ->
 }
 
 fn port(launch: &Launch) -> Option<String> {
-    launch.flags.iter().rev().find(|flag| flag.name == "port").map(crate::flags::Flag::value)
+    last(&launch.flags, "port").map(Flag::value)
 }
 
 fn missing(front: &Launch) -> Finding {
@@ -103,18 +104,14 @@ fn missing(front: &Launch) -> Finding {
 mod tests {
     use input::diagnostic::{Code, Severity};
 
-    use crate::{Imported, Machine, import, recognise};
+    use crate::example::{codes, has_parts, import_text, on};
+    use crate::{Imported, Machine};
 
     fn found(text: &str, files: &[(&str, &str)]) -> Imported {
         let named = crate::named_beside(text);
         let files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
         let files = files.filter(|(name, _)| named.contains(name)).collect();
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), files, ..Machine::default() };
-        import(recognise(text).expect("TensorRT-LLM"), text, &machine)
-    }
-
-    fn codes(found: &Imported) -> Vec<Code> {
-        found.findings.iter().map(|finding| finding.code).collect()
+        import_text(text, &Machine { files, ..on("h200-sxm") })
     }
 
     /// The form of the package's example (examples/disaggregated/disagg_config.yaml).
@@ -149,9 +146,7 @@ mod tests {
         let written = format!("cat >disagg.yaml <<'END'\n{FILE}END\n{front}");
         for (text, files) in [(front, vec![("disagg.yaml", FILE)]), (written.as_str(), vec![])] {
             let found = found(text, &files);
-            for part in GROUPS {
-                assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-            }
+            has_parts(&found, &GROUPS);
             assert_eq!(codes(&found), [Code::MissingFlag], "{:?}", found.findings);
         }
         let alone = found(front, &[]);
@@ -177,12 +172,13 @@ mod tests {
         let gen_options = "tensor_parallel_size: 4\ncache_transceiver_config:\n  backend: UCX\n";
         let files = [("disagg.yaml", disagg), ("ctx.yaml", ctx), ("gen.yaml", gen_options)];
         let both = found(&text, &files);
-        for part in [
-            "name = \"server-2\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"",
-            "name = \"server-3\"\ntp = 4\nreplicas = 1\nrole = \"decode\"",
-        ] {
-            assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
-        }
+        has_parts(
+            &both,
+            &[
+                "name = \"server-2\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"",
+                "name = \"server-3\"\ntp = 4\nreplicas = 1\nrole = \"decode\"",
+            ],
+        );
         assert_eq!(codes(&both), [Code::MissingFlag], "{:?}", both.findings);
         // The file alone says how many there are, and not over how many GPUs each lies.
         let alone = found(&format!("model: Qwen/Qwen3-32B\n{disagg}"), &[]);

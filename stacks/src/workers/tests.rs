@@ -4,11 +4,12 @@ mod shapes;
 
 use input::diagnostic::{Code, Severity};
 
-use crate::{Machine, import, recognise};
+use crate::example::{codes, has_parts, import_text};
+use crate::{Machine, recognise};
 
 fn found(text: &str, gpu: Option<&str>) -> crate::Imported {
     let machine = Machine { gpu: gpu.map(str::to_owned), ..Machine::default() };
-    import(recognise(text).expect("a known stack"), text, &machine)
+    import_text(text, &machine)
 }
 
 #[test]
@@ -16,13 +17,14 @@ fn two_commands_of_a_script_are_two_groups_with_their_roles() {
     let text = "vllm serve llama-3-8b -tp 2 --max-num-seqs 8 --kv-transfer-config '{\"kv_role\":\"kv_producer\"}' &\n\
                 vllm serve llama-3-8b -tp 1 --max-num-seqs 64 --kv-transfer-config '{\"kv_role\":\"kv_consumer\"}'\n";
     let found = found(text, Some("h100-sxm"));
-    for part in [
-        "name = \"server-1\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
-        "name = \"server-2\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
-    ] {
-        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-    }
-    let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+    has_parts(
+        &found,
+        &[
+            "name = \"server-1\"\ntp = 2\nreplicas = 1\nrole = \"prefill\"\nmax_sequences = 8",
+            "name = \"server-2\"\ntp = 1\nreplicas = 1\nrole = \"decode\"\nmax_sequences = 64",
+        ],
+    );
+    let codes = codes(&found);
     assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
 }
 
@@ -54,9 +56,7 @@ fn parts_of_a_server_on_further_nodes_are_no_servers() {
         for text in [format!("{head}\n{follower}\n"), format!("{follower}\n{head}\n"), format!("{follower}\n")] {
             let found = found(&text, Some("h200-sxm"));
             assert!(!found.scenario.contains("fleet.group"), "{text}: {}", found.scenario);
-            for key in keys {
-                assert!(found.scenario.contains(key), "{key} of {text}: {}", found.scenario);
-            }
+            has_parts(&found, &keys);
         }
     }
     let other = format!("{vllm} {ranks}\n{} {ranks} --data-parallel-start-rank 8\n", vllm.replace("V3", "R1"));
@@ -73,7 +73,7 @@ fn one_gpu_of_all_groups_is_a_cluster_that_the_command_line_may_change() {
     }
     assert_eq!(one.matches("gpu = ").count(), 1, "{one}");
     let named = Machine { named: Some("dgx-h100".to_owned()), nodes: Some(5), ..Machine::default() };
-    let named = import(recognise(text).expect("vLLM"), text, &named);
+    let named = import_text(text, &named);
     assert!(named.scenario.contains("[cluster]\nnodes = 5"), "{}", named.scenario);
     assert!(named.findings.iter().all(|one| one.severity != Severity::Error), "{:?}", named.findings);
 }
@@ -194,10 +194,8 @@ fn containers_start_servers_in_several_ways() {
              - name: engine\n        image: {image}\n        {lines}\n"
         );
         let found = found(&text, Some("h100-sxm"));
-        for part in ["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4"] {
-            assert!(found.scenario.contains(part), "{part} of {text}: {}", found.scenario);
-        }
-        let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+        has_parts(&found, &["name = \"qwen3-32b\"", "tp = 2 ", "gpus_per_node = 4"]);
+        let codes = codes(&found);
         assert_eq!(codes, [Code::MissingFlag], "{text}: {:?}", found.findings);
         let version = image.rsplit_once(":v").map_or("", |(_, version)| version);
         assert!(found.scenario.contains(&format!("version = \"{version}\"")), "{text}: {}", found.scenario);
@@ -213,10 +211,8 @@ fn services_of_compose_are_servers() {
     let sglang = "  other:\n    image: lmsysorg/sglang:v0.5.5\n    entrypoint: python3 -m sglang.launch_server\n    \
                   command: --model-path Qwen/Qwen3-32B --tp 2\n    deploy:\n      replicas: 3\n";
     let found_one = found(one, Some("h100-sxm"));
-    for part in ["name = \"qwen3-32b\"", "tp = 2 ", "version = \"0.11.0\"", "max_sequences = 64"] {
-        assert!(found_one.scenario.contains(part), "{part} in {}", found_one.scenario);
-    }
-    let codes: Vec<Code> = found_one.findings.iter().map(|finding| finding.code).collect();
+    has_parts(&found_one, &["name = \"qwen3-32b\"", "tp = 2 ", "version = \"0.11.0\"", "max_sequences = 64"]);
+    let codes = codes(&found_one);
     assert_eq!(codes, [Code::MissingFlag], "{:?}", found_one.findings);
     let alone = found(&format!("services:\n{sglang}"), Some("h100-sxm")).scenario;
     assert!(alone.contains("name = \"sglang\"") && alone.contains("gpus_per_node = 6"), "{alone}");
@@ -230,9 +226,7 @@ fn services_of_compose_share_what_an_anchor_names() {
     let text = "x-vllm: &vllm\n  image: vllm/vllm-openai:v0.11.0\n  runtime: nvidia\n  command: [\"--model\", \"Qwen/Qwen3-32B\", \"--tensor-parallel-size\", \"2\"]\nservices:\n  \
                 vllm-1:\n    <<: *vllm\n    ports: [\"8001:8000\"]\n  vllm-2:\n    <<: *vllm\n    ports: [\"8002:8000\"]\n  nginx:\n    image: nginx:latest\n";
     let found = found(text, Some("h100-sxm"));
-    for part in ["name = \"vllm-1\"\ntp = 2", "name = \"vllm-2\"\ntp = 2", "qwen3-32b"] {
-        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-    }
+    has_parts(&found, &["name = \"vllm-1\"\ntp = 2", "name = \"vllm-2\"\ntp = 2", "qwen3-32b"]);
 }
 
 #[test]
@@ -277,19 +271,18 @@ fn sums_of_a_group_of_pods_are_known() {
         )
     };
     let alone = found(&one("decode", 2), Some("h200-sxm"));
-    for part in ["ep = 16", "nodes = 2 ", "gpus_per_node = 8"] {
-        assert!(alone.scenario.contains(part), "{part} in {}", alone.scenario);
-    }
+    has_parts(&alone, &["ep = 16", "nodes = 2 ", "gpus_per_node = 8"]);
     let both = found(&(one("prefill", 2) + &one("decode", 2)), Some("h200-sxm"));
-    for part in [
-        "name = \"wide-ep-prefill\"",
-        "role = \"prefill\"",
-        "role = \"decode\"",
-        "ep = 16",
-        "dispatcher = \"deepep-low-latency\"",
-    ] {
-        assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
-    }
+    has_parts(
+        &both,
+        &[
+            "name = \"wide-ep-prefill\"",
+            "role = \"prefill\"",
+            "role = \"decode\"",
+            "ep = 16",
+            "dispatcher = \"deepep-low-latency\"",
+        ],
+    );
     let told: Vec<&str> =
         both.findings.iter().map(|one| one.what.as_str()).filter(|what| what.contains("VLLM_")).collect();
     assert_eq!(told, [""; 0], "{:?}", both.findings);
@@ -318,12 +311,13 @@ fn roles_of_one_manifest_are_groups() {
         role("decode", 1, 2)
     );
     let found = found(&text, Some("h100-sxm"));
-    for part in [
-        "name = \"prefill\"\ntp = 1\nreplicas = 6\nrole = \"prefill\"",
-        "name = \"decode\"\ntp = 2\nreplicas = 2\nrole = \"decode\"",
-    ] {
-        assert!(found.scenario.contains(part), "{part} in {}", found.scenario);
-    }
-    let codes: Vec<Code> = found.findings.iter().map(|finding| finding.code).collect();
+    has_parts(
+        &found,
+        &[
+            "name = \"prefill\"\ntp = 1\nreplicas = 6\nrole = \"prefill\"",
+            "name = \"decode\"\ntp = 2\nreplicas = 2\nrole = \"decode\"",
+        ],
+    );
+    let codes = codes(&found);
     assert_eq!(codes, [Code::MissingFlag], "{:?}", found.findings);
 }

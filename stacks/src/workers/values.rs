@@ -245,15 +245,11 @@ impl Section<'_> {
 mod tests {
     use input::diagnostic::Code;
 
-    use crate::{Imported, Machine, import, recognise};
+    use crate::Imported;
+    use crate::example::{codes, has_parts, import_text, on};
 
     fn found(text: &str) -> Imported {
-        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
-        import(recognise(text).expect("values"), text, &machine)
-    }
-
-    fn codes(found: &Imported) -> Vec<Code> {
-        found.findings.iter().map(|finding| finding.code).collect()
+        import_text(text, &on("h200-sxm"))
     }
 
     /// The form of the chart's examples (examples/values-pd.yaml).
@@ -269,14 +265,15 @@ mod tests {
     #[test]
     fn sections_are_groups_with_the_degrees_that_the_chart_puts_before_their_arguments() {
         let both = found(VALUES);
-        for part in [
-            "name = \"qwen3-32b\"",
-            "graph_max = 0",
-            "name = \"prefill\"\ntp = 1\nreplicas = 4\nrole = \"prefill\"",
-            "name = \"decode\"\ntp = 4\nreplicas = 1\nrole = \"decode\"",
-        ] {
-            assert!(both.scenario.contains(part), "{part} in {}", both.scenario);
-        }
+        has_parts(
+            &both,
+            &[
+                "name = \"qwen3-32b\"",
+                "graph_max = 0",
+                "name = \"prefill\"\ntp = 1\nreplicas = 4\nrole = \"prefill\"",
+                "name = \"decode\"\ntp = 4\nreplicas = 1\nrole = \"decode\"",
+            ],
+        );
         assert_eq!(codes(&both), [Code::MissingFlag], "{:?}", both.findings);
         let at = VALUES.rfind("create: true").expect("two sections");
         let alone = format!("{}create: false{}", &VALUES[..at], &VALUES[at + "create: true".len()..]);
@@ -293,9 +290,7 @@ mod tests {
                     deepseek-ai/DeepSeek-R1 \\\n        --enable-expert-parallel \\\n        --data-parallel-size $((LWS_GROUP_SIZE * DP_SIZE_LOCAL)) \\\n        \
                     --data-parallel-start-rank $START_RANK\nprefill:\n  create: false\n";
         let custom = found(text);
-        for part in ["ep = 16", "nodes = 4", "gpus_per_node = 8"] {
-            assert!(custom.scenario.contains(part), "{part} in {}", custom.scenario);
-        }
+        has_parts(&custom, &["ep = 16", "nodes = 4", "gpus_per_node = 8"]);
         assert_eq!(codes(&custom), [Code::MissingFlag], "{:?}", custom.findings);
         let (head, _) = text.split_once("    modelCommand").expect("a container");
         let serve = format!("{head}    modelCommand: vllmServe\n    args:\n    - --enable-expert-parallel\n");
@@ -316,9 +311,7 @@ mod tests {
             )
         };
         let alone = found(&of(""));
-        for part in ["ep = 16", "nodes = 4 ", "gpus_per_node = 8", "max_sequences = 64"] {
-            assert!(alone.scenario.contains(part), "{part} in {}", alone.scenario);
-        }
+        has_parts(&alone, &["ep = 16", "nodes = 4 ", "gpus_per_node = 8", "max_sequences = 64"]);
         assert_eq!(codes(&alone), [Code::MissingFlag], "{:?}", alone.findings);
         let prefill = "  prefill:\n    replicas: 3\n    parallelism:\n      data: 16\n      dataLocal: 8\n      expert: true\n    template:\n      containers:\n        - name: main\n";
         let both = found(&of(prefill)).scenario;

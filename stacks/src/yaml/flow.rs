@@ -212,11 +212,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &[(&str, &str)]) {
-        let found: Vec<(String, String)> =
-            unfolded(text).expect("YAML").into_iter().map(|entry| (entry.path.join("/"), entry.value)).collect();
-        let expected: Vec<(String, String)> =
-            expected.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(found, expected, "{text}");
+        super::super::tests::are(&unfolded(text).expect("YAML"), expected, text);
     }
 
     /// Examples 7.13 to 7.15 and 7.20 of YAML 1.2.2, and what people write.

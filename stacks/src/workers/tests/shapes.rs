@@ -2,18 +2,16 @@
 
 use input::diagnostic::Code;
 
-use crate::{Imported, Machine, import, recognise};
+use crate::example::{has_parts, import_text, on};
+use crate::{Imported, Machine, recognise};
 
 fn found(text: &str) -> Imported {
-    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
-    import(recognise(text).unwrap_or_else(|| panic!("no stack: {text}")), text, &machine)
+    import_text(text, &on("h100-sxm"))
 }
 
 fn holds(text: &str, parts: &[&str]) {
     let found = found(text);
-    for part in parts {
-        assert!(found.scenario.contains(part), "{part} in {} {:?} of {text}", found.scenario, found.findings);
-    }
+    has_parts(&found, parts);
 }
 
 /// A pod with such lines of a container.
@@ -74,7 +72,7 @@ fn values_in_braces_and_json_are_read() {
     for text in [braces, json, &list] {
         assert_eq!(found(text).scenario, expected, "{text}");
     }
-    let of_nodes = import(recognise(braces).expect("vLLM"), braces, &Machine::default());
+    let of_nodes = import_text(braces, &Machine::default());
     assert!(of_nodes.scenario.contains("gpu = \"l40s\""), "{}", of_nodes.scenario);
 }
 
