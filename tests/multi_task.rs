@@ -18,29 +18,6 @@ fn placement_by_the_rules_takes_messages_from_a_fifth_of_the_iteration_to_a_twen
     assert!(share("spindle-consecutive") >= 3.0 * share("spindle"), "{}", share("spindle-consecutive"));
 }
 
-/// Tasks of a file are a set: listed in reverse they take as long under every way.
-#[test]
-fn the_order_of_tasks_changes_nothing() {
-    for name in ["multi-task/example", "multi-task/qwen-val"] {
-        let (source, folder) = scenario::find(name).expect("shipped");
-        let mut parts: Vec<&str> = source.text.split("[[task]]").collect();
-        let head = parts.remove(0);
-        // What stands behind the last task belongs to the file.
-        let last = parts.pop().expect("there are tasks");
-        let (task, rest) = last.split_at(last.find("\n[").map_or(last.len(), |at| at + 1));
-        parts.push(task);
-        parts.reverse();
-        let text = format!("{head}[[task]]{}\n{rest}", parts.join("\n[[task]]"));
-        let reversed = diagnostic::Source { text, ..source };
-        let checked = kinds::check(reversed, &folder, &Overrides::default());
-        let findings = diagnostic::render(&checked.source, &checked.findings);
-        let reversed = checked.scenario.unwrap_or_else(|| panic!("{findings}")).run(&|_| {});
-        for (row, other) in run(name, &[]).results.iter().zip(&reversed.results) {
-            assert_eq!(row.metrics, other.metrics, "{name}, {}", row.policy);
-        }
-    }
-}
-
 #[test]
 fn the_nearest_devices_are_never_taken_where_the_first_free_ones_end_sooner() {
     for gpu in ["a100-sxm-80g", "h200-sxm"] {

@@ -36,23 +36,7 @@ pub fn read(top: &mut Section<'_>) -> Option<WorkSection> {
             top.missing(key, &help);
         }
     }
-    (!work.operators.is_empty() && !work.calls.is_empty()).then(|| by_name(work))
-}
-
-/// The same with tasks in the order of their names, each with its calls: plans take equal ones in their order, and a file may list tasks in any.
-fn by_name(work: WorkSection) -> WorkSection {
-    let mut order: Vec<usize> = (0..work.tasks.len()).collect();
-    order.sort_by(|a, b| work.tasks[*a].name.cmp(&work.tasks[*b].name));
-    let (mut calls, mut place_of) = (Vec::with_capacity(work.calls.len()), vec![0; work.calls.len()]);
-    for (task, &written) in order.iter().enumerate() {
-        for (index, call) in work.calls.iter().enumerate().filter(|(_, call)| call.task == written) {
-            place_of[index] = calls.len();
-            calls.push(Call { task, ..call.clone() });
-        }
-    }
-    calls.iter_mut().flat_map(|call| &mut call.after).for_each(|before| *before = place_of[*before]);
-    let tasks = order.iter().map(|&task| work.tasks[task].clone()).collect();
-    WorkSection { tasks, calls, ..work }
+    (!work.operators.is_empty() && !work.calls.is_empty()).then_some(work)
 }
 
 /// Two of a list with one name.
