@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::reader::seen::{EITHER, NAME, OTHERS, Seen};
+use crate::reader::seen::{EITHER, LISTED, NAME, OTHERS, Seen};
 
 /// Meanings by section and key.
 const MEANINGS: &str = include_str!("keys.toml");
@@ -62,7 +62,7 @@ impl Key {
         self.n_words += usize::from(seen.what == "word");
         self.n_taken += usize::from(seen.what == "value");
         // Whoever asks for a word asks for a text as well.
-        self.n_typed += usize::from(!["value", "word", EITHER].contains(&seen.what));
+        self.n_typed += usize::from(!["value", "word", EITHER, LISTED].contains(&seen.what));
         self.whats.insert(seen.what);
         self.about = seen.about;
         self.defaults.extend(Some(seen.default.clone()).filter(|text| !text.is_empty()));
@@ -116,7 +116,9 @@ pub struct Keys(pub(crate) BTreeMap<String, ByKind>, BTreeSet<&'static str>);
 /// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards. A name that goes on where the other ends says what
 /// may stand there besides.
 fn more_exact(one: &'static str, other: &'static str) -> &'static str {
-    let rank = |what: &str| ["", EITHER, "value", "text"].iter().position(|known| *known == what).unwrap_or(4);
+    let rank = |what: &str| {
+        ["", EITHER, LISTED, "value", "text"].iter().position(|known| *known == what).unwrap_or(usize::MAX)
+    };
     if rank(other) > rank(one) || (rank(other) == rank(one) && other.starts_with(one)) { other } else { one }
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::keys::{Key, Keys, Meanings, meaning, meanings, unit};
-use crate::reader::seen::{EITHER, OTHERS, PATHS};
+use crate::reader::seen::{EITHER, LISTED, OTHERS, PATHS};
 
 /// Dialect of the schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -114,15 +114,20 @@ fn needed(section: &Node) -> Vec<&String> {
     let keys = || section.below.iter().filter_map(|(name, below)| Some((name, below.key.as_ref()?)));
     let n_scenarios = keys().map(|(_, key)| key.n_scenarios).max().unwrap_or(0);
     let is_needed = |key: &Key| key.defaults.iter().eq(["needed"]) && key.n_scenarios == n_scenarios;
-    keys().filter(|(_, key)| is_needed(key) && !key.whats.contains(EITHER)).map(|(name, _)| name).collect()
+    keys()
+        .filter(|(_, key)| is_needed(key) && ![EITHER, LISTED].iter().any(|what| key.whats.contains(what)))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// A key with its type, its meaning, its unit and its default.
 fn value(node: &Node, meanings: &Meanings) -> Value {
     let Some(key) = &node.key else { return object(node, meanings) };
-    let exact: Vec<&str> = key.whats.iter().copied().filter(|what| !["value", EITHER].contains(what)).collect();
+    let is_exact = |what: &&str| !["value", EITHER, LISTED].contains(what);
+    let exact: Vec<&str> = key.whats.iter().copied().filter(is_exact).collect();
     let exact: Vec<&str> = exact.into_iter().filter(|what| *what != "text" || key.is_text()).collect();
-    let is_open = exact.is_empty() || key.is_looked_at() || (key.whats.contains(EITHER) && exact.len() == 1);
+    let is_one_of_more = key.whats.contains(EITHER) && exact.len() == 1;
+    let is_open = exact.is_empty() || key.is_looked_at() || is_one_of_more || key.whats.contains(LISTED);
     let mut types: Vec<Value> = exact.iter().map(|what| typed(what, key, node, meanings)).collect();
     let mut schema = match types.len() {
         _ if is_open => json!({}),

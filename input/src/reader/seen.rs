@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 
 /// Type of a key whose value a reader looks at before it asks for it.
 pub const EITHER: &str = "one of several";
+/// Type of a key that may have a list of its values.
+pub const LISTED: &str = "one or a list";
 /// Type of a note that says which names a text may be.
 pub const NAME: &str = "name";
 /// Stands among names where any path with a slash is a name as well.

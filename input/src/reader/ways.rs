@@ -3,7 +3,7 @@
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
-use super::seen::EITHER;
+use super::seen::LISTED;
 use super::{FROM_COMMAND_LINE, Listed, Section, copied, listed};
 use crate::diagnostic::{Code, Finding};
 
@@ -18,7 +18,7 @@ impl Section<'_> {
     ) -> usize {
         let mut ways: Vec<Vec<Listed>> = vec![Vec::new()];
         for key in keys {
-            self.note(key, EITHER, String::new, String::new);
+            self.note(key, LISTED, String::new, String::new);
             let Some(values) = self.list(key) else { continue };
             let with = |way: &Vec<Listed>| {
                 let longer = |value: &Value<'static>| way.iter().chain([&(*key, copied(value))]).map(listed).collect();
@@ -51,7 +51,7 @@ impl Section<'_> {
 
     /// Writes tables of a key out that list values of some of their own keys: one table for each combination of them.
     pub fn spread(&mut self, key: &'static str, inner: &[&str]) {
-        inner.iter().for_each(|inner| self.note(&format!("{key}.{inner}"), EITHER, String::new, String::new));
+        inner.iter().for_each(|inner| self.note(&format!("{key}.{inner}"), LISTED, String::new, String::new));
         let Some(value) = self.table.get_mut(key) else { return };
         let span = value.span;
         let spread: Vec<Value<'static>> = match value.as_ref() {
