@@ -5,11 +5,11 @@ pub mod adapters;
 mod best;
 mod bounded;
 mod capacity;
-mod choice;
 mod clients;
 mod costs;
 mod dataset;
 pub(crate) mod degrees;
+mod deployed;
 pub(crate) mod drafts;
 pub mod dynamics;
 mod efforts;
@@ -47,19 +47,19 @@ use std::path::Path;
 
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
-use ::engine::cost::reduce::ReduceKernel;
-use ::engine::formats::Formats;
+use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
+use serve::batcher::Batcher;
 use serve::drafter::OwnDrafters;
 use serve::fleet::dynamics::Failures;
 use serve::metrics::Slo;
 use serve::replica::{Limits, Role};
 use serve::request::Requests;
-use serve::step_cost::{FfnSide, PromptKernel, ReplicaConfig, census, fusion::Fusion};
-use serve::{engine_preset::EnginePreset, engine_reduces};
+use serve::router::RouterKind;
+use serve::step_cost::FfnSide;
 
-use self::engine::EngineSection;
+use self::engine::{EngineSection, On};
 
 use crate::cluster::Tuning;
 use crate::cost::Cost;
@@ -68,13 +68,12 @@ pub use adapters::AdapterChoice;
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
-pub use choice::ServingChoice;
 pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 use input::diagnostic::Source;
-use input::reader::{Reader, small};
+use input::reader::Reader;
 pub use operation::Operation;
 pub use requests::Stream;
 use requests::{Asked, With};
@@ -83,6 +82,98 @@ use silent::Places;
 
 pub(super) const SECTIONS: [&str; 12] =
     ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity", "tune"];
+
+/// One way of serving that a scenario compares.
+#[derive(Clone, Debug)]
+pub struct ServingChoice {
+    /// Name in results.
+    pub name: String,
+    /// Batching policy.
+    pub batcher: &'static dyn Batcher,
+    /// Routing policy.
+    pub router: &'static RouterKind,
+    /// Limits of a replica but for its memory, see `Serving::limits`.
+    pub limits: Limits,
+    /// Tokens of an iteration before its longest prompt raises them.
+    pub tokens_asked: u32,
+    /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
+    pub is_usual: [bool; 2],
+    /// API servers of a replica, where somebody wrote them; else those of a group's degrees, see `Serving::frontend_of`.
+    pub servers: Option<NonZeroU32>,
+    /// How the engine works besides.
+    pub operation: Operation,
+    /// On what terms its replicas lend each other memory.
+    pub kv: kv::KvTerms,
+    /// Names of the groups that serve; empty where all do.
+    pub groups: Vec<String>,
+    /// Names of the streams that are served; empty where all are.
+    pub streams: Vec<String>,
+    /// Replicas of the only group, where they are not as many as its GPUs give.
+    pub replicas: Option<u32>,
+    /// How many of them compute prompts for the others, which decode; 0 where each does both.
+    pub prefill_replicas: u32,
+    /// GPUs that share every layer where prompts are computed for others, where they are not as many as elsewhere.
+    pub prefill_tensor_degree: Option<u32>,
+    /// Requests that are held in flight, where they are not as many as the trace says.
+    pub concurrency: Option<NonZeroU32>,
+    /// What was listed of a choice that is one of several to choose among; `None` for any other.
+    pub candidate: Option<Candidate>,
+    /// Why it cannot be served, where that was found when the scenario was read and others are looked at: it is one of several, or `[tune]` or `[capacity]`
+    /// stand beside it.
+    pub refused: Option<String>,
+}
+
+impl ServingChoice {
+    /// Whether it can be served.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn sound(&self) -> Result<(), Refused> {
+        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::infeasible(why)))
+    }
+
+    /// Whether it is a batching policy under a name of its own, which may have keys of its own.
+    fn is_variant(&self) -> bool {
+        self.candidate.is_none() && self.name != self.batcher.name()
+    }
+
+    /// Whether its model is served, by itself or by others beside it: one of several that cannot be is not tried.
+    pub(super) fn is_tried(&self) -> bool {
+        self.candidate.is_none() || self.refused.is_none()
+    }
+
+    /// What it has of figures that nobody measured, as sentences.
+    pub(super) fn free_parameters(&self) -> Vec<String> {
+        self.operation.free_parameters(self.shown_name())
+    }
+
+    /// Its name, or that of what is chosen where it is one of several.
+    pub(super) fn shown_name(&self) -> &str {
+        self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of)
+    }
+
+    /// GPUs that share every layer in replicas of a group.
+    pub fn tensor_degree(&self, group: &ServingGroup) -> u32 {
+        let of_prompts =
+            self.prefill_tensor_degree.filter(|_| self.prefill_replicas > 0 && group.role == Role::Prefill);
+        of_prompts.or(self.operation.tensor_degree).unwrap_or(group.tensor_degree)
+    }
+
+    /// Tokens of the longest sequence that its replicas take; any where the engine's limit is not known yet.
+    pub(super) fn context_max(&self) -> u64 {
+        if self.limits.context_max == 0 { u64::MAX } else { self.limits.context_max.into() }
+    }
+
+    /// Whether a stream is served.
+    pub fn takes(&self, stream: &Stream) -> bool {
+        self.streams.is_empty() || self.streams.contains(&stream.name)
+    }
+
+    /// Whether a group serves; one without replicas does not.
+    pub(super) fn serves(&self, group: &ServingGroup) -> bool {
+        group.n_replicas > 0 && (self.groups.is_empty() || self.groups.contains(&group.name))
+    }
+}
 
 /// A checked serving scenario.
 #[derive(Clone, Debug)]
@@ -267,104 +358,6 @@ impl Serving {
         let n = self.draws.len();
         (n > 0).then(|| format!("one draw of requests is served; the {n} others of `trace.seeds` are for `run`"))
     }
-
-    /// Formats that the replicas of a group multiply under a choice: what its card multiplies, where the engine keeps weights narrow without.
-    pub fn formats_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Formats {
-        let formats = choice.operation.kernels.formats(group.model.formats);
-        self.engine
-            .preset
-            .map_or(formats, |preset| preset.weight_only.formats(formats, &group.model, &group.cluster.gpu))
-    }
-
-    /// What the replicas of a group run under a choice.
-    pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
-        let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
-        let tensor_degree = choice.tensor_degree(group);
-        let (formats, preset) = (self.formats_of(choice, group), self.engine.preset);
-        let (gpu, model) = (&group.cluster.gpu, &group.model);
-        let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
-        let degrees = operation.degrees(tensor_degree, group.ffn);
-        let (placed, asked) = (engine::ExpertPlacement::of(degrees), self.engine.all_reduce);
-        let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, placed.ranks, asked));
-        ReplicaConfig {
-            pipeline_degree: operation.pipeline_degree,
-            expert_degree: degrees.expert_gpus(),
-            ffn: degrees.ffn,
-            host_per_step: us(self.engine.host_us_per_step),
-            host_per_sequence: us(self.engine.host_us_per_sequence),
-            host_waiting: preset.map_or(Seconds::ZERO, |own| own.host_waiting(model)),
-            host_per_layer: us(self.engine.host_us_per_layer),
-            host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
-            host_per_intricate_layer: us(self.engine.host_us_per_intricate_layer),
-            detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
-            engine_loop: operation.loop_under(preset),
-            round_launches: operation.round_launches(preset),
-            encoder_split: self.engine.encoder_split,
-            routing: self.engine.experts.routing(&group.model),
-            redundant_experts: self.engine.experts.redundant,
-            prompt_graph_tokens: preset.map_or(0, |preset| {
-                preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, degrees))
-            }),
-            graph_sizes,
-            graph_max,
-            shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, placed.is_spread())),
-            fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),
-            census: preset.map_or(census::NONE, |preset| preset.census),
-            joint_attention: preset.is_some_and(EnginePreset::has_joint_attention),
-            all_reduce,
-            drawing: self.drawing_of(choice, group),
-            sequence_tokens: self.sequence_tokens,
-            shared_beside: preset.map_or(0, |preset| preset.shared_beside),
-            deep_ep: self.engine.experts.deep_ep,
-            overlaps_batches: self.engine.experts.overlaps_batches,
-            prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
-            adapters: operation.adapters.room(),
-            expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
-            triton_experts: self.engine.has_triton_experts(formats.experts, gpu),
-            expert_tactic: self.engine.expert_tactic(formats.experts, group, placed),
-            expert_rows: self.engine.expert_rows(formats.experts, group, placed),
-            context_max: choice.context_max(),
-            draft: operation.drafts.as_ref().and_then(|drafts| drafts.by.drafting(&group.drafters)),
-            formats,
-            sparse_weights: operation.kernels.sparse_weights(),
-            host_weights: operation.host_weights,
-            prompt_attention: PromptKernel {
-                flops_ratio: self.attention_flops_ratio,
-                sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
-                reads_again: preset.is_some_and(|own| own.reads_keys_again(model, gpu)),
-            },
-            ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
-        }
-    }
-
-    /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found before.
-    pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
-        let (sequences_max, tokens_max) = self.sizes_max(choice, group);
-        // A group with more sequences than the engine has tokens gets as many tokens, where they take their own of them.
-        let counted = if choice.batcher.counts_decoding() { sequences_max } else { 0 };
-        let decode_tokens = counted * choice.operation.tokens_per_sequence();
-        let limits = Limits {
-            sequences_max,
-            tokens_max: tokens_max.max(decode_tokens),
-            recv_interval: group.recv_interval.unwrap_or(choice.limits.recv_interval),
-            frontend: self.frontend_of(choice, group),
-            image_tokens_max: self
-                .deployment_of(choice, group)
-                .encoding()
-                .map_or(0, |encoding| small(encoding.encoder.tokens_max())),
-            ..choice.limits
-        };
-        engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
-            kv_blocks: memory.kv_blocks,
-            blocks_per_sequence: memory.blocks_per_sequence,
-            watermark_blocks: memory.watermark_blocks,
-            preemption: memory.preemption,
-            tiers: memory.tiers,
-            remote: memory.remote,
-            adapters: memory.adapters,
-            ..limits
-        })
-    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -388,7 +381,7 @@ pub fn of_requests(
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (own, gpu) = (crate::shipped::folder(source, folder), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
-    let engine = engine::engine(reader.section("engine"), (gpu, model.as_ref()), &own, given.is_none());
+    let engine = engine::engine(reader.section("engine"), On { gpu, model: model.as_ref() }, &own, given.is_none());
     let (slo, warm_up) = clients::slo(reader.section("slo"));
     let with = With::new(head.seed, &engine, (model.as_ref(), generation.as_ref()));
     let asked = given.or_else(|| requests::trace(reader.section("trace"), &own, with));

@@ -1,6 +1,7 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
 mod expert_kernel;
+mod host;
 
 pub(crate) use expert_kernel::ExpertPlacement;
 
@@ -264,12 +265,6 @@ fn waits(section: &mut Section<'_>, tokens_max: u32, preset: Option<&EnginePrese
     }
 }
 
-/// `detokenize_us_per_sequence`: what the loop of iterations waits for text.
-fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> f64 {
-    let usual = preset.map_or(0.0, |preset| preset.detokenizer.us_per_sequence);
-    section.number("detokenize_us_per_sequence", usual, 0.0..=1e6)
-}
-
 /// `stream_us_per_token`, `stream_interval` and `api_servers`: who hands tokens to clients. A way of serving is told of servers that nothing takes time in;
 /// for `[engine]` all ways have to be known (`silent.rs`). `idle` are the keys that change nothing then. Beside the frontend stand its servers, where
 /// somebody wrote them; else each group has those of its own degrees.
@@ -296,24 +291,6 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
     // Without room on the host everybody is computed again.
     (swaps && gib > 0.0).then(|| Bytes::from_gib(gib))
-}
-
-/// Host time of an iteration and of each of its sequences, microseconds.
-fn iterations(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 2] {
-    let per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
-    [per_step, section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6)]
-}
-
-/// Microseconds of the launches of a layer without experts, of one with them, and the least of an intricate one; what is written
-/// of layers alone holds for all.
-fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] {
-    let written = section.some_number("host_us_per_layer", 0.0..=1e6);
-    let of = |time: Seconds| written.unwrap_or(us(time));
-    [
-        of(constants.host_per_layer),
-        section.number("host_us_per_expert_layer", of(constants.usual_expert_layer), 0.0..=1e6),
-        section.number("host_us_per_intricate_layer", of(constants.host_per_intricate_layer), 0.0..=1e6),
-    ]
 }
 
 /// Every decoding sequence has its tokens in an iteration. Where an engine's budget is that of prompts alone, policies of others beside its name are asked one by
@@ -343,13 +320,29 @@ fn memory_rule(section: &mut Section<'_>, preset: Option<&EnginePreset>, kv_bloc
     section.some_number("memory_ratio", 0.01..=1.0).map_or(usual, |share| usual.with_share(share))
 }
 
+/// What an engine serves on which GPU, where both are known.
+#[derive(Clone, Copy)]
+pub struct On<'s> {
+    /// Card.
+    pub gpu: Option<&'s Gpu>,
+    /// Model.
+    pub model: Option<&'s Model>,
+}
+
+/// `encoder_tp`, and where it stands.
+fn encoder(section: &mut Section<'_>) -> (Split, Option<Place>) {
+    let at = section.place("encoder_tp");
+    (section.one_of("encoder_tp", Split::Weights, &Split::WORDS), at)
+}
+
+/// `prefix_cache`: left out, what a named engine does with the model.
+fn prefix_cache(section: &mut Section<'_>, preset: Option<&EnginePreset>, model: Option<&Model>) -> bool {
+    let keeps = preset.zip(model).is_none_or(|(preset, model)| preset.keeps_prefixes_of(model));
+    section.flag("prefix_cache", keeps)
+}
+
 /// Reads the section; defaults of a named engine are those on the scenario's GPU and of its model, and those of clients where there are some.
-pub fn engine(
-    mut section: Section<'_>,
-    (gpu, model): (Option<&Gpu>, Option<&Model>),
-    folder: &Path,
-    has_clients: bool,
-) -> EngineSection {
+pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path, has_clients: bool) -> EngineSection {
     let (preset, version) = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
     let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
@@ -366,18 +359,17 @@ pub fn engine(
     let experts = experts::experts(&mut section, folder, preset);
     let graph_max = section.some_count("graph_max", 0..=65_536);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
-    let keeps_prefixes = preset.zip(model).is_none_or(|(preset, model)| preset.keeps_prefixes_of(model));
-    let shares_prefixes = section.flag("prefix_cache", keeps_prefixes);
+    let shares_prefixes = prefix_cache(&mut section, preset, model);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let [host_us_per_step, host_us_per_sequence] = iterations(&mut section, &constants);
-    let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] = launches(&mut section, &constants);
+    let [host_us_per_step, host_us_per_sequence] = host::iterations(&mut section, &constants);
+    let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] =
+        host::launches(&mut section, &constants);
     let (detokenize_us_per_sequence, start) =
-        (detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));
-    let encoder_at = section.place("encoder_tp");
-    let encoder_split = section.one_of("encoder_tp", Split::Weights, &Split::WORDS);
+        (host::detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));
+    let (encoder_split, encoder_at) = encoder(&mut section);
     let operation = operation::operation(&mut section, &Operation::PLAIN, preset);
     let (frontend, servers) = frontend(&mut section, (Frontend::NONE, None), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());

@@ -8,6 +8,7 @@ use engine::Origin;
 use toml::{Table, Value};
 
 use super::Serving;
+use super::ffn;
 use super::listed::{self, Shown};
 use crate::formats;
 
@@ -15,8 +16,6 @@ use crate::formats;
 const NAME: &str = "model.name";
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
-/// The key of the model.
-const MODEL: &str = "model.name";
 /// The key of drafts, which may be a number of them.
 const DRAFTS: &str = "speculation";
 /// Keys of a way that are not of its engines.
@@ -50,9 +49,7 @@ fn of_table(table: &Table, policy: &str, chosen: &[(String, String)]) -> BTreeMa
     let mut found = BTreeMap::new();
     add(&mut found, "engine", table.get("engine"));
     add(&mut found, "kv", table.get("kv"));
-    // A path of a checkpoint says its formats, and a deployment the name of its shape alone.
-    let path = table.get("model").and_then(|model| model.get("name")).filter(|name| name.as_str().is_some_and(is_path));
-    found.extend(path.map(|path| (MODEL.to_owned(), path.clone())));
+    found.extend(names(table).map(|names| (NAME.to_owned(), names)));
     if let Some(weights) = table.get("model").and_then(|model| model.get("weights")) {
         let of_engine = found.insert(WEIGHTS.to_owned(), weights.clone());
         of_engine.into_iter().for_each(|weights| add_weights(&mut found, weights));
@@ -69,8 +66,11 @@ fn of_table(table: &Table, policy: &str, chosen: &[(String, String)]) -> BTreeMa
     found
 }
 
-fn is_path(name: &str) -> bool {
-    name.contains('/')
+/// The name of the model, or those of several.
+fn names(table: &Table) -> Option<Value> {
+    let of_many = |models: &Vec<Value>| models.iter().filter_map(|model| model.get("name")).cloned().collect();
+    let many = || table.get("models").and_then(Value::as_array).map(of_many).map(Value::Array);
+    table.get("model").and_then(|model| model.get("name")).cloned().or_else(many)
 }
 
 /// Every key of a section.
