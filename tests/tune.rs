@@ -17,7 +17,11 @@ const SPACE: [&str; 6] = [
 ];
 
 fn tuned(set: &[&str]) -> Tuned {
-    let checked = super::checked("serving/tune", &[&SPACE[..], set].concat());
+    tuned_of("serving/tune", &[&SPACE[..], set].concat())
+}
+
+fn tuned_of(name: &str, set: &[&str]) -> Tuned {
+    let checked = super::checked(name, set);
     checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`")
 }
 
@@ -80,7 +84,7 @@ fn a_search_looks_at_roles_as_at_any_other_key() {
     assert_ne!(best.values["prefill_replicas"], "0", "{best:?}");
 }
 
-/// A small space over `serving/tune-load`: 54 settings and 60 requests.
+/// A small space over `serving/tune-load`: 42 settings and 60 requests.
 const LOADS: [&str; 7] = [
     "trace.requests=60",
     "tune.tp=[1,2]",
@@ -105,7 +109,7 @@ fn a_search_over_roles_and_loads_gives_what_serving_everything_gives() {
             exhaustive_of("serving/tune-load", &LOADS, (by, within), &[]).expect("some setting keeps the limits");
         assert!((best / truth - 1.0).abs() <= 0.01 + 1e-9, "{by}: {best} against {truth}");
         let counts = found.counts;
-        assert_eq!(counts.settings, 54);
+        assert_eq!(counts.settings, 42);
         assert!(counts.outdone + counts.late > counts.broke, "{by}: {counts:?}");
     }
 }

@@ -298,7 +298,7 @@ impl<'r> Ways<'r> {
             way.finish();
             let Some((of, choice)) = name.zip(read) else { return };
             n_read += 1;
-            let shown = shown(listed, own);
+            let shown = shown(listed, own, &choice);
             let number = |(key, shown): &(&str, Shown)| Some(((*key).to_owned(), shown.number()?));
             let values = shown.iter().filter_map(number).collect();
             let at: Vec<(usize, usize)> = shown.into_iter().map(|(key, shown)| self.lists.add(key, shown)).collect();
@@ -323,12 +323,14 @@ impl<'r> Ways<'r> {
     }
 }
 
-/// What a way has of every key that is varied, in the order of `LISTS`.
-fn shown(listed: &[Listed], own: &[(&'static str, Shown)]) -> Vec<(&'static str, Shown)> {
+/// What a way has of every key that is varied, in the order of `LISTS`. One whose replicas compute their own prompts has no degree of others.
+fn shown(listed: &[Listed], own: &[(&'static str, Shown)], choice: &ServingChoice) -> Vec<(&'static str, Shown)> {
     let of = |key: &&'static str| {
         let value = listed.iter().find(|(known, _)| known == key).map(|(_, value)| Shown::of(value.as_ref()));
         let own = || own.iter().find(|(known, _)| known == key).map(|(_, shown)| shown.clone());
-        Some((*key, value.or_else(own)?))
+        let value = value.or_else(own)?;
+        let is_idle = *key == "prefill_tp" && choice.prefill_replicas == 0;
+        Some((*key, if is_idle { Shown::Word("-".to_owned()) } else { value }))
     };
     LISTS.iter().filter_map(of).collect()
 }

@@ -92,7 +92,8 @@ fn replicas<'s>(
             }
         }
     }
-    let limits = || ways.iter().map(|way| scenario.limits(way, &scenario.groups[0]));
+    let of_way = |way: &&'s ServingChoice| scenario.groups_of(way).into_iter().map(|group| scenario.limits(way, group));
+    let limits = || ways.iter().flat_map(of_way);
     let tokens_max = limits().map(|limits| limits.tokens_max).max().unwrap_or(1);
     let sequences_max = limits().map(|limits| limits.sequences_max).max().unwrap_or(1);
     let replica = |(group, way): &(&'s ServingGroup, &'s ServingChoice)| {
@@ -108,10 +109,7 @@ impl Settings<'_> {
     /// What a setting may do at best; `None` where nothing bounds it.
     fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
         let way = self.ways[at];
-        if !self.scenario.is_bounded(way) {
-            return None;
-        }
-        let groups = self.scenario.groups_of(way);
+        let groups = self.scenario.is_bounded(way).then(|| self.scenario.groups_of(way))?;
         let phases: Option<Vec<Outlook<'_>>> = groups.into_iter().map(|group| self.phase(way, group)).collect();
         let outlook = phases?.into_iter().reduce(Outlook::beside)?;
         Some(match self.scenario.users_of(way) {
