@@ -19,8 +19,7 @@ mod search;
 mod transport;
 
 pub use beside::Beside;
-pub use colocated::Replica;
-pub use group::Stage;
+pub use group::{Replica, Stage};
 pub use played::{Groups, Trial, Working};
 pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};

@@ -7,19 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use super::group::{self, Stage};
+use super::group::{self, Replica};
 use super::played::{self, Groups, Trial};
 use super::{RentalError, Task};
 use crate::proof::{self, Aim, Decision};
-
-/// A replica that runs both phases.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Replica {
-    /// Stages in order.
-    pub stages: Vec<Stage>,
-    /// Requests per second within the targets.
-    pub requests_per_s: f64,
-}
 
 /// Vectors of GPUs left that the partition looks at, at most.
 const LEFT_MAX: usize = 20_000;

@@ -21,6 +21,15 @@ pub struct Stage {
     pub layers: u64,
 }
 
+/// A replica that runs both phases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replica {
+    /// Stages in order.
+    pub stages: Vec<Stage>,
+    /// Requests per second within the targets.
+    pub requests_per_s: f64,
+}
+
 /// Speed of a group for the mean request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Speed {

@@ -4,7 +4,8 @@
 //! task count with; the work is an hour of arrivals, so that what ends soonest serves most. The budget pays for every GPU that is there.
 //! Units: requests per second within the targets, dollars per hour.
 
-use super::colocated::{Replica, best};
+use super::colocated::best;
+use super::group::Replica;
 use super::{RentalError, Task};
 use crate::deploy::cost_efficiency::Options;
 use crate::deploy::{Configuration, Demand, Plan, Problem, cost_efficiency, melange as sliced};
