@@ -269,11 +269,9 @@ pub fn of_sequences(
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), draws_experts);
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
-    let policies::Asked { policies, baseline, objective } = policies::policies(
-        reader.section("policies"),
-        compressed.as_ref().map(|given| &given.question),
-        (card, is_of_days),
-    );
+    let question = compressed.as_ref().map(|given| &given.question);
+    let policies::Asked { policies, baseline, objective } =
+        policies::policies(reader.section("policies"), question, (card, is_of_days));
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
@@ -298,10 +296,7 @@ pub fn of_sequences(
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {
-        // A search asks each of its layouts.
-        problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
-        cross_checks(reader, &mut problem, &policies, (&parallel.places, &keys));
-        batches::updated_once(reader, &problem, &policies, keys.kernels);
+        by_hand(reader, &mut problem, &policies, (&parallel.places, &keys));
     }
     collectives::warn(reader, &network, (&problem, cost.profile.as_ref()), is_given || search.is_some(), &policies);
     compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
@@ -319,6 +314,18 @@ pub fn of_sequences(
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,
     })
+}
+
+/// Checks of a layout that is written; a search asks each of its own.
+fn by_hand(
+    reader: &mut Reader<'_>,
+    problem: &mut Problem,
+    policies: &[PolicyChoice],
+    (places, keys): (&parallel::Places, &Keys),
+) {
+    problem.execution.launches = problem.execution.launches_with(problem.layout.ep);
+    cross_checks(reader, problem, policies, (places, keys));
+    batches::updated_once(reader, problem, policies, keys.kernels.clone());
 }
 
 /// How a step is executed, with what other sections say of it.

@@ -83,7 +83,18 @@ pub fn read(
         let (requests_per_s, classes) = (targets.planned_per_s, classes(&requests));
         let (beside, kept_tokens, mean_layer) = (Beside::default(), 0, MeanLayer::default());
         let [ttft_s, tpot_s] = [1.0; 2];
-        let task = Task { machines, model, classes, requests_per_s, ttft_s, tpot_s, wire_bits, beside, kept_tokens };
+        let task = Task {
+            machines,
+            model,
+            classes,
+            requests_per_s,
+            ttft_s,
+            tpot_s,
+            wire_bits,
+            beside,
+            kept_tokens,
+            mean_layer,
+        };
         with_targets(reader, task, (targets, &listed))
     });
     let shared_tokens = requests.prefix_tokens;

@@ -166,6 +166,16 @@ pub fn of_problems(
     }
 }
 
+/// Warns of links to the host that nothing crosses, of steps that copy nothing there and have so many GPUs: each with what it needs.
+pub fn of_host_links(reader: &mut Reader<'_>, given: &Given, (cluster, n_gpus): (&Cluster, u32), needs: &'static str) {
+    if !have_own_links(cluster, n_gpus) {
+        return;
+    }
+    for (key, value, at) in given.keys().filter(|(key, ..)| key.section == "cluster" && HOST[1..].contains(&key.name)) {
+        Key { needs, ..*key }.warn(reader, value, at);
+    }
+}
+
 /// Problems with products in every format that a search tries.
 fn in_each_format(problems: &[Problem], space: &Space) -> Vec<Problem> {
     let mut all = Vec::with_capacity(problems.len() * space.products.len());
