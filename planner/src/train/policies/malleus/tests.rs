@@ -430,8 +430,8 @@ fn divisions_that_are_known_change_no_plan() {
     for (node, rate) in [(0, 2.57), (1, 2.57), (2, 2.57), (3, 2.57), (1, 5.42), (3, 2.57)] {
         let of_node: Vec<_> = (8 * node..8 * node + 8).map(|rank| (rank, rate, 1, None)).collect();
         let slowed = slow(&problem, &of_node);
-        let all = [super::plan(&slowed, &context), super::planned(&slowed, &context, &known)];
-        let [own, shared] = all.map(|of| of.expect("a plan"));
+        let [own, shared] =
+            [plan(&slowed, &context), super::planned(&slowed, &context, &known)].map(|of| of.expect("a plan"));
         assert_eq!(own, shared, "node {node} at {rate}");
     }
 }
