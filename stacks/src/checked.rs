@@ -14,9 +14,6 @@ use crate::settings::Settings;
 /// The key of formats.
 const WEIGHTS: &str = "engine.weights";
 
-/// The key of a checkpoint's path.
-const MODEL: &str = "model.name";
-
 /// Checks deployments.
 ///
 /// # Errors
@@ -31,8 +28,7 @@ pub fn deployments(deployments: &[Deployment], settings: &Settings) -> Result<()
 }
 
 fn refusals(deployment: &Deployment, settings: &Settings) -> Vec<Refusal> {
-    let of_path = || of_checkpoint(settings.get(MODEL)?.as_str()?).filter(|model| model.name == deployment.model);
-    let known = of_path().or_else(|| of_checkpoint(&deployment.model)).filter(|model| is_of(deployment, model));
+    let known = of_checkpoint(served(deployment, settings)).filter(|model| is_of(deployment, model));
     let is_known = known.is_some();
     let Some(mut model) = known.or_else(|| of_checkpoint(STAND_IN)) else { return Vec::new() };
     model.name.clone_from(&deployment.model);
@@ -106,7 +102,7 @@ mod tests {
         // 117 billion parameters are 62 GB in the checkpoint's four bits, and 233 GB in two bytes each; the shape alone does not say which.
         let mut packed = of("gpt-oss-120b", 36);
         packed.machines[0].memory = Some(hw::Bytes(60 << 30));
-        let path = |name: &str| Settings::from([(MODEL.to_owned(), name.into())]);
+        let path = |name: &str| Settings::from([("model.name".to_owned(), name.into())]);
         assert!(deployments(std::slice::from_ref(&packed), &path("openai/gpt-oss-120b")).is_ok());
         for other in [Settings::new(), path("openai/gpt-oss-20b")] {
             assert!(deployments(std::slice::from_ref(&packed), &other).is_err());

@@ -10,7 +10,8 @@ use crate::targets::export;
 
 /// So many copies of a replica of Llama 3 70B on `n` GPUs, all of one tensor group.
 pub(crate) fn replica((name, role): (&str, Role), copies: u32, n: u32, batcher: &str) -> Replica {
-    let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, ffn_gpus: 0, layers: Range::new(0, 80) };
+    let stage =
+        Stage { machine: 0, gpus: Range::new(0, n), tensor: n, ffn_gpus: 0, on_host: None, layers: Range::new(0, 80) };
     Replica { name: name.to_owned(), copies, role, stages: vec![stage], engine: engine(batcher) }
 }
 

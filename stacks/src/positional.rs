@@ -72,7 +72,7 @@ mod tests {
             "f() {\n  N=$1\n  vllm serve Qwen/Qwen3-8B --max-num-seqs $N\n}\n",
             "f() {\n  shift\n  N=$1\n  vllm serve Qwen/Qwen3-8B --max-num-seqs $N\n}\nf 1 2\n",
         ] {
-            let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+            let machine = crate::Machine { gpu: Some("h100-sxm".to_owned()), ..crate::Machine::default() };
             let findings = import(Stack::Vllm, script, &machine).findings;
             let found = findings.iter().find(|finding| finding.code == Code::UnknownValue).expect("unknown");
             assert!(found.what.ends_with(": `$1` is argument 1 of a function"), "{found:?}");
