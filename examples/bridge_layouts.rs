@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use planner::train::policies;
 use planner::train::policy::PlanContext;
 use planner::train::search::space::{Candidate, Space};
-use planner::train::search::{Effort, Found, search};
+use planner::train::search::{Effort, Found, Kept, search};
 use rayon::prelude::*;
 use score::training::play::{Predicted, predict};
 use score::training::row::{Asked, Row, Run};
@@ -115,10 +115,10 @@ fn searched(run: &Run) -> Result<Found, String> {
     let topology = hw::topology::Topology::of(&problem.cluster);
     let context = PlanContext { cost: cost.as_ref(), parameters: BTreeMap::new() };
     let policy = policies::named("megatron").expect("listed");
-    search(&problem, policy, &context, &space, &topology, Effort::UntilProved, &|n, job| {
-        (0..n).into_par_iter().for_each(job);
-    })
-    .map_err(|why| why.to_string())
+    // The step is sought, and nothing of days.
+    let sought: (&Space, Kept<'_>) = (&space, &|_, _, _| Ok(0.0));
+    let each = |n: usize, job: &(dyn Fn(usize) + Sync)| (0..n).into_par_iter().for_each(job);
+    search(&problem, policy, &context, sought, &topology, (Effort::UntilProved, &each)).map_err(|why| why.to_string())
 }
 
 fn space(problem: &Problem) -> Space {

@@ -192,8 +192,8 @@ fn with_second_stage(train: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(NAME).expect("shipped");
     let text = source.text.replace("epochs = 2 ", &format!("train = {train}\nepochs = 2 "));
     assert_ne!(text, source.text);
-    let set = ["stages.held_out_ratio=0.0"].iter().chain(set).map(|item| (*item).to_owned()).collect();
-    kinds::check(Source { text, ..source }, &folder, &Overrides { set, ..Overrides::default() })
+    let set = [&["stages.held_out_ratio=0.0"], set].concat();
+    kinds::check(Source { text, ..source }, &folder, &super::over(&set))
 }
 
 fn run_of(checked: kinds::Checked) -> RunResult {

@@ -526,8 +526,9 @@ fn recorded_sessions_keep_their_delays_and_find_what_was_said() {
     let metrics = check("").scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone();
     // Three turns with 4 and 6 s between an end and the next one: a little more than 10 s, and no user has thought.
     assert!(metrics["n_requests"] == 3.0 && (10.0..12.0).contains(&metrics["makespan_s"]), "{metrics:?}");
-    // Prompts of 2,000, 4,020 and 6,040 tokens in blocks of 512. The second finds 3 of the first, and the third 7 of both.
-    let expected = f64::from((3 + 7) * 512) / f64::from(2000 + 4020 + 6040);
+    // Prompts of 2,000, 4,020 and 6,040 tokens in blocks of 16. The second finds the 2,019 tokens of the first turn whose keys were computed, which are 126
+    // whole blocks, and the third 4,039, which are 252.
+    let expected = f64::from((2019 / 16 + 4039 / 16) * 16) / f64::from(2000 + 4020 + 6040);
     assert!((metrics["prefix_hit_ratio"] / expected - 1.0).abs() < 1e-9, "{metrics:?}");
     let told = |more: &str| check(more).findings.into_iter().map(|finding| finding.what).collect::<Vec<_>>();
     assert!(told("think_s = 3.0\n").contains(&"`trace.think_s` changes nothing".to_owned()));

@@ -72,12 +72,9 @@ fn networks_that_other_kinds_do_not_heed_are_named() {
 
 #[test]
 fn links_to_hosts_that_nothing_crosses_are_named_in_every_kind_of_training() {
-    let compiled = |set: &[&str]| shipped("compiler/llama-1b-codealpaca", set);
-    let tasks = |set: &[&str]| shipped("multi-task/example", set);
-    let stages = |set: &[&str]| shipped("curriculum/gradual-qwen2-7b", set);
-    let all: [(&str, &dyn Fn(&[&str]) -> Checked); 3] =
-        [("memory", &compiled), ("multi-task", &tasks), ("curriculum", &stages)];
-    for (kind, ask) in all {
+    let [memory, tasks, stages] = ["compiler/llama-1b-codealpaca", "multi-task/example", "curriculum/gradual-qwen2-7b"]
+        .map(|name| move |set: &[&str]| super::checked(name, set));
+    for (kind, ask) in [("memory", &memory), ("multi-task", &tasks), ("curriculum", &stages)] {
         for key in ["cluster.host_gb_per_s=10", "cluster.gpus_per_switch=2"] {
             // Two GPUs of a switch: one alone has no pair.
             let beside: &[&str] = if kind == "memory" { &["cluster.gpus_per_node=2"] } else { &[] };

@@ -88,7 +88,7 @@ fn what_is_played_serves_no_less_than_its_mirror_and_than_its_flow_from_the_othe
     let played = rate(&result.results[1]);
     for policy in ["helix", "played"] {
         let plan = job.plan(policy).expect("it decides").expect("a plan").json;
-        let mut ranges = vec![[0; 2]; 7];
+        let mut ranges = [[0; 2]; 7];
         for replica in plan["deployments"][0]["replicas"].as_array().expect("a list") {
             let stage = &replica["stages"][0];
             let at = |value: &Value| usize::try_from(value.as_u64().expect("a number")).expect("few");

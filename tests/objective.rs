@@ -7,7 +7,7 @@ use skrull_sim::kinds::training::run as pipeline;
 
 /// A shipped scenario laid over by `set`.
 fn run(name: &str, set: &[&str]) -> RunResult {
-    let checked = super::checked(name, &[&set[..], &["expect={}"]].concat());
+    let checked = super::checked(name, &[set, &["expect={}"]].concat());
     pipeline::run(&super::training(checked), &|_| {}).result
 }
 

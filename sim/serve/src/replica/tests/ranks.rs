@@ -154,7 +154,7 @@ fn a_lone_prompt_passes_as_many_micro_batches_on_one_of_several_ranks() {
 fn a_prompt_leaves_with_the_micro_batch_of_its_own_rank() {
     let list = [(0, 64), (1, 100), (1, 50)].map(|(at, prompt)| Request::new(Time::from_ns(at), prompt, 1));
     let found = first_tokens_ms(&Requests::of(list.to_vec()), Lanes { stages: 2, ranks: 2 });
-    for (found, expected) in found.into_iter().zip([1.64, 3.14, 2.46]) {
-        assert!((found - expected).abs() < 1e-6, "{found} ms, by hand {expected}");
+    for (found, expected_us) in found.into_iter().zip([1640.0, 3140.0, 2460.0]) {
+        assert!((found * 1e3 - expected_us).abs() < 1e-3, "{found} ms, by hand {expected_us} us");
     }
 }
