@@ -137,3 +137,16 @@ fn formats_of_a_configuration_are_told() {
         assert!(script.contains("Put the path of the checkpoint in the place of the model's name"), "{script}");
     }
 }
+
+/// Replicas that compute prompts for others have a degree of their own, and an export says both.
+#[test]
+fn workers_of_both_roles_have_their_own_degrees() {
+    let apart = "[policies]\nrun = [\"apart\"]\n[[policies.variant]]\nname = \"apart\"\npolicy = \"vllm-v1\"\nprefill_replicas = 2\nprefill_tp = 1\n";
+    let first = scenario(("name = \"Qwen/Qwen3-32B\"", "h100-sxm", "tp = 2"), "vllm");
+    let file = exported(&first.replace("[fleet]\nreplicas = 1\n", apart), "dynamo");
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let again = stacks::import(stacks::recognise(&file).expect("a fleet"), &file, &machine).scenario;
+    for group in ["tp = 1\nreplicas = 2\nrole = \"prefill\"", "tp = 2\nreplicas = 1\nrole = \"decode\""] {
+        assert!(again.contains(group), "{file}\n{again}");
+    }
+}

@@ -19,7 +19,19 @@ const WEIGHTS: &str = "engine.weights";
 /// The key of drafts, which may be a number of them.
 const DRAFTS: &str = "speculation";
 /// Keys of a way that are not of its engines.
-const OF_WAYS: [&str; 8] = ["by", "groups", "name", "policy", "replicas", "router", "streams", "within"];
+const OF_WAYS: [&str; 11] = [
+    "by",
+    "concurrency",
+    "groups",
+    "name",
+    "policy",
+    "prefill_replicas",
+    "prefill_tp",
+    "replicas",
+    "router",
+    "streams",
+    "within",
+];
 /// Keys of `[trace]` and its streams that say how clients wait.
 const OF_CLIENTS: [&str; 6] =
     ["adapters", "cancel_ratio", "first_token_timeout_s", "priority", "sampling", "timeout_s"];
