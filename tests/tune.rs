@@ -72,6 +72,27 @@ fn replicas_that_share_prompts_and_answers_are_the_groups_that_one_would_write()
     assert!((whole["tpot_s.p99"] / split["tpot_s.p99"] - 1.0).abs() > 0.01, "{whole:?} {split:?}");
 }
 
+/// A way's own number of held requests is that of the trace, and its degree of prompts is that of a group which one would write.
+#[test]
+fn a_way_holds_as_many_requests_and_has_the_degrees_that_it_says() {
+    let figures = |set: &[&str]| {
+        let small = ["trace.requests=60", "policies.run=['apart']"];
+        let checked = super::checked("serving/tune-load", &[&small[..], set].concat());
+        checked.scenario.expect("a good scenario").run(&|_| {}).results[0].metrics.clone()
+    };
+    let own = figures(&["policies.variant.apart.concurrency=8"]);
+    assert_eq!(own, figures(&["trace.concurrency=8"]));
+    assert_ne!(own, figures(&[]));
+    let group =
+        |role: &str, n: u32, tp: u32| format!("{{ name = '{role}', role = '{role}', replicas = {n}, tp = {tp} }}");
+    let groups = format!("fleet.group=[{}, {}]", group("prefill", 4, 1), group("decode", 1, 4));
+    let written = ["policies.variant=[{ name = 'apart', policy = 'vllm-v1' }]", groups.as_str()];
+    let [way, groups] = [figures(&[]), figures(&written)];
+    for key in ["ttft_s.mean", "tpot_s.p99", "output_tokens_per_s_per_gpu"] {
+        assert!((way[key] / groups[key] - 1.0).abs() < 1e-9, "{key}: {} against {}", way[key], groups[key]);
+    }
+}
+
 #[test]
 fn a_search_looks_at_roles_as_at_any_other_key() {
     let small = ["tune.replicas=[2,4]", "tune.tp=[2]", "tune.max_sequences=[128]", "tune.max_tokens=[8192]"];
