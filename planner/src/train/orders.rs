@@ -118,20 +118,20 @@ mod tests {
     fn played_peak(problem: &Problem, plan: &Plan, order: Order) -> i64 {
         let mut plan = plan.clone();
         (plan.steps[0].orders, plan.steps[0].order_of) = (vec![order], vec![0]);
-        let graph = train::lower::training::lower(problem, &plan, 0);
-        let (cost, topology) = (Roofline::new(&problem.cluster), Topology::of(&problem.cluster));
-        let machine = Machine {
-            cost: &cost,
-            topology: &topology,
-            memory_bytes: u64::MAX / 4,
-            case: Case::Expected,
-            speed_changes: &[],
-        };
+        let (graph, timeline) = played(problem, &plan, &Roofline::new(&problem.cluster));
+        (0..graph.lanes.len()).map(|lane| held(&graph, &timeline, lane)).max().expect("there are ranks")
+    }
+
+    /// The first step of a plan as it is played, with room for everything.
+    fn played(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> (TaskGraph, Timeline) {
+        let graph = train::lower::training::lower(problem, plan, 0);
+        let topology = Topology::of(&problem.cluster);
+        let machine =
+            Machine { cost, topology: &topology, memory_bytes: u64::MAX / 4, case: Case::Expected, speed_changes: &[] };
         match engine::simulate(&graph, &machine) {
-            Outcome::Done(timeline) => (0..graph.lanes.len()).map(|lane| held(&graph, &timeline, lane)).max(),
+            Outcome::Done(timeline) => (graph, timeline),
             other => panic!("{other:?}"),
         }
-        .expect("there are ranks")
     }
 
     fn held(graph: &TaskGraph, timeline: &Timeline, lane: usize) -> i64 {
@@ -190,18 +190,12 @@ mod tests {
                 problem.execution.unit_times = Some(units);
                 let cost = Roofline::new(&problem.cluster);
                 let said = complete(&problem, &mut plan, &cost).and_then(|found| found.objective()).expect("an order");
-                let (graph, topology) =
-                    (train::lower::training::lower(&problem, &plan, 0), Topology::of(&problem.cluster));
-                let machine = Machine {
-                    cost: &cost,
-                    topology: &topology,
-                    memory_bytes: u64::MAX / 4,
-                    case: Case::Expected,
-                    speed_changes: &[],
-                };
-                let Outcome::Done(timeline) = engine::simulate(&graph, &machine) else { panic!("has room") };
-                let played = timeline.span().to_seconds().get();
-                assert!((said - played).abs() < 1e-12, "{pp} {lengths:?} {message} {stage}: {said} against {played}");
+                let (_, timeline) = played(&problem, &plan, &cost);
+                let played_s = timeline.span().to_seconds().get();
+                assert!(
+                    (said - played_s).abs() < 1e-12,
+                    "{pp} {lengths:?} {message} {stage}: {said} against {played_s}"
+                );
             }
         }
     }
