@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Simulate and plan training and serving of large models before paying for the GPUs.
@@ -123,7 +123,7 @@ pub struct DeviceArgs {
     #[arg(long)]
     pub unchecked: bool,
     /// Stop when every predicted time is known within this width of its 90 % interval
-    #[arg(long, default_value = "0.05", allow_negative_numbers = true, value_parser = width)]
+    #[arg(long, default_value = "0.05", allow_negative_numbers = true, value_parser = |of: &str| share(of, [0.001, 1.0]))]
     pub width: f64,
 }
 
@@ -146,6 +146,11 @@ fn on_disk() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(move |path| if path == Path::new("-") { Err(no_place) } else { Ok(path) })
 }
 
+/// The name of a file or of something shipped, which messages and results write out.
+fn written() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().try_map(|name| name.into_string().map_err(|_| "this name is no UTF-8 text: rename it"))
+}
+
 /// A time limit: seconds, or a number with a unit such as 5m.
 fn seconds(text: &str) -> Result<Duration, String> {
     let bare = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -159,16 +164,10 @@ fn seed(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|seed| i64::try_from(*seed).is_ok()).ok_or_else(allowed)
 }
 
-/// A width of an interval, as a share of the time.
-fn width(text: &str) -> Result<f64, String> {
-    let width = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.001..=1.0).contains(&width) { Ok(width) } else { Err("allowed are numbers from 0.001 to 1".to_owned()) }
-}
-
-/// A confidence of an interval.
-fn confidence(text: &str) -> Result<f64, String> {
+/// A share within these ends.
+fn share(text: &str, [low, high]: [f64; 2]) -> Result<f64, String> {
     let share = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.5..=0.9999).contains(&share) { Ok(share) } else { Err("allowed are numbers from 0.5 to 0.9999".to_owned()) }
+    if (low..=high).contains(&share) { Ok(share) } else { Err(format!("allowed are numbers from {low} to {high}")) }
 }
 
 /// Arguments of `calibrate`.
@@ -247,7 +246,7 @@ pub struct ValidateArgs {
 #[derive(Args, Debug, Default)]
 pub struct ScenarioArgs {
     /// Scenario file, plan.json or result.json, `-` for standard input, or the name of a shipped one
-    #[arg(default_value = scenario::STARTER)]
+    #[arg(default_value = scenario::STARTER, value_parser = written())]
     pub scenario: String,
     /// What is laid over it.
     #[command(flatten)]
@@ -371,6 +370,7 @@ pub struct TuneArgs {
 #[derive(Args, Debug)]
 pub struct SweepArgs {
     /// Sweep file: the scenario, axes, and what is sought
+    #[arg(value_parser = written())]
     pub file: String,
     /// What is laid over every point.
     #[command(flatten)]
@@ -393,7 +393,7 @@ pub struct SweepArgs {
 #[derive(Args, Debug)]
 pub struct CompareArgs {
     /// Scenarios (files or shipped), or two or more result.json files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = written())]
     pub inputs: Vec<String>,
     /// Policy that ratios are relative to; the scenario where each has one policy [default: each scenario's baseline]
     #[arg(long)]
@@ -405,7 +405,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// Gates ask that the far end of this interval over batches holds as well, for example 0.95
-    #[arg(long, value_name = "SHARE", requires = "gate", value_parser = confidence)]
+    #[arg(long, value_name = "SHARE", requires = "gate", value_parser = |of: &str| share(of, [0.5, 0.9999]))]
     pub confidence: Option<f64>,
     /// Write the gates as JUnit XML; `-` prints it in place of the table
     #[arg(long, value_name = "FILE")]
@@ -480,8 +480,9 @@ pub fn is_stdout(files: [&Option<PathBuf>; 2]) -> bool {
 
 impl ScoreArgs {
     /// Whether something is asked that runs of serving alone know.
-    pub const fn is_of_serving(&self) -> bool {
-        self.corrected || self.residual.is_some() || self.refit.is_some()
+    pub fn is_of_serving(&self) -> bool {
+        let leaves_models = self.leave_out.as_deref() == Some("model");
+        leaves_models || self.corrected || self.residual.is_some() || self.refit.is_some()
     }
 }
 

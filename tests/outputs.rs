@@ -190,9 +190,11 @@ fn standard_input_stands_for_any_file() {
     std::fs::write(folder.join("table.csv"), table).expect("a table");
     std::fs::write(folder.join("serve.sh"), "vllm serve meta-llama/Llama-3.1-8B-Instruct\n").expect("a script");
     std::fs::write(folder.join("own.toml"), scenario::shipped("quickstart").expect("shipped")).expect("a scenario");
+    std::fs::write(folder.join("bench.json"), BENCH).expect("a measured run");
     assert!(ran(&folder, &["plan", "own.toml", "-q", "--out", "p"]).status.success());
     for (args, file) in [
-        (&["compare", "--seeds", "2", "--no-progress", "--format", "json"][..], "own.toml"),
+        (&["validate", "serving/closed-loop", "--format", "json", "--measured"][..], "bench.json"),
+        (&["compare", "--seeds", "2", "--no-progress", "--format", "json"], "own.toml"),
         (&["score", "--no-progress"], "table.csv"),
         (&["import", "--gpu", "h100-sxm"], "serve.sh"),
         (&["export", "--to", "data-order", "--out", "x"], "p/plan.json"),
@@ -205,6 +207,47 @@ fn standard_input_stands_for_any_file() {
         assert_eq!(named, printed(&piped)[0], "{args:?}");
     }
     std::fs::remove_dir_all(&folder).ok();
+}
+
+/// A run as `vllm bench serve` writes it.
+const BENCH: &str = r#"{"model_id": "org/M", "request_rate": 2.0, "max_concurrency": null, "completed": 2, "input_lens": [10, 20],
+  "output_lens": [3, 1], "ttfts": [0.1, 0.2], "itls": [[0.1, 0.1], []], "start_times": [7.0, 7.5], "errors": ["", ""]}"#;
+
+/// Standard input gives its bytes once.
+#[test]
+fn a_measured_run_is_not_read_twice() {
+    let folder = folder("taken");
+    std::fs::write(folder.join("bench.json"), BENCH).expect("a measured run");
+    let args = ["validate", "serving/closed-loop", "--measured", "-", "-"];
+    let [_, said] = printed(&fed(&folder, &args, &folder.join("bench.json")));
+    assert!(said.contains("standard input was read already"), "{said}");
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+#[test]
+fn a_file_of_the_program_itself_is_nothing_to_import() {
+    let folder = folder("own");
+    std::fs::write(folder.join("my.toml"), scenario::shipped("quickstart").expect("shipped")).expect("a scenario");
+    assert!(ran(&folder, &["plan", "my.toml", "-q", "--out", "p"]).status.success());
+    for (file, words) in [("my.toml", "a scenario already"), ("p/plan.json", "`skrull-sim run FILE` takes it")] {
+        let [_, said] = printed(&ran(&folder, &["import", file]));
+        assert!(said.contains(words) && said.contains(&format!(" --> {file}")), "{said}");
+    }
+    std::fs::remove_dir_all(&folder).ok();
+}
+
+/// Names of files are bytes; messages and results write them out.
+#[cfg(unix)]
+#[test]
+fn a_name_that_is_no_text_is_said() {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.toml");
+    for verb in ["run", "plan", "compare", "sweep", "tune"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_skrull-sim")).arg(verb).arg(name).output().expect("it starts");
+        let [_, said] = printed(&output);
+        let is_named = said.contains("caf\u{fffd}.toml") && said.contains("rename it");
+        assert!(output.status.code() == Some(2) && is_named, "{verb}: {said}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -17,6 +18,8 @@ const TABLE_BYTES_MAX: u64 = 2 << 30;
 /// Bytes that say whether a file is a table.
 const HEAD_BYTES: u64 = 16;
 
+/// Text of the standard input, once it was read.
+static INPUT: Mutex<Option<String>> = Mutex::new(None);
 /// Places of the files that this program has read.
 static READ: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
@@ -30,6 +33,9 @@ pub enum NoText {
     /// A folder has no text.
     #[error("it is a folder")]
     Folder,
+    /// Standard input gives its bytes once.
+    #[error("standard input was read already")]
+    Taken,
     /// It might never end.
     #[error("it is a pipe or a device, and no regular file")]
     Device,
@@ -54,7 +60,6 @@ pub fn read(path: &Path) -> Result<String, NoText> {
 /// # Errors
 /// Why it cannot be read.
 pub fn operand(path: &Path) -> Result<String, NoText> {
-    static INPUT: Mutex<Option<String>> = Mutex::new(None);
     if path != Path::new("-") {
         return read(path);
     }
@@ -63,6 +68,20 @@ pub fn operand(path: &Path) -> Result<String, NoText> {
         *kept = Some(text(io::stdin())?);
     }
     Ok(kept.clone().unwrap_or_default())
+}
+
+/// A file that a command line names, to read bit by bit. `-` is standard input, for one who asks.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn stream(path: &Path) -> Result<BufReader<File>, NoText> {
+    if path != Path::new("-") {
+        return open(path).map(BufReader::new);
+    }
+    match INPUT.lock().unwrap_or_else(PoisonError::into_inner).replace(String::new()) {
+        Some(_) => Err(NoText::Taken),
+        None => Ok(BufReader::new(io::stdin().as_fd().try_clone_to_owned()?.into())),
+    }
 }
 
 /// The bytes that a file stands for, of any length.

@@ -39,6 +39,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     {
         return Err(no_scenario(&name, what));
     }
+    if let Some(what) = text.as_deref().and_then(elsewhere::of_own) {
+        return Err(Failure::about(&name, Code::UnreadableScript, what));
+    }
     of_scripts_alone(args)?;
     let needed = |value: &Option<String>, name: &str| {
         let what = format!("`{}` is no script of a known stack; tables need `--{name}`", args.dir.display());

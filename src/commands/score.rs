@@ -108,12 +108,9 @@ fn of_operators(args: &ScoreArgs, (found, device): &operator_tables::Found) -> R
 
 /// Kernels of a card by its own tables, or by those of other generations.
 fn of_card(args: &ScoreArgs, predict: impl FnOnce(&Costs<'_>) -> Vec<Predicted>) -> Result<(), Failure> {
-    let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
-    if !args.only.is_empty() || leaves_models || args.is_of_serving() {
-        return Err(unknown(
-            args,
-            "a table of kernels is scored whole; `--leave-out card` is the one choice that it has",
-        ));
+    if !args.only.is_empty() || args.is_of_serving() {
+        let why = "a table of kernels is scored whole; `--leave-out card` is the one choice that it has";
+        return Err(unknown(args, why));
     }
     let is_left_out = args.leave_out.is_some();
     let found = if is_left_out { predict(&costs_of_others) } else { predict(&costs_of_kernels) };
@@ -122,12 +119,9 @@ fn of_card(args: &ScoreArgs, predict: impl FnOnce(&Costs<'_>) -> Vec<Predicted>)
 
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
-    let leaves_models = args.leave_out.as_deref().is_some_and(|left| Left::named(left) == Left::Model);
-    if leaves_models || args.is_of_serving() {
-        return Err(unknown(
-            args,
-            "`--leave-out model`, `--corrected`, `--residual` and `--refit` are about serving, and the table is of training",
-        ));
+    if args.is_of_serving() {
+        let why = "`--leave-out model`, `--corrected`, `--residual` and `--refit` are about serving, and the table is of training";
+        return Err(unknown(args, why));
     }
     if args.leave_out.is_some() && rows.iter().all(|row| matches!(row.asked, Ok(Asked::Stages(_)) | Err(_))) {
         let why = "`--leave-out card` changes nothing here: layers were measured, and no card's tables are asked";

@@ -56,6 +56,19 @@ pub fn of_text(text: &str) -> Option<&'static str> {
     of_stack(head).or_else(|| of_server(text, head)).or_else(|| of_json(head)).or_else(|| of_sweep(text))
 }
 
+/// Why there is nothing to import of a file of this program, and what takes it; `None` for any other.
+pub fn of_own(text: &str) -> Option<&'static str> {
+    if text.starts_with('{') && text.contains("\"skrull-sim/") {
+        return Some(
+            "a plan or a result is nothing to import\n  = `skrull-sim run FILE` takes it; `export FILE --to TARGET` writes a plan for another stack",
+        );
+    }
+    let parsed = toml_span::parse(text).ok()?;
+    let is_there = |key: &&str| parsed.pointer(key).is_some();
+    let is_scenario = ["/kind", "/policies", "/model", "/cluster"].iter().any(is_there);
+    is_scenario.then_some("this is a scenario already: there is nothing to import\n  = `skrull-sim run FILE` takes it, and `--set KEY=VALUE` changes a key")
+}
+
 /// A sweep of this program, which names its scenario.
 fn of_sweep(text: &str) -> Option<&'static str> {
     let is_there = |key: &str| toml_span::parse(text).is_ok_and(|value| value.pointer(key).is_some());
@@ -144,6 +157,21 @@ fn has(text: &str, marks: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_this_program_are_known_and_tables_are_none() {
+        for (text, word) in [
+            ("kind = \"serving\"\n", "scenario"),
+            ("[model]\nname = \"llama-3-8b\"\n", "scenario"),
+            ("{ \"schema\": \"skrull-sim/run/1\" }", "result"),
+        ] {
+            assert!(of_own(text).is_some_and(|what| what.contains(word)), "{text}");
+        }
+        for text in ["", "m,n,k,latency\n1,2,3,4\n", "{ \"model\": 1 }", "name = \"x\"\n", "#!/bin/sh\nvllm serve x\n"]
+        {
+            assert_eq!(of_own(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn jobs_of_stacks_that_are_not_read_are_named() {

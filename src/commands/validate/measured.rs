@@ -2,7 +2,7 @@
 //! Of a training step: what a profiler recorded on one GPU.
 
 use std::fmt::Display;
-use std::io::{BufRead, BufReader};
+use std::io::BufRead;
 use std::path::Path;
 
 use engine::cost::calibrated::Calibrated;
@@ -29,10 +29,11 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     let refused = |why: String| Failure::input(Code::WrongKind, format!("`{}`: {why}", scenario.head().name));
     let serving = scenario.serving().ok_or_else(|| refused("only engines that serve have measured runs".to_owned()))?;
     let choice = replay::choice(serving).map_err(|why| refused(why.to_string()))?;
+    choice.sound().map_err(|why| unfit(&choice.name, &why))?;
     let mut benches = Vec::new();
     for path in &args.measured {
         let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-        let file = text_file::lines(path).map_err(|why| wrong(&why))?;
+        let file = text_file::stream(path).and_then(text_file::unpacked).map_err(|why| wrong(&why))?;
         benches.extend(bench::read(file).map_err(|why| wrong(&why))?);
     }
     let mut last = compared(serving, choice, &benches, None);
@@ -79,7 +80,7 @@ pub fn recorded(args: &ValidateArgs, scenario: &Scenario) -> Result<(), Failure>
 /// A trace of a profiler, under its name.
 fn trace(path: &Path) -> Result<(String, Measured), Failure> {
     let wrong = |why: &dyn Display| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
-    let mut file = BufReader::with_capacity(1 << 20, text_file::open(path).map_err(|why| wrong(&why))?);
+    let mut file = text_file::stream(path).map_err(|why| wrong(&why))?;
     let recorded = if profiler::nsys::is_report(file.fill_buf().map_err(|why| wrong(&why))?) {
         profiler::nsys::read(file)
     } else {
@@ -93,12 +94,16 @@ fn trace(path: &Path) -> Result<(String, Measured), Failure> {
 fn beside(scenario: &Scenario, traces: &[(String, Measured)]) -> Result<Vec<(String, Compared)>, Failure> {
     let (cost, policy) = (scenario.costs(), &scenario.head.baseline);
     let choice = scenario.policies.iter().find(|choice| choice.name == *policy).expect("a baseline is one of them");
-    let refused = |why: Refused| Failure::Gate(format!("error: policy `{policy}`: {}", why.why));
-    let planned = hardware::plan(scenario, choice, cost.as_ref()).map_err(refused)?;
-    let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(refused)?;
+    let planned = hardware::plan(scenario, choice, cost.as_ref()).map_err(|why| unfit(policy, &why))?;
+    let (timeline, ends) = hardware::predict(&planned, cost.as_ref()).map_err(|why| unfit(policy, &why))?;
     let (asked, step) = ((&planned.problem, &planned.graph), (&timeline, ends));
     let compared = |of: &Measured| profiler::compared(of.clone(), asked, step, cost.as_ref());
     Ok(traces.iter().map(|(name, of)| (name.clone(), compared(of))).collect())
+}
+
+/// Nothing is predicted of a policy.
+fn unfit(policy: &str, why: &Refused) -> Failure {
+    Failure::Gate(format!("error: policy `{policy}`: {why}"))
 }
 
 /// The scenario's profile with factors of recorded steps, and what was chosen in words. A file that names the profile has no other constants of the
