@@ -13,6 +13,7 @@ pub use markdown::render as markdown;
 pub use engine::capacity::{Headroom, Load, Minimize, Point, Sensitivity};
 use serde::{Deserialize, Serialize};
 
+use crate::lines::paged;
 use crate::quantity::{plain, ratio, share, target, usd};
 use crate::rows::{Rows, aligned};
 
@@ -207,16 +208,16 @@ fn changes(capacity: &Capacity) -> Rows {
 /// Fleets that were left out are named on a terminal up to so many.
 const LEFT_OUT_SHOWN: usize = 5;
 
-/// The table of fleets for a terminal, columns aligned, and why others are not in it.
+/// The answer for a terminal: sentences, the table of fleets, and why others are not in it.
 pub fn text(capacity: &Capacity) -> String {
     let (shown, more) = capacity.left_out.split_at(capacity.left_out.len().min(LEFT_OUT_SHOWN));
-    let mut text = aligned(&fleets(capacity));
-    text.extend(shown.iter().map(|(name, why)| format!("\nleft out: {}: {}", plain(name), plain(why))));
+    let mut said: Vec<String> =
+        shown.iter().map(|(name, why)| format!("left out: {}: {}", plain(name), plain(why))).collect();
     if !more.is_empty() {
-        text += &format!("\nleft out: {} fleets more, which the report names", more.len());
+        said.push(format!("left out: {} fleets more, which the report names", more.len()));
     }
-    text.extend(capacity.sources.iter().map(|source| format!("\nnote: {source}")));
-    text
+    said.extend(capacity.sources.iter().map(|source| format!("note: {source}")));
+    format!("{}\n{}\n{}", paged(&capacity.lead().join("\n")), aligned(&fleets(capacity)), paged(&said.join("\n")))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod html;
 pub mod json;
 pub mod junit;
 mod lanes;
+pub mod lines;
 mod lost;
 pub mod markdown;
 pub mod metrics;

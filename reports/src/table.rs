@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::lines::{GAP, wrap};
 use crate::quantity::{ABSENT, percent, plain, shortened, times};
 use crate::view::{self, View};
 use crate::{CostShare, PolicyResult, RunResult, serving, shown, views};
@@ -15,7 +16,6 @@ pub const WIDTH_MAX: usize = 110;
 /// Narrowest terminal that tables are made for.
 pub const WIDTH_MIN: usize = 80;
 
-const GAP: usize = 2;
 /// Names of so many characters are kept whole: a block of columns below reads better than a name without its middle.
 const POLICY_WIDTH_MIN: usize = 24;
 
@@ -207,35 +207,6 @@ fn line(out: &mut String, cells: &[String], widths: &[usize], block: &[usize]) {
     }
     out.push_str(text.trim_end());
     out.push('\n');
-}
-
-/// Breaks a sentence at spaces; continuation lines are indented by two more.
-fn wrap(out: &mut String, sentence: &str, indent: &str, room: usize) {
-    let mut current = indent.to_owned();
-    let mut is_empty = true;
-    for word in sentence.split(' ').filter(|word| !word.is_empty()) {
-        for piece in pieces(word, room - indent.len() - GAP) {
-            if !is_empty && current.chars().count() + 1 + piece.chars().count() > room {
-                out.push_str(&current);
-                out.push('\n');
-                current = format!("{indent}  ");
-                is_empty = true;
-            }
-            if !is_empty {
-                current.push(' ');
-            }
-            current.push_str(&piece);
-            is_empty = false;
-        }
-    }
-    out.push_str(&current);
-    out.push('\n');
-}
-
-/// A word cut where it is longer than a line.
-fn pieces(word: &str, width: usize) -> Vec<String> {
-    let letters: Vec<char> = word.chars().collect();
-    letters.chunks(width).map(|chunk| chunk.iter().collect()).collect()
 }
 
 #[cfg(test)]

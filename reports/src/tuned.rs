@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use crate::lines::paged;
 use crate::quantity::{counted, duration, percent, plain, significant};
 use crate::rows::{Rows, aligned, markdown as table};
 use crate::{Aim, aim};
@@ -260,7 +261,7 @@ fn changed(tuned: &Tuned) -> Rows {
 
 /// The report for a terminal, with at most so many settings.
 pub fn text(tuned: &Tuned, most: usize) -> String {
-    let mut out = tuned.lead().join("\n") + "\n";
+    let mut out = paged(&tuned.lead().join("\n"));
     if !tuned.settings.is_empty() {
         let _ = write!(out, "\n{}", aligned(&served(tuned, most)));
     }
@@ -268,7 +269,7 @@ pub fn text(tuned: &Tuned, most: usize) -> String {
         let _ = write!(out, "\nAnother value of one key:\n{}", aligned(&changed(tuned)));
     }
     for note in &tuned.notes {
-        let _ = write!(out, "\nnote: {note}");
+        let _ = write!(out, "\n{}", paged(&format!("note: {note}")).trim_end());
     }
     out.trim_end().to_owned() + "\n"
 }

@@ -34,7 +34,7 @@ pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
         Format::Markdown => markdown(&found),
         Format::Table => {
             let rows = reports::capacity::text(&found);
-            format!("{}\n\n{rows}\n\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
+            format!("{rows}\nreport: {}\n", dir.join("capacity.html").display())
         }
     })?;
     if let Some(planned) = plan_of(job.as_ref(), &found).transpose()? {

@@ -16,9 +16,8 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     let (planned, file, how) = planned?;
     let path = out_dir(&args.scenario, &scenario.head().name)?.join("plan.json");
     write(&path, &file)?;
-    let words = planned.words.strip_suffix('\n').unwrap_or(&planned.words);
-    let gap = if words.is_empty() { "" } else { "\n" };
-    let text = format!("{words}{gap}{}: {how}\n", path.display());
+    let words = reports::lines::paged(&planned.words);
+    let text = format!("{words}{}: {how}\n", path.display());
     let format = args.scenario.common.format;
     print(&match format {
         Format::Json => file,
