@@ -22,6 +22,14 @@ impl Section<'_> {
         self.table.get(key).is_some_and(|value| number(value.as_ref()).is_some())
     }
 
+    /// Whether a key says 0 and nothing else, as one that is left out does.
+    pub fn is_zero(&self, key: &str) -> bool {
+        fn says(value: &Value<'_>) -> bool {
+            value.as_integer() == Some(0) || value.as_array().is_some_and(|items| items.iter().all(says))
+        }
+        self.table.get(key).is_none_or(says)
+    }
+
     /// Refuses a key that is there, where another kind takes it. The section has no such key, and nobody is told of one.
     pub fn elsewhere(&mut self, key: &str, what: &str, help: &str) {
         let at = self.place(key).flatten();

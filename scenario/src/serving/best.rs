@@ -290,6 +290,7 @@ impl<'r> Ways<'r> {
     /// Reads the ways of a section; `own` is said of keys that it leaves to the scenario. Whether all could be read.
     fn add(&mut self, mut section: Section<'_>, most: usize, own: &[(&'static str, Shown)]) -> bool {
         section.spread("ffn", &ffn::NUMBERS);
+        way::idle_degree(&mut section);
         let mut seen: BTreeSet<Vec<(usize, usize)>> = self.ways.iter().map(|(at, _)| at.clone()).collect();
         let mut n_read = 0;
         let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {

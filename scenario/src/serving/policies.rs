@@ -7,8 +7,8 @@ use super::ServingChoice;
 use super::best::{self, Best};
 use super::engine::EngineSection;
 use super::kv::KvTerms;
-use super::way::way;
-use input::diagnostic::{Code, Finding};
+use super::way;
+use input::diagnostic::Code;
 use input::reader::Section;
 use input::run_list::{RunList, Silence, run_list_or};
 
@@ -98,14 +98,9 @@ fn variant(
     base: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
-    let (name, degree_at) = (section.name(), section.place("prefill_tp"));
-    // Without that key it was said as the way was read.
-    let has_replicas = section.has("prefill_replicas");
-    let found = way(&mut section, base, router);
-    if let (Some(at), Some(0)) = (degree_at.filter(|_| has_replicas), found.as_ref().map(|way| way.prefill_replicas)) {
-        let what = "`policies.variant.prefill_tp` changes nothing";
-        section.find(Finding::warning(Code::NoEffect, at, what).help("it needs some `prefill_replicas`"));
-    }
+    let name = section.name();
+    way::idle_degree(&mut section);
+    let found = way::way(&mut section, base, router);
     if let Some(what) = found.as_ref().and_then(ServingChoice::few_tokens) {
         section.refuse_all(Code::FewTokens, what, "every decoding sequence has its token in each iteration");
     }

@@ -50,9 +50,6 @@ pub fn way(
     let mut operation = operation(section, &engine.operation, engine.preset);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);
-    if !section.has("prefill_replicas") {
-        section.idle(&["prefill_tp"], "some `prefill_replicas`");
-    }
     let prefill_replicas = section.small("prefill_replicas", Some(0), 0..=4096);
     let prefill_tensor_degree = section.some_count("prefill_tp", 1..=1024);
     let concurrency = section.some_count("concurrency", 1..=10_000_000).and_then(NonZeroU32::new);
@@ -79,6 +76,13 @@ pub fn way(
         candidate: None,
         refused: None,
     })
+}
+
+/// Says that a degree of replicas which compute prompts for others changes nothing where no way of a section has any.
+pub fn idle_degree(section: &mut Section<'_>) {
+    if section.is_zero("prefill_replicas") {
+        section.idle(&["prefill_tp"], "some `prefill_replicas`");
+    }
 }
 
 /// `groups` or `streams` of a variant: those of the fleet that serve, those of the trace that are served.
