@@ -121,8 +121,14 @@ mod tests {
             for decode in 1..=6 {
                 let stated = line(6, [&prefill.to_string(), &decode.to_string()], 100);
                 let found = predict(&setup::of(&runs(&[stated])[0]).expect("a setup"), "vllm", &costs);
-                assert!(summary::holds(open.ttft, found.ttft.mean), "{prefill} and {decode}: {open:?}, {found:?}");
-                assert!(summary::holds(open.tpot, found.tpot.mean), "{prefill} and {decode}: {open:?}, {found:?}");
+                assert!(
+                    crate::errors::holds(open.ttft, found.ttft.mean),
+                    "{prefill} and {decode}: {open:?}, {found:?}"
+                );
+                assert!(
+                    crate::errors::holds(open.tpot, found.tpot.mean),
+                    "{prefill} and {decode}: {open:?}, {found:?}"
+                );
             }
         }
         // With one request in flight the numbers change nothing.
@@ -142,17 +148,17 @@ mod tests {
             line(4, ["", ""], 9_000_000),
         ];
         let found = score(&lines);
-        assert_eq!((found.all.n_runs, found.all.n_predicted), (5, 1));
+        assert_eq!((found.all.n_rows, found.all.n_predicted), (5, 1));
         assert_eq!(found.runs[2].outcome, Err(Reason::WorkersNotStated));
         let expressed = found.expressed;
         assert_eq!((expressed.n_repeats, expressed.n_between, expressed.n_repeats_between), (1, 2, 1));
         // Nine thousand seconds to the first token are outside.
         assert_eq!(
             expressed.n_inside[0],
-            usize::from(found.runs[2].between.is_some_and(|open| summary::holds(open.ttft, 0.101)))
+            usize::from(found.runs[2].between.is_some_and(|open| crate::errors::holds(open.ttft, 0.101)))
         );
         let without = score(&lines[..2]);
-        assert_eq!((found.all.ttft, found.all.tpot), (without.all.ttft, without.all.tpot));
+        assert_eq!(found.all.figures, without.all.figures);
     }
 
     #[test]

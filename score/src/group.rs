@@ -1,33 +1,18 @@
-//! Errors of a group of rows with one figure each, and how they are written as text and as Markdown.
+//! How groups of rows with one figure are written as text and as Markdown.
 
+use crate::errors::{Errors, Figure, GroupErrors};
 use crate::text::{cut_middle, or_dash, percent_1, signed_1};
-use crate::training::summary::Errors;
 
+/// Cells of a figure that nobody knows.
+pub(crate) const NO_FIGURES: &str = "- | - | - | - | -";
 /// Letters of the columns of figures of a group.
 const FIGURES: usize = 48;
 
-/// A group of rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupErrors {
-    /// What they have in common.
-    pub value: String,
-    /// Rows.
-    pub n_rows: usize,
-    /// Those with a prediction.
-    pub n_predicted: usize,
-    /// Of those that count.
-    pub errors: Option<Errors>,
-    /// Share of them inside the interval.
-    pub covered: Option<f64>,
-}
-
-impl GroupErrors {
-    /// Mean, median and largest error, bias, and share of rows inside the interval.
-    fn figures(&self) -> Option<[String; 5]> {
-        let Errors { mean, median, worst, bias, .. } = self.errors?;
-        let covered = or_dash(self.covered, percent_1);
-        Some([percent_1(mean), percent_1(median), percent_1(worst), signed_1(bias), covered])
-    }
+/// Mean, median and largest error, bias, and share of rows inside the interval.
+pub(crate) fn words(figure: &Figure) -> Option<[String; 5]> {
+    let Errors { mean, median, worst, bias, .. } = figure.errors?;
+    let covered = or_dash(figure.covered, percent_1);
+    Some([percent_1(mean), percent_1(median), percent_1(worst), signed_1(bias), covered])
 }
 
 /// Lines above groups, in a page so wide: how many rows there are, the columns, and all rows together.
@@ -45,7 +30,7 @@ pub fn head(all: &GroupErrors, width: usize) -> Vec<String> {
 pub fn line(group: &GroupErrors, width: usize) -> String {
     let name = name_letters(width);
     let counts = format!("{}/{}", group.n_predicted, group.n_rows);
-    let figures = group.figures().map_or_else(
+    let figures = words(&group.figures).map_or_else(
         || format!("{:>38}", "-"),
         |[mean, median, worst, bias, covered]| format!("{mean:>10} {median:>6} {worst:>6} {bias:>6} {covered:>6}"),
     );
@@ -66,6 +51,6 @@ pub fn markdown_head(all: &GroupErrors) -> String {
 
 /// A row of that table.
 pub fn markdown(by: &str, group: &GroupErrors) -> String {
-    let figures = group.figures().map_or_else(|| "- | - | - | - | -".to_owned(), |figures| figures.join(" | "));
+    let figures = words(&group.figures).map_or_else(|| NO_FIGURES.to_owned(), |figures| figures.join(" | "));
     format!("| {by} | {} | {}/{} | {figures} |\n", group.value, group.n_predicted, group.n_rows)
 }

@@ -385,7 +385,7 @@ mod tests {
                 Some(((products_s + others_s) / run.measured_s - 1.0).abs())
             };
             let errors: Vec<f64> = networks.runs.iter().filter(|run| run.device == device).filter_map(error).collect();
-            let found = crate::summary::mean(&errors).expect("runs");
+            let found = crate::errors::mean(&errors).expect("runs");
             println!("{device}: {found:.3}");
             assert!(found < 0.07, "{device}: {found}");
         }

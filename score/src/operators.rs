@@ -11,7 +11,7 @@ use hw::quantile::median;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::summary::mean;
+use crate::errors::mean;
 use crate::table::{Beside, Cells, Fault, Table, has_columns, read_beside};
 use crate::text::{or_dash, percent_1};
 

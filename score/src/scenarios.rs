@@ -8,12 +8,8 @@ pub(crate) mod written;
 
 use std::collections::BTreeMap;
 
-use hw::quantile::median;
-
-use crate::group::GroupErrors;
-use crate::summary::holds;
+use crate::errors::{Bias, Figure, GroupErrors, holds};
 use crate::table::{Cells, Fault, Table, has_columns, header, likest};
-use crate::training::summary::{Errors, errors, share};
 
 /// Columns that tell such a table.
 pub const NEEDED: [&str; 3] = ["scenario", "metric", "measured"];
@@ -265,19 +261,14 @@ fn grouped(rows: &[&Scored], of: impl Fn(&Row) -> &String) -> Vec<GroupErrors> {
 fn group_of(value: &str, rows: &[&Scored]) -> GroupErrors {
     let ratios: Vec<f64> = rows.iter().filter_map(|scored| scored.ratio()).collect();
     let inside: Vec<bool> = rows.iter().filter_map(|scored| scored.is_inside()).collect();
-    let n_inside = inside.iter().filter(|is_inside| **is_inside).count();
-    GroupErrors {
-        value: value.to_owned(),
-        n_rows: rows.len(),
-        n_predicted: ratios.len(),
-        errors: errors(&ratios).map(|found| Errors { bias: median(&ratios) - 1.0, ..found }),
-        covered: (!inside.is_empty()).then(|| share(n_inside, inside.len())),
-    }
+    let figures = Figure::of(&ratios, Bias::Median, &inside);
+    GroupErrors { value: value.to_owned(), n_rows: rows.len(), n_predicted: ratios.len(), figures }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errors::Errors;
 
     fn played(scenario: &str, set: &[String]) -> Played {
         if scenario == "absent.toml" {
@@ -325,9 +316,9 @@ mod tests {
         assert_eq!(found.rows.iter().map(|scored| scored.warnings.len()).sum::<usize>(), 4);
         // x.toml plain, x.toml with two settings, and the one that is not there.
         assert_eq!(plays.get(), 3);
-        let Errors { mean, median, worst, bias, .. } = found.all.errors.expect("three have a prediction");
+        let Errors { mean, median, worst, bias, .. } = found.all.figures.errors.expect("three have a prediction");
         assert!((mean - 0.2 / 3.0).abs() < 1e-12 && median == 0.0 && (worst - 0.2).abs() < 1e-12 && bias == 0.0);
-        assert_eq!((found.all.n_rows, found.all.n_predicted, found.all.covered), (7, 3, Some(0.5)));
+        assert_eq!((found.all.n_rows, found.all.n_predicted, found.all.figures.covered), (7, 3, Some(0.5)));
         let (by, groups) = &found.groups[1];
         let counts: Vec<(&str, usize)> = groups.iter().map(|group| (group.value.as_str(), group.n_rows)).collect();
         assert_eq!((*by, counts), ("group", vec![("one", 2), ("two", 2)]));

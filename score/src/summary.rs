@@ -8,6 +8,7 @@ use hw::quantile::median;
 use rayon::prelude::*;
 
 use crate::between::{self, Between};
+use crate::errors::{self, Bias, Figure, holds};
 use crate::order::{self, Order};
 use crate::play::{Costs, Latency, Predicted, predict};
 use crate::reason::Reason;
@@ -40,31 +41,17 @@ pub struct Expressed {
     pub n_inside: [usize; 2],
 }
 
-/// Errors of one latency over some runs.
+/// Figures of a group of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Errors {
-    /// Median of the error.
-    pub median: f64,
-    /// Median of predicted over measured, less 1.
-    pub bias: f64,
-    /// Share of runs whose measurement lies in the interval.
-    pub covered: f64,
+pub struct Latencies {
+    /// Time to first token.
+    pub ttft: Figure,
+    /// Time per output token.
+    pub tpot: Figure,
 }
 
 /// A group of runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupErrors {
-    /// What they have in common.
-    pub value: String,
-    /// Runs.
-    pub n_runs: usize,
-    /// Those with a prediction.
-    pub n_predicted: usize,
-    /// Of time to first token.
-    pub ttft: Option<Errors>,
-    /// Of time per output token.
-    pub tpot: Option<Errors>,
-}
+pub type GroupErrors = errors::GroupErrors<Latencies>;
 
 /// Everything about a table.
 #[derive(Clone, Debug, PartialEq)]
@@ -159,33 +146,17 @@ fn numbers(text: &str) -> Vec<u64> {
 fn errors(value: &str, runs: &[&Scored]) -> GroupErrors {
     let predicted: Vec<(&Run, &Predicted)> =
         runs.iter().filter_map(|scored| Some((&scored.run, scored.outcome.as_ref().ok()?))).collect();
-    let ttft: Vec<(Latency, f64)> = predicted.iter().map(|(run, found)| (found.ttft, run.ttft_s)).collect();
-    let tpot: Vec<(Latency, f64)> = predicted.iter().map(|(run, found)| (found.tpot, run.tpot_s)).collect();
-    GroupErrors {
-        value: value.to_owned(),
-        n_runs: runs.len(),
-        n_predicted: predicted.len(),
-        ttft: errors_of(&ttft),
-        tpot: errors_of(&tpot),
-    }
+    let ttft = figure(predicted.iter().map(|(run, found)| (found.ttft, run.ttft_s)));
+    let tpot = figure(predicted.iter().map(|(run, found)| (found.tpot, run.tpot_s)));
+    let figures = Latencies { ttft, tpot };
+    GroupErrors { value: value.to_owned(), n_rows: runs.len(), n_predicted: predicted.len(), figures }
 }
 
-fn errors_of(pairs: &[(Latency, f64)]) -> Option<Errors> {
-    if pairs.is_empty() {
-        return None;
-    }
-    let ratios: Vec<f64> = pairs.iter().map(|(found, measured)| found.mean / measured).collect();
-    let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
-    let covered = pairs.iter().filter(|(found, measured)| holds(found.interval, *measured)).count();
-    Some(Errors {
-        median: median(&off),
-        bias: median(&ratios) - 1.0,
-        covered: hw::real(covered as u64) / hw::real(pairs.len() as u64),
-    })
-}
-
-pub(crate) fn holds([low, high]: [f64; 2], value: f64) -> bool {
-    low <= value && value <= high
+/// What is known of a latency, predicted and measured.
+fn figure(pairs: impl Iterator<Item = (Latency, f64)>) -> Figure {
+    let (ratios, inside): (Vec<f64>, Vec<bool>) =
+        pairs.map(|(found, measured)| (found.mean / measured, holds(found.interval, measured))).unzip();
+    Figure::of(&ratios, Bias::Median, &inside)
 }
 
 fn expressed(runs: &[Scored]) -> Expressed {
@@ -228,11 +199,6 @@ fn rates(scored: &Scored) -> Option<[f64; 2]> {
     let (in_flight, output) = (f64::from(run.in_flight?), f64::from(run.output));
     let rate = |ttft_s: f64, tpot_s: f64| in_flight * output / (ttft_s + (output - 1.0) * tpot_s) / gpus;
     Some([rate(found.ttft.mean, found.tpot.mean), rate(run.ttft_s, run.tpot_s)])
-}
-
-/// The mean of some values, where there are any.
-pub(crate) fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / hw::real(values.len() as u64))
 }
 
 /// Mean of each side.

@@ -1,10 +1,11 @@
 //! A score as text: what is off by how much, in which group, and what has no prediction. Lines keep to the width that is given.
 
+use crate::errors::Figure;
 use crate::leave_out::LeftOut;
 use crate::order::Order;
 use crate::residual::Corrected;
 use crate::select::Key;
-use crate::summary::{Errors, GroupErrors, Score};
+use crate::summary::{GroupErrors, Latencies, Score};
 use crate::tally;
 use serve::engine_constants::{self, EngineConstants};
 
@@ -35,10 +36,10 @@ pub fn text(score: &Score, width: usize) -> String {
 
 /// What it is about.
 fn head(score: &Score, width: usize) -> Vec<String> {
-    let share = percent(hw::real(score.all.n_predicted as u64) / hw::real(score.all.n_runs.max(1) as u64));
+    let share = percent(hw::real(score.all.n_predicted as u64) / hw::real(score.all.n_rows.max(1) as u64));
     let mut lines = vec![format!(
         "{} runs, {} with a prediction ({share}) of {} models",
-        score.all.n_runs,
+        score.all.n_rows,
         score.all.n_predicted,
         score.n_models()
     )];
@@ -79,17 +80,22 @@ fn fitted(constants: &EngineConstants) -> String {
 }
 
 fn row(group: &GroupErrors, name: usize) -> String {
-    let counts = format!("{}/{}", group.n_predicted, group.n_runs);
+    let counts = format!("{}/{}", group.n_predicted, group.n_rows);
     let value = cut(&group.value, name.saturating_sub(2));
-    let (ttft, tpot) = (figures(group.ttft), figures(group.tpot));
+    let Latencies { ttft, tpot } = group.figures;
+    let [ttft, tpot] = [ttft, tpot].map(|figure| {
+        figures(figure).map_or_else(
+            || format!("{:>19}", "-"),
+            |[error, bias, covered]| format!("{error:>5} {bias:>6} {covered:>6}"),
+        )
+    });
     format!("  {value:<0$}{counts:>9} {ttft} {tpot}", name - 2)
 }
 
-fn figures(errors: Option<Errors>) -> String {
-    errors.map_or_else(
-        || format!("{:>19}", "-"),
-        |errors| format!("{:>5} {:>6} {:>6}", percent(errors.median), signed(errors.bias), percent(errors.covered)),
-    )
+/// Median error, bias, and share of runs inside the interval.
+fn figures(Figure { errors, covered }: Figure) -> Option<[String; 3]> {
+    let errors = errors?;
+    Some([percent(errors.median), signed(errors.bias), percent(covered?)])
 }
 
 fn percent(share: f64) -> String {
@@ -112,7 +118,7 @@ fn signed(share: f64) -> String {
 
 /// Which share of the runs is expressed, and what lies in intervals over layouts.
 fn expressed(score: &Score) -> Vec<String> {
-    let (found, n_runs) = (&score.expressed, score.all.n_runs);
+    let (found, n_runs) = (&score.expressed, score.all.n_rows);
     let share = |n: usize| percent(hw::real(n as u64) / hw::real(n_runs.max(1) as u64));
     let n = score.all.n_predicted + found.n_repeats;
     let mut sentences = vec![format!(
@@ -196,7 +202,7 @@ pub fn markdown(score: &Score) -> String {
     let mut text = format!(
         "{} runs, {} with a prediction.\n\n| by | group | runs | TTFT error | bias | in interval | TPOT error | bias | in interval |\n\
          |---|---|---|---|---|---|---|---|---|\n",
-        score.all.n_runs, score.all.n_predicted
+        score.all.n_rows, score.all.n_predicted
     );
     text += &markdown_row("all", &score.all);
     for (key, groups) in &score.groups {
@@ -266,20 +272,10 @@ pub fn corrected(groups: &[Corrected]) -> String {
 }
 
 fn markdown_row(key: &str, group: &GroupErrors) -> String {
-    let cells = |errors: Option<Errors>| {
-        errors.map_or_else(
-            || "- | - | -".to_owned(),
-            |errors| format!("{} | {} | {}", percent(errors.median), signed(errors.bias), percent(errors.covered)),
-        )
-    };
-    format!(
-        "| {key} | {} | {}/{} | {} | {} |\n",
-        group.value,
-        group.n_predicted,
-        group.n_runs,
-        cells(group.ttft),
-        cells(group.tpot)
-    )
+    let Latencies { ttft, tpot } = group.figures;
+    let [ttft, tpot] = [ttft, tpot]
+        .map(|figure| figures(figure).map_or_else(|| "- | - | -".to_owned(), |figures| figures.join(" | ")));
+    format!("| {key} | {} | {}/{} | {ttft} | {tpot} |\n", group.value, group.n_predicted, group.n_rows)
 }
 
 #[cfg(test)]

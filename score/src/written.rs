@@ -3,11 +3,12 @@
 use engine::cost::Source;
 use serde::Serialize;
 
+use crate::errors::Figure;
 use crate::leave_out::LeftOut;
 use crate::play::{Latency, Predicted};
 use crate::residual::Corrected;
 use crate::select::Key;
-use crate::summary::{Errors, GroupErrors, Score, Scored};
+use crate::summary::{GroupErrors, Latencies, Score, Scored};
 use crate::tally::Missing;
 use crate::text;
 
@@ -202,15 +203,20 @@ pub fn csv(score: &Score) -> String {
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
-    let figures = |errors: Errors| Figures { median_error: errors.median, bias: errors.bias, covered: errors.covered };
+    let Latencies { ttft, tpot } = found.figures;
     Group {
         by,
         value: &found.value,
-        runs: found.n_runs,
+        runs: found.n_rows,
         predicted: found.n_predicted,
-        ttft: found.ttft.map(figures),
-        tpot: found.tpot.map(figures),
+        ttft: figures(ttft),
+        tpot: figures(tpot),
     }
+}
+
+fn figures(Figure { errors, covered }: Figure) -> Option<Figures> {
+    let errors = errors?;
+    Some(Figures { median_error: errors.median, bias: errors.bias, covered: covered? })
 }
 
 fn missing_runs(missing: &Missing) -> MissingRuns {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{Bench, Seen};
-use crate::summary::mean;
+use crate::errors::mean;
 use crate::text::or_dash;
 
 /// Terms that are shown, in order, with their words.

@@ -15,7 +15,7 @@ use super::Window;
 use super::step::{Busy, Measured, busy, seconds};
 use super::term::{Lane, Term};
 use crate::bench::compare::deviation;
-use crate::summary::mean;
+use crate::errors::mean;
 
 /// What is predicted of one rank's step.
 #[derive(Clone, Debug, PartialEq)]

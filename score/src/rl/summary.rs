@@ -3,28 +3,19 @@
 //! An error is |predicted / measured − 1|; a bias is the mean of predicted / measured less 1. Rows that contradict themselves are predicted and listed, and are in
 //! no error.
 
-use rayon::prelude::*;
-
 use super::predict::{Costs, Predicted, predict};
 use super::reason::Reason;
 use super::row::Row;
-use crate::group::GroupErrors;
-use crate::summary::holds;
+use crate::errors::{Bias, Figure, GroupErrors, holds};
+use crate::scored;
 use crate::tally::{Missing, counted, together};
 use crate::training::select::{Key, Selection};
-use crate::training::summary::{errors, share};
 
 /// Keys that a summary has groups of.
 const GROUPS: [Key; 4] = [Key::Set, Key::Card, Key::Model, Key::Variant];
 
 /// A row with what became of it.
-#[derive(Clone, Debug)]
-pub struct Scored {
-    /// The row.
-    pub row: Row,
-    /// Its prediction, or why there is none.
-    pub outcome: Result<Predicted, Reason>,
-}
+pub type Scored = scored::Scored<Row, Predicted, Reason>;
 
 /// Everything about a table.
 #[derive(Clone, Debug)]
@@ -45,11 +36,6 @@ impl Scored {
         Some(self.outcome.as_ref().ok()?.seconds / self.row.measured.middle()?)
     }
 
-    /// The same of a row that does not contradict itself.
-    fn sound_ratio(&self) -> Option<f64> {
-        self.ratio().filter(|_| !self.row.measured.disagrees)
-    }
-
     /// Whether the measurement lies in the interval.
     pub fn is_covered(&self) -> Option<bool> {
         let found = self.outcome.as_ref().ok()?;
@@ -59,21 +45,14 @@ impl Scored {
 
 /// Scores rows in parallel; `done` is called as each one ends.
 pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
-    let scored = |row: Row| {
-        let outcome = row.asked.as_ref().map(|asked| predict(asked, costs)).map_err(Clone::clone);
-        done();
-        Scored { row, outcome }
-    };
-    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(&row.label)).map(scored).collect();
+    let rows = rows.into_iter().filter(|row| only.takes(&row.label)).collect();
+    let outcome = |row: &Row| Ok(predict(row.asked.as_ref().map_err(Clone::clone)?, costs));
+    let rows = scored::scored(rows, outcome, done);
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
         groups: GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
-        missing: counted(
-            rows.iter()
-                .filter_map(|scored| scored.outcome.as_ref().err())
-                .map(|reason| [reason.name(), reason.about()]),
-        ),
+        missing: counted(scored::reasons(&rows).map(|reason| [reason.name(), reason.about()])),
         rows,
     }
 }
@@ -84,14 +63,10 @@ fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
 }
 
 fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
-    let sound: Vec<&Scored> = rows.iter().copied().filter(|scored| scored.sound_ratio().is_some()).collect();
-    let ratios: Vec<f64> = sound.iter().filter_map(|scored| scored.ratio()).collect();
-    let inside = sound.iter().filter(|scored| scored.is_covered() == Some(true)).count();
-    GroupErrors {
-        value: value.to_owned(),
-        n_rows: rows.len(),
-        n_predicted: rows.iter().filter(|scored| scored.outcome.is_ok()).count(),
-        errors: errors(&ratios),
-        covered: (!sound.is_empty()).then(|| share(inside, sound.len())),
-    }
+    let sound = || rows.iter().filter(|scored| !scored.row.measured.disagrees);
+    let ratios: Vec<f64> = sound().filter_map(|scored| scored.ratio()).collect();
+    let inside: Vec<bool> = sound().filter_map(|scored| scored.is_covered()).collect();
+    let n_predicted = rows.iter().filter(|scored| scored.outcome.is_ok()).count();
+    let figures = Figure::of(&ratios, Bias::Mean, &inside);
+    GroupErrors { value: value.to_owned(), n_rows: rows.len(), n_predicted, figures }
 }

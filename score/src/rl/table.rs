@@ -61,7 +61,7 @@ fn steps(table: &Table) -> Result<Vec<Row>, Vec<Fault>> {
     let prompts = |model: &str| {
         let same = lines.iter().filter(|line| line.label.model == model && !line.disagrees);
         let found: Vec<f64> = same.filter_map(|line| line.prompt).collect();
-        crate::summary::mean(&found)
+        crate::errors::mean(&found)
     };
     Ok(lines.iter().map(|line| line.row(prompts(&line.label.model))).collect())
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::reason::Reason;
 use super::summary::{Score, Scored};
 use super::text::listed;
-use crate::group::GroupErrors;
+use crate::errors::{Figure, GroupErrors};
 use crate::written::{MissingRows, missing_rows, rows_as_csv};
 
 #[derive(Serialize)]
@@ -82,16 +82,17 @@ pub fn csv(score: &Score) -> String {
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
+    let Figure { errors, covered } = found.figures;
     Group {
         by,
         value: &found.value,
         rows: found.n_rows,
         predicted: found.n_predicted,
-        mean_error: found.errors.map(|errors| errors.mean),
-        median_error: found.errors.map(|errors| errors.median),
-        worst_error: found.errors.map(|errors| errors.worst),
-        bias: found.errors.map(|errors| errors.bias),
-        covered: found.covered,
+        mean_error: errors.map(|errors| errors.mean),
+        median_error: errors.map(|errors| errors.median),
+        worst_error: errors.map(|errors| errors.worst),
+        bias: errors.map(|errors| errors.bias),
+        covered,
     }
 }
 

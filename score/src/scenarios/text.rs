@@ -1,7 +1,8 @@
 //! A score of scenarios as text and as Markdown: groups, every row, what has no prediction, and what `run` warns of.
 
 use super::{Score, Scored};
-use crate::group::{self, GroupErrors};
+use crate::errors::GroupErrors;
+use crate::group;
 use crate::text::{cut, or_dash, signed_1};
 
 /// The score in lines of at most `width` letters, at least 92.

@@ -78,7 +78,7 @@ fn score(file: &str, only: &str) -> Option<Score> {
 #[test]
 fn memory_of_short_models_on_b200_is_met_to_the_percent() {
     let Some(score) = score("simumax_b200.csv", "") else { return };
-    let memory = score.all.memory.expect("peaks");
+    let memory = score.all.figures.memory.errors.expect("peaks");
     println!("{memory:?}");
     assert_eq!(score.all.n_predicted, score.all.n_rows);
     assert!(memory.mean < 0.01 && memory.worst < 0.02, "{memory:?}");
@@ -87,7 +87,7 @@ fn memory_of_short_models_on_b200_is_met_to_the_percent() {
 #[test]
 fn steps_of_short_models_on_b200_are_near() {
     let Some(score) = score("simumax_b200.csv", "") else { return };
-    let step = score.all.step.expect("steps");
+    let step = score.all.figures.step.errors.expect("steps");
     println!("{step:?}");
     assert!(step.mean < 0.055 && step.worst < 0.125, "{step:?}");
 }
@@ -95,7 +95,7 @@ fn steps_of_short_models_on_b200_are_near() {
 #[test]
 fn steps_of_torchtitan_are_within_eight_percent() {
     let Some(score) = score("torchtitan.csv", "") else { return };
-    let step = score.all.step.expect("steps");
+    let step = score.all.figures.step.errors.expect("steps");
     println!("{step:?}");
     assert_eq!(score.all.n_predicted, score.all.n_rows);
     assert!(step.mean < 0.08 && step.worst < 0.2, "{step:?}");
@@ -110,7 +110,8 @@ fn own(text: &str, only: &str) -> Score {
 #[test]
 fn steps_of_pytorch_on_one_gpu_are_met_in_memory_and_near_in_time() {
     let score = own(include_str!("../../../profiles/measured/h100-sxm/steps.csv"), "");
-    let (step, memory) = (score.all.step.expect("steps"), score.all.memory.expect("peaks"));
+    let (step, memory) =
+        (score.all.figures.step.errors.expect("steps"), score.all.figures.memory.errors.expect("peaks"));
     println!("{step:?} {memory:?}");
     assert_eq!(score.all.n_predicted, score.all.n_rows);
     assert!(memory.mean < 0.002 && memory.worst < 0.005, "{memory:?}");
@@ -121,7 +122,8 @@ fn steps_of_pytorch_on_one_gpu_are_met_in_memory_and_near_in_time() {
 #[test]
 fn steps_of_pytorch_on_a_card_that_was_held_out_are_met() {
     let score = own(include_str!("../../../profiles/measured/h200-sxm/steps.csv"), "");
-    let (step, memory) = (score.all.step.expect("steps"), score.all.memory.expect("peaks"));
+    let (step, memory) =
+        (score.all.figures.step.errors.expect("steps"), score.all.figures.memory.errors.expect("peaks"));
     println!("{step:?} {memory:?}");
     assert_eq!((score.all.n_predicted, score.all.n_rows), (11, 11));
     assert!(memory.mean < 0.002 && memory.worst < 0.005, "{memory:?}");
@@ -132,7 +134,7 @@ fn steps_of_pytorch_on_a_card_that_was_held_out_are_met() {
 fn memory_of_torchtitan_without_a_pipeline_is_within_three_percent() {
     for only in ["model=Llama 3.1 8B", "model=Llama 3.1 70B"] {
         let Some(score) = score("torchtitan.csv", only) else { return };
-        let memory = score.all.memory.expect("peaks");
+        let memory = score.all.figures.memory.errors.expect("peaks");
         println!("{only}: {memory:?}");
         assert!(memory.worst < 0.03, "{only}: {memory:?}");
     }
@@ -143,7 +145,7 @@ fn memory_of_large_models_in_functional_tests_is_met_within_three_percent() {
     // The rows of 7 and 15 billion parameters; most others have a width of 512.
     for only in ["model=gpt-L32-h4096*", "model=gpt-L32-h6144*"] {
         let Some(score) = score("megatron_lm.csv.gz", only) else { return };
-        let memory = score.all.memory.expect("peaks");
+        let memory = score.all.figures.memory.errors.expect("peaks");
         println!("{only}: {memory:?}");
         assert!(memory.worst < 0.035, "{only}: {memory:?}");
     }
@@ -152,7 +154,7 @@ fn memory_of_large_models_in_functional_tests_is_met_within_three_percent() {
 #[test]
 fn memory_of_functional_tests_is_near_at_the_median() {
     let Some(score) = score("megatron_lm.csv.gz", "") else { return };
-    let memory = score.all.memory.expect("peaks");
+    let memory = score.all.figures.memory.errors.expect("peaks");
     println!("{memory:?}");
     // The aim is 3 %. T5, BERT and tests in 8 bits are further off than the others.
     assert!(memory.median < 0.015 && memory.mean < 0.028, "{memory:?}");
@@ -162,7 +164,7 @@ fn memory_of_functional_tests_is_near_at_the_median() {
 fn pipelines_over_mixed_cards_are_near() {
     for (only, most) in [("variant=one type", 0.10), ("variant=mixed", 0.15)] {
         let Some(score) = score("sailor_runs.csv", only) else { return };
-        let step = score.all.step.expect("steps");
+        let step = score.all.figures.step.errors.expect("steps");
         println!("{only}: {step:?}");
         assert_eq!(score.all.n_predicted, score.all.n_rows);
         assert!(step.mean < most, "{only}: {step:?}");
@@ -177,7 +179,8 @@ fn steps_of_megatron_bridge_are_within_their_aims() {
         [("H100", 0.08, 0.87), ("B200", 0.12, 0.7), ("B300", 0.12, 0.87), ("GB200", 0.12, 0.87), ("GB300", 0.12, 0.87)]
     {
         let Some(score) = score("megatron_bridge.csv", &format!("card={card}")) else { return };
-        let (step, found) = (score.all.step.expect("steps"), score.all.covered.expect("intervals"));
+        let (step, found) =
+            (score.all.figures.step.errors.expect("steps"), score.all.figures.step.covered.expect("intervals"));
         println!("{card}: {step:?}, {found} in the interval");
         assert!(step.mean < most && found > held, "{card}: {step:?} {found}");
     }
@@ -292,7 +295,8 @@ fn steps_on_a_card_that_is_left_out_are_as_near_as_the_page_says() {
         let rows = left_out::launched(rows.into_iter().map(|scored| scored.row).collect());
         let costs = |cluster: &Cluster, _: Framework| left_out::costs(cluster, &lent);
         let found = summary::score(rows, &Selection::parse("").expect("conditions"), &costs, &|| {}).all;
-        let (step, covered) = (found.step.expect("steps"), found.covered.expect("intervals"));
+        let (step, covered) =
+            (found.figures.step.errors.expect("steps"), found.figures.step.covered.expect("intervals"));
         println!("{file} {only}: {step:?}, {covered} in the interval");
         assert!(step.mean < most && covered > held, "{file} {only}: {step:?} {covered}");
     }

@@ -11,8 +11,8 @@ use hw::quantile::median;
 
 use super::play::{Says, Scored};
 use super::row::Compared;
+use crate::errors::mean;
 use crate::order::Agreement;
-use crate::summary::mean;
 
 /// How settings that may be compared stand in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -208,10 +208,4 @@ fn plan(asked: &Run, problem: &Problem) -> Plan {
 }
 
 /// A row with what became of it.
-#[derive(Clone, Debug)]
-pub struct Scored {
-    /// The row.
-    pub row: Row,
-    /// Its prediction, or why there is none.
-    pub outcome: Result<Predicted, Reason>,
-}
+pub type Scored = crate::scored::Scored<Row, Predicted, Reason>;

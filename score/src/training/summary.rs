@@ -4,48 +4,26 @@
 
 use std::collections::BTreeMap;
 
-use hw::quantile::median;
-use rayon::prelude::*;
-
 use super::dominant::Dominant;
 use super::order::{self, Orders};
 use super::play::{Costs, Says, Scored, predict};
 use super::row::{Bound, Row};
 use super::select::{Key, Selection};
-use crate::summary::holds;
+use crate::errors::{self, Bias, Figure, holds};
+use crate::scored::{reasons, scored};
 use crate::tally::{Missing, counted, together};
 
-/// Errors over some rows.
+/// Figures of a group of steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Errors {
-    /// Rows.
-    pub n: usize,
-    /// Mean of the error.
-    pub mean: f64,
-    /// Median of the error.
-    pub median: f64,
-    /// Largest error.
-    pub worst: f64,
-    /// Mean of predicted over measured, less 1.
-    pub bias: f64,
+pub struct Figures {
+    /// Time of the step.
+    pub step: Figure,
+    /// Memory: each measured pipeline stage counts. It has no interval.
+    pub memory: Figure,
 }
 
-/// A group of rows.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupErrors {
-    /// What they have in common.
-    pub value: String,
-    /// Rows.
-    pub n_rows: usize,
-    /// Those with a prediction.
-    pub n_predicted: usize,
-    /// Of the step.
-    pub step: Option<Errors>,
-    /// Share of measured steps inside the interval.
-    pub covered: Option<f64>,
-    /// Of memory: each measured pipeline stage counts.
-    pub memory: Option<Errors>,
-}
+/// A group of steps.
+pub type GroupErrors = errors::GroupErrors<Figures>;
 
 /// Rows that are bound by the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,12 +57,9 @@ pub struct Score {
 
 /// Scores rows in parallel; `done` is called as each one ends.
 pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
-    let scored = |row: Row| {
-        let outcome = row.asked.as_ref().map(|asked| predict(asked, costs)).map_err(Clone::clone);
-        done();
-        Scored { row, outcome }
-    };
-    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(&row.label)).map(scored).collect();
+    let rows = rows.into_iter().filter(|row| only.takes(&row.label)).collect();
+    let outcome = |row: &Row| Ok(predict(row.asked.as_ref().map_err(Clone::clone)?, costs));
+    let rows = scored(rows, outcome, done);
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
@@ -92,11 +67,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         causes: causes(&rows),
         orders: Orders::of(rows.iter().filter(|scored| scored.row.measured.bound == Bound::Device)),
         host_bound: host_bound(&rows),
-        missing: counted(
-            rows.iter()
-                .filter_map(|scored| scored.outcome.as_ref().err())
-                .map(|reason| [reason.name(), reason.about()]),
-        ),
+        missing: counted(reasons(&rows).map(|reason| [reason.name(), reason.about()])),
         rows,
     }
 }
@@ -169,47 +140,8 @@ fn group_of(value: &str, rows: &[&Scored], bound: Bound) -> GroupErrors {
     let timed: Vec<&Scored> = rows.iter().copied().filter(|scored| scored.row.measured.bound == bound).collect();
     let steps: Vec<f64> = timed.iter().filter_map(|scored| scored.step_ratio()).collect();
     let memory: Vec<f64> = rows.iter().flat_map(|scored| scored.memory_ratios()).map(|(_, ratio)| ratio).collect();
-    let covered: Vec<bool> = timed.iter().filter_map(|scored| scored.is_covered()).collect();
-    let inside = covered.iter().filter(|is_inside| **is_inside).count();
-    GroupErrors {
-        value: value.to_owned(),
-        n_rows: rows.len(),
-        n_predicted: rows.iter().filter(|scored| scored.outcome.is_ok()).count(),
-        step: errors(&steps),
-        covered: (!covered.is_empty()).then(|| share(inside, covered.len())),
-        memory: errors(&memory),
-    }
-}
-
-pub(crate) fn share(part: usize, whole: usize) -> f64 {
-    hw::real(part as u64) / hw::real(whole as u64)
-}
-
-pub(crate) fn errors(ratios: &[f64]) -> Option<Errors> {
-    if ratios.is_empty() {
-        return None;
-    }
-    let n = hw::real(ratios.len() as u64);
-    let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
-    Some(Errors {
-        n: ratios.len(),
-        mean: off.iter().sum::<f64>() / n,
-        worst: off.iter().copied().fold(0.0, f64::max),
-        median: median(&off),
-        bias: ratios.iter().sum::<f64>() / n - 1.0,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_are_those_of_hand_arithmetic() {
-        // 10 % above, 20 % below, exact: mean 10 %, median 10 %, worst 20 %, bias −10/3 %.
-        let found = errors(&[1.1, 0.8, 1.0]).expect("ratios");
-        assert!((found.mean - 0.1).abs() < 1e-12 && (found.median - 0.1).abs() < 1e-12);
-        assert!((found.worst - 0.2).abs() < 1e-12 && (found.bias + 0.1 / 3.0).abs() < 1e-12);
-        assert_eq!(errors(&[]), None);
-    }
+    let inside: Vec<bool> = timed.iter().filter_map(|scored| scored.is_covered()).collect();
+    let n_predicted = rows.iter().filter(|scored| scored.outcome.is_ok()).count();
+    let (step, memory) = (Figure::of(&steps, Bias::Mean, &inside), Figure::of(&memory, Bias::Mean, &[]));
+    GroupErrors { value: value.to_owned(), n_rows: rows.len(), n_predicted, figures: Figures { step, memory } }
 }

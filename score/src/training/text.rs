@@ -3,7 +3,9 @@
 use super::order::Orders;
 use super::play::{Says, Scored};
 use super::row::{Bound, Label};
-use super::summary::{Errors, GroupErrors, HostBound, Score};
+use super::summary::{Figures, GroupErrors, HostBound, Score};
+use crate::errors::{Errors, Figure};
+use crate::group::{NO_FIGURES, words};
 use crate::tally;
 use crate::text::{cut, error_words, or_dash, percent_1, signed_1, tau_words};
 
@@ -42,19 +44,21 @@ pub fn text(score: &Score, width: usize) -> String {
 
 fn group_line(group: &GroupErrors, name: usize) -> String {
     let counts = format!("{}/{}", group.n_predicted, group.n_rows);
-    let step = group.step.map_or_else(|| format!("{:>29}", "-"), |errors| step_figures(errors, group.covered));
-    let memory = group.memory.map_or_else(|| format!("{:>24}", "-"), memory_figures);
+    let Figures { step, memory } = group.figures;
+    let step = step.errors.map_or_else(|| format!("{:>29}", "-"), |errors| step_figures(errors, step.covered));
+    let memory = memory.errors.map_or_else(|| format!("{:>24}", "-"), memory_figures);
     format!("  {:<1$}{counts:>9}{step}{memory}", cut(&group.value, name.saturating_sub(3)), name - 2)
 }
 
 fn host_bound_line(found: &HostBound, name: usize) -> String {
     let HostBound { errors, n_settings, tau } = found;
-    let figures = errors.step.map_or_else(String::new, |step| {
+    let Figure { errors: off, covered } = errors.figures.step;
+    let figures = off.map_or_else(String::new, |step| {
         format!(
             "median {} bias {} covered {}",
             percent_1(step.median),
             signed_1(step.bias),
-            errors.covered.map_or_else(String::new, percent_1)
+            covered.map_or_else(String::new, percent_1)
         )
     });
     let tau = tau_words(*tau);
@@ -175,11 +179,12 @@ fn markdown_host_bound(groups: &[HostBound]) -> String {
             .to_owned();
     text += "|---|---|---|---|---|---|---|---|\n";
     for HostBound { errors, n_settings, tau } in groups {
-        let figures = errors.step.map_or_else(
+        let Figure { errors: off, covered } = errors.figures.step;
+        let figures = off.map_or_else(
             || "- | - | -".to_owned(),
             |step| format!("{} | {} | {}", percent_1(step.median), percent_1(step.mean), signed_1(step.bias)),
         );
-        let (covered, tau) = (or_dash(errors.covered, percent_1), tau_words(*tau));
+        let (covered, tau) = (or_dash(covered, percent_1), tau_words(*tau));
         let GroupErrors { value, n_predicted, n_rows, .. } = errors;
         text += &format!("| {value} | {n_predicted}/{n_rows} | {figures} | {covered} | {n_settings} | {tau} |\n");
     }
@@ -212,14 +217,9 @@ fn markdown_orders(orders: &Orders) -> String {
 }
 
 fn markdown_group(key: &str, group: &GroupErrors) -> String {
-    let step = group.step.map_or_else(
-        || "- | - | - | - | -".to_owned(),
-        |errors| {
-            let figures = [errors.mean, errors.median, errors.worst].map(percent_1).join(" | ");
-            format!("{figures} | {} | {}", signed_1(errors.bias), or_dash(group.covered, percent_1))
-        },
-    );
-    let memory = group.memory.map_or_else(
+    let Figures { step, memory } = group.figures;
+    let step = words(&step).map_or_else(|| NO_FIGURES.to_owned(), |figures| figures.join(" | "));
+    let memory = memory.errors.map_or_else(
         || "- | - | -".to_owned(),
         |errors| [errors.mean, errors.median, errors.worst].map(percent_1).join(" | "),
     );

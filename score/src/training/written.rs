@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::order::{Ordered, Orders};
 use super::play::{Says, Scored};
 use super::reason::Reason;
-use super::summary::{Errors, GroupErrors, HostBound, Score};
+use super::summary::{self, GroupErrors, HostBound, Score};
+use crate::errors::Errors;
 use crate::order::Agreement;
 use crate::written::{MissingRows, missing_rows, rows_as_csv};
 
@@ -151,14 +152,15 @@ fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
         worst_error: errors.worst,
         bias: errors.bias,
     };
+    let summary::Figures { step, memory } = found.figures;
     Group {
         by,
         value: &found.value,
         rows: found.n_rows,
         predicted: found.n_predicted,
-        step: found.step.map(figures),
-        covered: found.covered,
-        memory: found.memory.map(figures),
+        step: step.errors.map(figures),
+        covered: step.covered,
+        memory: memory.errors.map(figures),
     }
 }
 
