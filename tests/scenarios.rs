@@ -37,10 +37,12 @@ fn every_scenario_runs_and_meets_its_expectations() {
     }
 }
 
-/// Metrics of a result that have no row in the table.
+/// Metrics of a result, and figures of its planners, that have no row in the table.
 fn unexplained(result: &reports::RunResult) -> Vec<&String> {
-    let all = result.results.iter().flat_map(|row| row.metrics.keys());
-    all.filter(|key| !metrics::is_known(&result.kind, key)).collect()
+    let metrics = result.results.iter().flat_map(|row| row.metrics.keys()).map(|key| (result.kind.as_str(), key));
+    let planners = result.results.iter().filter_map(|row| row.planner.as_ref());
+    let figures = planners.flat_map(|facts| facts.figures.keys()).map(|key| (metrics::PLANNER, key));
+    metrics.chain(figures).filter(|(kind, key)| !metrics::is_known(kind, key)).map(|(_, key)| key).collect()
 }
 
 /// No step is shorter than its bound, and the causes of lost time add up to the difference without a rest.
