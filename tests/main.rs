@@ -48,6 +48,7 @@ mod mixed_training;
 mod multi_task;
 mod mutations;
 mod objective;
+mod oom;
 mod optimizer;
 mod outputs;
 mod own_rules;

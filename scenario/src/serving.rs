@@ -118,9 +118,8 @@ pub struct ServingChoice {
     pub concurrency: Option<NonZeroU32>,
     /// What was listed of a choice that is one of several to choose among; `None` for any other.
     pub candidate: Option<Candidate>,
-    /// Why it cannot be served, where that was found when the scenario was read and others are looked at: it is one of several, or `[tune]` or `[capacity]`
-    /// stand beside it.
-    pub refused: Option<String>,
+    /// Why it cannot be served, where that was found when the scenario was read: it does not fit memory, or is one of several and does not fit the rest.
+    pub refused: Option<Refused>,
 }
 
 impl ServingChoice {
@@ -129,7 +128,7 @@ impl ServingChoice {
     /// # Errors
     /// Why it cannot.
     pub fn sound(&self) -> Result<(), Refused> {
-        self.refused.as_ref().map_or(Ok(()), |why| Err(Refused::infeasible(why)))
+        self.refused.clone().map_or(Ok(()), Err)
     }
 
     /// Whether it is a batching policy under a name of its own, which may have keys of its own.
@@ -333,11 +332,6 @@ impl Serving {
     /// Those of them whose replicas hold a request.
     pub fn fitting(&self) -> impl Iterator<Item = &ServingChoice> {
         self.plain().filter(|choice| choice.refused.is_none())
-    }
-
-    /// Whether a verb looks at other engines and fleets than those that are written.
-    pub const fn looks_at_others(&self) -> bool {
-        self.tune.is_some() || self.capacity.is_some()
     }
 
     /// Ways that the best one is chosen among.

@@ -71,7 +71,6 @@ codes! {
     WrongRankOrder = 39, "The order of ranks does not name every axis once.";
     WrongGpuCount = 40, "Degrees or replicas do not fit the GPUs that there are.";
     UlyssesHeads = 41, "Ulysses cannot cut the heads of the model over so many ranks.";
-    ModelTooLarge = 42, "Parameters, gradients and optimizer do not fit the memory of a GPU.";
     LongSequence = 43, "A sequence is longer than a context group can hold.";
     CrossesIslands = 44, "A tensor group crosses NVLink islands.";
     WrongExperts = 45, "Expert parallelism does not fit the model or the layout.";
@@ -106,7 +105,7 @@ codes! {
     WrongTrace = 91, "A trace has lines that are no requests.";
     NoRequests = 92, "No request is left to serve.";
     FewTokens = 93, "An iteration has fewer tokens than sequences.";
-    NoRoomForCache = 94, "Weights leave no memory for keys and values.";
+    NoRoomForCache = 94, "There is less memory for keys and values than is asked.";
     UnknownRouter = 95, "No router has that name.";
     UnknownFormat = 96, "No format of traces has that name.";
     LongRequests = 97, "Requests are longer than a replica can hold.";

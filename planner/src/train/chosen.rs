@@ -10,7 +10,6 @@ use engine::play::{Case, Machine};
 use engine::verdict::Refused;
 use engine::{CostModel, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
-use train::host_memory;
 use train::layout::ContextExchange;
 use train::long_run::{Lasted, LongRun};
 use train::metrics::Played;
@@ -19,6 +18,7 @@ use train::problem::Recompute;
 use train::schedule::{Schedule, chunks_of};
 use train::straggler::Rates;
 use train::{Plan, Problem};
+use train::{host_memory, memory};
 
 use super::compression::{self, Question};
 use super::policies;
@@ -130,6 +130,9 @@ pub fn decide(
 ) -> Result<Decided, PlanError> {
     let policy = policies::named(&choice.policy).expect("the scenario reader knows the table");
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
+    if asked.1.is_none() {
+        fits(asked.0)?;
+    }
     let (mut problem, compressed) = problem(asked.0, choice)?;
     let mut found = None;
     if let Some(space) = asked.1 {
@@ -161,6 +164,13 @@ pub fn decide(
         decision.notes.extend(named::front_words(found));
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// States of a layout that is written leave room, whatever policies put beside them.
+fn fits(problem: &Problem) -> Result<(), PlanError> {
+    let is_timed = problem.execution.unit_times.is_none();
+    let found = if is_timed { memory::fits(problem) } else { Ok(()) };
+    found.map_err(|refused| PlanError::OutOfMemory(refused.why))
 }
 
 /// Tokens that a run of days keeps over steps of a policy's plan, as a search has it.

@@ -123,6 +123,9 @@ pub enum PlanError {
     /// No plan fits.
     #[error("{0}")]
     Infeasible(String),
+    /// No plan fits memory.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// The policy does not handle such a problem.
     #[error("{0}")]
     Unsupported(String),
@@ -145,6 +148,7 @@ impl From<PlanError> for Refused {
     fn from(error: PlanError) -> Self {
         match error {
             PlanError::Infeasible(why) | PlanError::Unsupported(why) => Self::infeasible(why),
+            PlanError::OutOfMemory(why) => Self::out_of_memory(why),
             PlanError::Budget(why) => Self::out_of_time(why),
         }
     }

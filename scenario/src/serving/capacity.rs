@@ -241,12 +241,13 @@ impl Serving {
         load: Requests,
     ) -> Result<Self, Refused> {
         let mut varied = Self { requests: load, draws: Vec::new(), groups: Vec::new(), ..self.clone() };
-        // It is asked about itself alone, so what does not fit is an error.
         (varied.capacity, varied.tune) = (None, None);
         varied.choices.retain(|choice| choice.name == policy);
         let Some(choice) = varied.choices.first_mut() else {
             return Err(Refused::infeasible(format!("no policy `{policy}` runs")));
         };
+        // What was refused is the choice on the scenario's own fleet.
+        choice.refused = None;
         varied.head.origin.set.extend(overrides(choice, variation, quoted));
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
@@ -272,7 +273,9 @@ impl Serving {
         super::build(&mut reader, &mut varied);
         super::check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
-        wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
+        wrong.map_or(Ok(()), |finding| Err(Refused::infeasible(finding.what)))?;
+        varied.choices[0].sound()?;
+        Ok(varied)
     }
 }
 

@@ -545,38 +545,26 @@ fn beyond_memory(reader: &mut Reader<'_>, serving: &Serving) {
     reader.find(Finding::warning(Code::NoRoomForCache, None, what).help("leave it out: blocks follow from memory"));
 }
 
-/// Weights leave room on every group, and what follows from the model is filled in.
+/// Fills in what follows from the model, and refuses choices whose weights leave no room on a group. Others beside them are served.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     whole_prompts::fill_in(serving);
-    let mut found: Vec<String> = Vec::new();
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
-        let wrong = serving.groups_of(choice).into_iter().filter_map(|group| {
-            let why = memory_of(serving, choice, group).err()?.why;
-            Some(if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) })
-        });
-        let wrong: Vec<String> = wrong.collect();
-        let (is_one_of_several, looks_at_others) = (choice.candidate.is_some(), serving.looks_at_others());
-        let first = wrong.first().cloned();
-        let refused = &mut serving.choices[index].refused;
-        if is_one_of_several {
-            *refused = refused.take().or(first);
-            continue;
-        }
-        *refused = first.filter(|_| looks_at_others);
-        if !looks_at_others {
-            let new = wrong.into_iter().filter(|what| !found.contains(what)).collect::<Vec<_>>();
-            found.extend(new);
-        }
-    }
-    let checkpoint = narrower_checkpoint(&serving.model)
-        .map(|path| format!("the published checkpoint is narrower: `name = \"{path}\"` in `[model]`"));
-    for what in found {
-        let finding = Finding::error(Code::NoRoomForCache, None, what);
-        reader.find(match &checkpoint {
-            Some(help) => finding.help(help),
-            None => finding,
-        });
+        let refused = choice.refused.clone().or_else(|| no_room(serving, choice));
+        serving.choices[index].refused = refused;
     }
     beyond_memory(reader, serving);
+}
+
+/// Why weights leave no room on a group of a choice.
+fn no_room(serving: &Serving, choice: &ServingChoice) -> Option<Refused> {
+    let of = |group| Some((group, memory_of(serving, choice, group).err()?));
+    let (group, Refused { ended, mut why }) = serving.groups_of(choice).into_iter().find_map(of)?;
+    if serving.groups.len() > 1 {
+        why = format!("group `{}`: {why}", group.name);
+    }
+    if let Some(path) = narrower_checkpoint(&serving.model).filter(|_| choice.candidate.is_none()) {
+        why += &format!("; the published checkpoint is narrower: `name = \"{path}\"` in `[model]`");
+    }
+    Some(Refused { ended, why })
 }

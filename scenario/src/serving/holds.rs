@@ -1,5 +1,6 @@
 //! What replicas hold of the requests: prefixes in whole blocks, and whether any replica could ever hold one.
 
+use engine::verdict::Refused;
 use serve::replica::Limits;
 use serve::replica::batcher::Cut;
 use serve::request::Request;
@@ -149,8 +150,7 @@ fn most(limits: &Limits) -> u64 {
     u64::from(limits.context_max).min(room(limits) + 1)
 }
 
-/// Requests that no replica could ever hold are named before the run. A policy that holds none is refused when it is run, where a verb looks at
-/// other engines.
+/// Requests that no replica could ever hold are named before the run. A choice whose memory holds none of them is an outcome.
 fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
@@ -161,8 +161,8 @@ fn holds(reader: &mut Reader<'_>, serving: &mut Serving) {
         let what = found.words(&choice.name);
         if found.n < found.n_requests {
             reader.warn(Code::LongRequests, None, what, found.help());
-        } else if serving.looks_at_others() && found.is_for_memory() {
-            serving.choices[index].refused = Some(what);
+        } else if found.is_for_memory() {
+            serving.choices[index].refused = Some(Refused::out_of_memory(format!("{what}; {}", found.remedy())));
         } else {
             let help = format!("no request could run; {}", found.remedy());
             reader.refuse(Code::LongRequests, None, what, help);

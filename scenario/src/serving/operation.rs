@@ -1,7 +1,7 @@
 //! How an engine works besides its limits: degrees of parallelism, drafted tokens, the host's loop. `[engine]` says it for all, a variant
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
-use engine::Model;
+use engine::{Model, verdict::Refused};
 use hw::Bytes;
 use serve::drafter::Drafts;
 use serve::engine_preset::{EnginePreset, Version, blocks};
@@ -223,7 +223,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
         let name = choice.name.clone();
         let choice = &mut serving.choices[index];
         if choice.candidate.is_some() {
-            choice.refused = wrong.into_iter().next().map(|(_, what, _)| what);
+            choice.refused = wrong.into_iter().next().map(|(_, what, _)| Refused::infeasible(what));
         } else {
             found.extend(wrong.into_iter().map(|(code, what, help)| (format!("`{name}`: {what}"), code, help)));
         }

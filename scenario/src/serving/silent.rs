@@ -139,7 +139,7 @@ fn no_setting(serving: &Serving) -> Option<Finding> {
     let why = serving.ways_of(tune).next()?.refused.as_ref()?;
     let is_none = serving.ways_of(tune).all(|way| way.refused.is_some());
     let what = "`[tune]` changes nothing: none of its settings can be served";
-    is_none.then(|| Finding::warning(Code::NoEffect, tune.at.clone(), what).help(why))
+    is_none.then(|| Finding::warning(Code::NoEffect, tune.at.clone(), what).help(&why.why))
 }
 
 /// An order in which prefixes leave a cache, where nobody keeps any.

@@ -69,7 +69,7 @@ pub fn cross_checks(
     }
     if reader.n_errors() == before {
         let pads = |choice: &PolicyChoice| choice.policy == PADS;
-        memory_and_lengths(reader, problem, policies, policies.iter().all(pads));
+        lengths(reader, problem, policies, policies.iter().all(pads));
         if reader.n_errors() == before && policies.iter().any(pads) {
             batches::whole(reader, problem, keys.batch_size.clone());
         }
@@ -277,12 +277,12 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     }
 }
 
-fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], pads: bool) {
-    if problem.execution.unit_times.is_none()
-        && let Err(why) = memory::fits(problem)
-    {
-        reader.wrong(Code::ModelTooLarge, None, why.why);
-    } else if problem.bucket_tokens == 0 {
+/// Fills in the tokens of a micro-batch, where nobody wrote them, and holds sequences against them. Where states leave room for none, each policy says so.
+fn lengths(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], pads: bool) {
+    if problem.execution.unit_times.is_none() && memory::fits(problem).is_err() {
+        return;
+    }
+    if problem.bucket_tokens == 0 {
         problem.bucket_tokens = fitting::usual_bucket(problem, pads);
     }
     warn_of_long(reader, problem, policies);

@@ -97,6 +97,7 @@ fn known(scenario: &Rl, policy: usize, n_nodes: Option<u32>) -> Result<Known, Re
 /// The engines of a way and how they generate, with the weakest source of their times.
 fn serves(scenario: &Rl, way: &Way, n_trains: Option<u32>) -> Result<Serves, Refused> {
     let side = scenario.engines(way, n_trains)?;
+    way.serving(&side).sound()?;
     let (engines, source) = scenario::rl::engines(&side, way.serving(&side));
     let alone = step::alone(&scenario.rollouts, &scenario.answers, &engines);
     Ok((engines, alone, source))
@@ -108,6 +109,7 @@ fn floor_s(scenario: &Rl, way: &Way, n_trains: u32) -> Result<f64, Refused> {
     let (problem, _) = chosen::problem(&trains.problem, &trains.policies[way.policy])?;
     let training_s = floor::training_s(&scenario.rules, &problem, trains.costs().as_ref());
     let (choice, group) = (way.serving(&side), &side.groups[0]);
+    choice.sound()?;
     let (config, cost, (fleet, _)) =
         (side.deployment_of(choice, group), side.costs(group), played::fleet(&side, choice, Case::Expected));
     let served = fleet.groups.first().filter(|_| side.is_bounded(choice) && choice.operation.drafts.is_none());

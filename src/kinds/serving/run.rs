@@ -78,7 +78,7 @@ impl Kind for Serving {
 
     fn plays_requests(&self) -> bool {
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_))
-            && self.fitting().any(|plain| self.names.contains(&plain.name))
+            && self.plain().any(|plain| self.names.contains(&plain.name))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {

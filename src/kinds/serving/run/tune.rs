@@ -287,7 +287,7 @@ fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String
     if best.limits_at != Case::Expected {
         notes.push("limits hold with every cost as expected and at its slow end".to_owned());
     }
-    let unfit: Vec<&String> = settings.ways.iter().filter_map(|way| way.refused.as_ref()).collect();
+    let unfit: Vec<&Refused> = settings.ways.iter().filter_map(|way| way.refused.as_ref()).collect();
     if let Some(why) = unfit.first().filter(|_| unfit.len() == settings.ways.len()) {
         notes.push(format!("no setting fits; of the first one: {why}"));
     } else if settings.replicas.is_empty() {
