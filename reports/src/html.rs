@@ -157,7 +157,7 @@ fn served(out: &mut String, run: &RunResult, curves: &[Curves]) {
         "Share of requests that had a latency or less, by policy. Dashed: the limit. A curve that does not reach the top goes on to the right. Where curves are equal, the later one lies on the wider one.",
     );
     let paid = if shows_what_is_paid(&shown) { " Replicas and dollars are what is paid." } else { "" };
-    let words = "Requests that wait and run, output tokens per second, and tokens in the cache over time.";
+    let words = "Requests that wait and run, output tokens per second, and tokens in the cache over time. A request gives its tokens evenly from the first to the last.";
     figure(out, &load_curves(&shown), &format!("{words}{paid}"));
     out.push_str("</section>\n");
 }

@@ -18,7 +18,6 @@ use serve::metrics::{self, Slo, unexplained};
 use serve::replica::{Engine, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
-use serve::step_cost::decode_attention::kv_bytes_per_token;
 use serve::step_cost::host::Host;
 use serve::transfer::PORT_REACHED;
 
@@ -147,7 +146,7 @@ fn group(part: &Part, setup: &Setup, table: StepTable) -> Group {
     let engine = Engine { limits: part.limits, table, batcher, spans: Spans::Closed };
     let config = setup.config(part);
     let n_gpus = config.n_gpus();
-    let kv_bytes = kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()) + draft_kv_bytes_per_token(&config, 1);
+    let kv_bytes = config.kv_bytes_per_token(1) + draft_kv_bytes_per_token(&config, 1);
     let kept = Kept::of(&Shard { formats: setup.formats, ..Shard::forward(&setup.model, Dtype::Bf16, 1) });
     let port = part.cluster.nic_bandwidth.get() * PORT_REACHED * f64::from(n_gpus);
     Group {

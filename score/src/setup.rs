@@ -89,6 +89,7 @@ pub struct Part {
     all_reduce: ReduceKernel,
     shared_beside: u32,
     shared_among_routed: bool,
+    scaled_latent: bool,
     routing: Routing,
     prompt_exchange: PromptExchange,
 }
@@ -135,6 +136,7 @@ impl Setup {
             all_reduce: part.all_reduce,
             shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
+            scaled_latent: part.scaled_latent,
             routing: part.routing.clone(),
             prompt_exchange: part.prompt_exchange,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
@@ -333,6 +335,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         all_reduce,
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
+        scaled_latent: preset.scales_latent(&asked.gpu),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
         prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })

@@ -6,7 +6,6 @@ use engine::formats::Formats;
 use engine::model::{Model, known_names, last_part, of_name};
 use hw::Dtype;
 use input::diagnostic::{Code, Finding, nearest};
-use serde_json::Value;
 use serve::deployment::{Deployment, Replica};
 
 use crate::settings::{self, Settings};
@@ -38,19 +37,12 @@ pub(crate) fn unknown(asked: &str, at: Option<Range<usize>>) -> Finding {
 pub(crate) fn served<'a>(deployment: &'a Deployment, settings: &'a Settings) -> &'a str {
     let of_group = |replica: &Replica| settings.get(&format!("fleet.{}.model", replica.name));
     let of_groups = deployment.replicas.iter().filter_map(of_group);
-    let mut names = of_groups.chain(settings.get("model.name")).flat_map(names);
+    let mut names = of_groups.chain(settings.get("model.name")).flat_map(settings::names);
     let is_it = |name: &&str| {
         let is_fit = |model: &Model| !(is_narrow(model) && settings::has_layers(settings));
         of_name(name).is_some_and(|model| model.name == deployment.model && is_fit(&model))
     };
     names.find(is_it).unwrap_or(&deployment.model)
-}
-
-/// A name, or those of a list.
-fn names(value: &Value) -> Vec<&str> {
-    value
-        .as_array()
-        .map_or_else(|| value.as_str().into_iter().collect(), |all| all.iter().filter_map(Value::as_str).collect())
 }
 
 /// Whether the path of a checkpoint says formats of its parts.

@@ -30,7 +30,11 @@ pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>) {
         let why = "memory for keys and values follows from the share of the device: stages, drafts and unknown models have blocks of other sizes";
         return flags.not_modelled(NAME, why);
     };
-    let width = if server.formats[1].is_some_and(|kv| kv.contains('8')) { 1 } else { model.formats.kv.bytes() };
+    let width = match server.formats[1] {
+        Some(kv) if kv.contains('8') => 1,
+        Some(_) => 2,
+        None => model.formats.kv.bytes(),
+    };
     let asked = server.keys.iter().find(|(key, ..)| *key == "block_tokens");
     let usual = named(server.engine, Version::NEWEST).map_or(1, |preset| preset.block_tokens.into());
     let tokens = asked.and_then(|(_, value, _)| value.parse().ok()).unwrap_or(usual);

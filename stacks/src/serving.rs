@@ -328,7 +328,10 @@ impl Server {
         }
         // A flag names how such a checkpoint was made, and changes nothing of it.
         let weights = self.formats[0].filter(|_| !found.as_ref().is_some_and(is_narrow));
-        match (weights, self.formats[1]) {
+        // Keys and values of 16 bits are said where the checkpoint has others.
+        let has_narrow_keys = found.as_ref().is_some_and(|model| model.formats.kv.bytes() == 1);
+        let kept = self.formats[1].filter(|kv| *kv != WIDE_KEYS || has_narrow_keys);
+        match (weights, kept) {
             (Some(weights), Some(kv)) => {
                 let parts = format!("{{ format = \"{weights}\", kv = \"{kv}\" }}");
                 out.set("model", "weights", parts, "format of weights, keys and values");
@@ -423,6 +426,17 @@ pub(crate) fn with_letter(text: &str) -> Option<u64> {
     }
     let value = number.parse::<f64>().ok()? * 1000_f64.powi(power as i32);
     (0.0..1e15).contains(&value).then_some(value as u64)
+}
+
+/// The word of keys and values in 16 bits.
+const WIDE_KEYS: &str = "bf16";
+
+/// The format of keys and values behind a flag: 16 bits are a format too, because checkpoints of ModelOpt say 8 bits by themselves.
+pub(crate) fn format_of_keys(flags: &mut Flags<'_>) -> Option<&'static str> {
+    const NAME: &str = "kv-cache-dtype";
+    let is_wide =
+        flags.find(NAME).is_some_and(|flag| ["bf16", "bfloat16"].contains(&flag.value().to_lowercase().as_str()));
+    if is_wide { Some(WIDE_KEYS) } else { format(flags, NAME) }
 }
 
 /// Formats of checkpoints as engines name them.

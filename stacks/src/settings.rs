@@ -11,7 +11,7 @@ mod drafts;
 pub(crate) mod groups;
 mod weights;
 
-pub(crate) use weights::has_layers;
+pub(crate) use weights::{has_layers, names};
 
 use crate::adapters;
 use crate::expert_kernel;
@@ -241,6 +241,10 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
         }
         if key == "engine.weights" {
             said.notes.extend(weights::of_checkpoint(value, server));
+            match weights::of_wide_keys(settings, server) {
+                Ok(words) => said.words.extend(words),
+                Err(unsaid) => said.unsaid.push(unsaid),
+            }
         }
     }
     said
@@ -527,6 +531,22 @@ mod tests {
         assert_eq!(told("engine.of_tomorrow", 1.into(), "vllm"), None);
         let lending = Settings::from([("kv.borrow".to_owned(), "when-short".into())]);
         assert_eq!(said(&lending, "vllm").unsaid, ["`kv.borrow = \"when-short\"`"]);
+    }
+
+    #[test]
+    fn keys_in_16_bits_are_told_where_the_checkpoint_has_8() {
+        let of = |name: &str, kv: &str, server: &str| {
+            let weights = serde_json::json!({ "kv": kv });
+            let of_engine = [("engine.weights".to_owned(), weights), ("model.name".to_owned(), name.into())];
+            let said = said(&Settings::from(of_engine), server);
+            (said.words.join(" "), said.unsaid.len())
+        };
+        let narrow = "nvidia/Llama-3.3-70B-Instruct-FP8";
+        assert_eq!(of(narrow, "bf16", "vllm"), ("--kv-cache-dtype bfloat16".to_owned(), 0));
+        assert_eq!(of(narrow, "bf16", "sglang"), ("--kv-cache-dtype bf16".to_owned(), 0));
+        assert_eq!(of(narrow, "bf16", "trtllm"), (String::new(), 1));
+        assert_eq!(of(narrow, "fp8", "vllm"), ("--kv-cache-dtype fp8".to_owned(), 0));
+        assert_eq!(of("meta-llama/Llama-3.3-70B-Instruct", "bf16", "vllm"), (String::new(), 0));
     }
 
     #[test]

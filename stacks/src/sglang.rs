@@ -15,7 +15,7 @@ use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::host_weights;
 use crate::launch::Launch;
-use crate::serving::{Server, format};
+use crate::serving::{Server, format, format_of_keys};
 use crate::shell::UNKNOWN;
 
 /// Options of SGLang.
@@ -97,7 +97,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     }
     reduces(&mut server, &flags);
     experts(&mut server, &mut flags);
-    server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    server.formats = [format(&mut flags, "quantization"), format_of_keys(&mut flags)];
     server.adapters = adapters::of_sglang(&mut flags);
     server.host_weights(host_weights::of_sglang(&mut flags));
     drafts(&mut server, &mut flags);

@@ -20,7 +20,7 @@ use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
 use crate::host_weights;
 use crate::kv_memory;
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format, with_letter};
+use crate::serving::{Server, format, format_of_keys, with_letter};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -209,7 +209,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     dispatcher(&mut server, &mut flags, &environment);
     overlap(&mut server, &mut flags);
     server.expert_kernel(expert_kernel::of_vllm(&mut flags, machine, &environment));
-    server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    server.formats = [format(&mut flags, "quantization"), format_of_keys(&mut flags)];
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = drafts(&mut flags);

@@ -9,7 +9,6 @@ use serve::fleet::dynamics::{Failures, Outage};
 use serve::fleet::{Link, Moves};
 use serve::kept::Kept;
 use serve::replica::Role;
-use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::{Code, Finding};
@@ -285,8 +284,8 @@ fn idle_outages(reader: &mut Reader<'_>, serving: &Serving) {
 /// Bytes of keys and values of a token in layers that keep all, each once, in the format of a group. What a draft keeps of its own moves and is lent with
 /// them. Source: sgl-project/sglang, `srt/disaggregation/prefill.py` ("we should also transfer draft model kv cache"); vLLM registers the caches of all layers.
 pub fn kv_bytes(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> u64 {
-    let kv = serving.formats_of(choice, group).kv;
-    kv_bytes_per_token(&group.model, 1, kv.bytes()) + draft_kv_bytes_per_token(&serving.deployment_of(choice, group), 1)
+    let deployment = serving.deployment_of(choice, group);
+    deployment.kv_bytes_per_token(1) + draft_kv_bytes_per_token(&deployment, 1)
 }
 
 /// What a group hands on of a prompt that it computed: that of all layers, and what a sequence keeps in layers that forget.

@@ -24,6 +24,9 @@ const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
 /// Bytes per score of an unfused attention: softmax output; with dropout also its mask and its output.
 const SCORE_BYTES: [u64; 2] = [2, 5];
 
+/// Numbers of a latent vector of 8 bits that share a scale.
+const LATENT_SCALED: u64 = 128;
+
 /// Bytes that a key of an index takes: 8-bit elements and a scale of 32 bits, as vLLM and SGLang keep it.
 pub const fn index_key_bytes(index: Index) -> u64 {
     index.head_dim + 4
@@ -42,6 +45,15 @@ pub fn kv_bytes_per_layer(model: &Model, mixer: Mixer, tensor_degree: u32, bytes
     let index = index.map_or(0, |index| index_key_bytes(index).div_ceil(index.pool));
     let kept = model.kept_elements(mixer, tensor_degree) * bytes_per_element;
     kept.div_ceil(mixer.kept_together()) + index
+}
+
+/// Bytes by which a token takes more where kernels that attend to selected tokens read latent vectors of 8 bits with a scale of 32 bits for each 128 numbers, and
+/// what is rotated in 16 bits: 656 in place of 576 of a layer (vLLM `fp8_ds_mla`, `FlashMLASparseBackend.get_kv_cache_shape`; SGLang
+/// `calculate_mla_kv_cache_dim`).
+pub fn scaled_latent_bytes(model: &Model) -> u64 {
+    let Some(latent) = model.latent else { return 0 };
+    let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::Selected(_)));
+    n * (latent.kv_rank.div_ceil(LATENT_SCALED) * hw::Dtype::Fp32.bytes() + latent.rope_dim)
 }
 
 /// Bytes that a sequence of so many tokens keeps on each GPU besides those of all its tokens: windows of the layers that have one, and states.
@@ -77,11 +89,10 @@ pub fn state_bytes(shard: &Shard<'_>, mixer: Mixer) -> u64 {
     2 * overlap * ratio * (model.head_dim + index) * hw::Dtype::Fp32.bytes()
 }
 
-/// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
+/// Parameters of a stage on one rank: those outside of routed experts, cut over the tensor group or whole on each of its ranks, and experts.
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
-    let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
-        + f64::from(stage.n_expert) * model.mean(true, Model::shared_layer_parameters);
+    let mut shared = over_layers(shard, stage, Model::shared_layer_parameters) + repeated(shard, stage);
     if stage.first {
         shared += hw::real(model.first_stage_parameters());
     }
@@ -95,14 +106,19 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
 
 /// Parameters of the products of a stage's layers on one rank, without routed experts: those that mix tokens, and those of feed-forwards.
 fn parts_of_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
-    [Model::mixer_parameters, Model::dense_parameters].map(|part| of_layers(shard, stage, part))
+    let mixers = over_layers(shard, stage, Model::mixer_parameters) + repeated(shard, stage);
+    [mixers, over_layers(shard, stage, Model::dense_parameters)].map(|all| all / f64::from(shard.tp))
 }
 
-/// Parameters of a part of a stage's layers on one rank.
-fn of_layers(shard: &Shard<'_>, stage: &Stage, part: fn(&Model, Layer) -> u64) -> f64 {
+/// Parameters of a part of a stage's layers, each once.
+fn over_layers(shard: &Shard<'_>, stage: &Stage, part: impl Fn(&Model, Layer) -> u64) -> f64 {
     let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
-    let all = n_layers.iter().map(|(n, experts)| f64::from(*n) * shard.model.mean(*experts, part)).sum::<f64>();
-    all / f64::from(shard.tp)
+    n_layers.iter().map(|(n, experts)| f64::from(*n) * shard.model.mean(*experts, &part)).sum()
+}
+
+/// Parameters of a stage's layers that the tensor group has beyond once, over all of its ranks.
+fn repeated(shard: &Shard<'_>, stage: &Stage) -> f64 {
+    over_layers(shard, stage, |model, layer| model.repeated_parameters(layer, shard.tp, shard.repeats_heads()))
 }
 
 /// Parameters of a stage on one rank by the format of their products. Norms, embedding and router are stored as the activations are.
@@ -111,7 +127,8 @@ fn parts_of_stage(shard: &Shard<'_>, stage: &Stage) -> [(Format, f64); 6] {
     let tensor = f64::from(shard.tp);
     let (shared, routed) = stage_parameters(shard, stage);
     let [attention, dense] = parts_of_layers(shard, stage);
-    let output = if formats.output.is_some() { of_layers(shard, stage, Model::output_parameters) } else { 0.0 };
+    let has_output = formats.output.is_some();
+    let output = if has_output { over_layers(shard, stage, Model::output_parameters) / tensor } else { 0.0 };
     let has_head = stage.last && !(model.tied && stage.first);
     let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
     let rest = (shared - attention - dense - head).max(0.0);
@@ -455,6 +472,54 @@ mod tests {
         // DeepSeek-V3.2: 576 numbers in 16 bits and a key of 132 bytes, on every GPU.
         assert_eq!(kept("deepseek-v3.2", 8), (61 * (1152 + 132), 0));
         assert_eq!(kept("llama-3-8b", 1), (32 * 4096, 0));
+    }
+
+    #[test]
+    fn latent_vectors_of_8_bits_that_are_selected_have_scales_and_wide_positions() {
+        let of = |name: &str| {
+            let model = crate::model::embedded(name).expect(name);
+            kv_bytes_per_token(&model, 8, 1) + scaled_latent_bytes(&model)
+        };
+        // 512 numbers in 8 bits, four scales of 32 bits, 64 numbers in 16 bits, and a key of the index of 132 bytes.
+        assert_eq!(of("deepseek-v3.2"), 61 * (512 + 4 * 4 + 64 * 2 + 132));
+        assert_eq!(of("glm-5"), 78 * (656 + 132));
+        // Attention to all keys has vectors without scales, and plain heads have none.
+        assert_eq!(of("deepseek-v3"), 61 * 576);
+        assert_eq!(of("llama-3-8b"), 32 * 2 * 128);
+    }
+
+    /// Ranks of a tensor group beyond the heads of keys and values have a whole head each; weights by hand.
+    #[test]
+    fn a_rank_beyond_the_heads_has_a_whole_one() {
+        // Llama 3 70B: 64 heads of queries and 8 of keys and values, 128 wide.
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let stage = Stage { n_dense: 1, ..Stage::default() };
+        let on_rank = |framework, tp: u32| {
+            stage_parameters(&Shard { framework, ..Shard::forward(&model, hw::Dtype::Bf16, tp) }, &stage).0
+        };
+        let (hidden, keys, cut) = (8192.0, 2.0 * 128.0, hw::real(8192 * (2 * 8192 + 3 * 28_672) + 2 * 8192));
+        for (tp, heads) in [(1, 8.0), (4, 2.0), (8, 1.0), (16, 1.0), (32, 1.0)] {
+            let expected = cut / f64::from(tp) + hidden * keys * heads;
+            assert!((on_rank(Framework::Formulas, tp) - expected).abs() < 0.5, "{tp}");
+        }
+        // Megatron-Core cuts the weights of eight heads over sixteen ranks, and gathers what they give.
+        let whole = on_rank(Framework::MegatronCore, 1);
+        assert!((on_rank(Framework::MegatronCore, 16) - whole / 16.0).abs() < 0.5);
+    }
+
+    #[test]
+    fn what_compresses_is_whole_on_every_rank() {
+        let model = crate::model::embedded("deepseek-v3.2").expect("embedded");
+        let stage = Stage { n_dense: 1, ..Stage::default() };
+        let on_rank = |tp: u32| stage_parameters(&Shard::forward(&model, hw::Dtype::Bf16, tp), &stage).0;
+        // Two compressions with their norms, and an index with 64 heads of 128, its key, a weight for each head and a norm with a bias.
+        let whole = 7168 * (1536 + 512 + 64) + 1536 + 512;
+        let index = 1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128;
+        let once = hw::real(whole + index);
+        for tp in [2, 8, 16] {
+            let expected = (on_rank(1) - once) / f64::from(tp) + once;
+            assert!((on_rank(tp) - expected).abs() < 0.5, "{tp}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::dispatcher::Dispatcher;
 use crate::formats::Formats;
 use crate::frozen::Frozen;
 use crate::loss::Loss;
-use crate::model::{Experts, Model};
+use crate::model::{Experts, Heads, Model};
 use crate::recompute::Recompute;
 use crate::unfused::{Fusion, Unfused};
 
@@ -360,6 +360,17 @@ impl<'a> Shard<'a> {
             if is_one { parts.n() - 1 } else { 0 }
         };
         beside.count(products) - saved(AdaptedProducts::QUERY_KEY_VALUE) - saved(AdaptedProducts::FACTORS)
+    }
+
+    /// GPUs of the tensor group that have the same head of keys and values. Engines repeat heads. Frameworks of training cut their weights all the same, and
+    /// Megatron-Core gathers what they give (`SelfAttention.get_query_key_value_tensors`, where `num_query_groups < world_size`).
+    pub fn copies(&self, heads: Heads) -> u64 {
+        if self.repeats_heads() { heads.copies(self.tp) } else { 1 }
+    }
+
+    /// Whether heads of keys and values are repeated where a tensor group has more GPUs.
+    pub fn repeats_heads(&self) -> bool {
+        self.framework == Framework::Formulas
     }
 
     /// How frozen weights of its layers lie in memory.

@@ -15,7 +15,6 @@ use crate::memory_rule::MemoryRule;
 use crate::replica::Limits;
 use crate::sampler::Sampler;
 use crate::speculation::DraftKind;
-use crate::step_cost::decode_attention::kv_bytes_per_token;
 use crate::step_cost::{ReplicaConfig, host_bytes};
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
 use engine::model::{DraftHead, Model};
@@ -61,7 +60,7 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let tensor_degree = deployment.tensor_degree;
     let draft_weights = draft_weight_bytes(deployment);
     let draft_kv = draft_kv_bytes_per_token(deployment, tensor_degree);
-    let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
+    let all_layers = deployment.kv_bytes_per_token(tensor_degree);
     // Slots for adapters are taken with the weights, whatever they hold.
     let adapters =
         deployment.adapters.map_or(Bytes(0), |room| room.bytes(deployment.model, tensor_degree, deployment.dtype));
@@ -127,7 +126,7 @@ pub fn draft_weight_bytes(deployment: &ReplicaConfig<'_>) -> u64 {
 pub fn draft_kv_bytes_per_token(deployment: &ReplicaConfig<'_>, tensor_degree: u32) -> u64 {
     let Some((draft, (_, kind))) = deployment.of_draft().zip(deployment.draft) else { return 0 };
     let n = if kind == DraftKind::Own { deployment.model.n_predicting } else { 1 };
-    n * kv_bytes_per_token(draft.model, tensor_degree, draft.formats.kv.bytes())
+    n * draft.kv_bytes_per_token(tensor_degree)
 }
 
 /// Bytes of weights of so many layers that predict tokens further on: without embedding and head, which are the model's, and with the product that joins
@@ -472,7 +471,7 @@ mod tests {
             assert!(all < limit && all > 0.5 * limit, "{name}: {all}");
         }
         // 57 KB and 197 KB of keys and values per token.
-        let kv = |name: &str| kv_bytes_per_token(&engine::model::embedded(name).expect("listed"), 1, 2);
+        let kv = |name: &str| engine::memory::kv_bytes_per_token(&engine::model::embedded(name).expect("listed"), 1, 2);
         assert_eq!((kv("qwen2.5-7b"), kv("qwen2.5-14b")), (57_344, 196_608));
     }
 

@@ -265,9 +265,12 @@ fn weights(site: &Site<'_>, stage: &Stage) -> [f64; 2] {
     let encoder = model.vision.as_deref().map_or(0, engine::model::VisionEncoder::n_parameters);
     let embedding = if first == 0 { model.first_stage_parameters() + encoder } else { 0 };
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };
-    // Every tensor group has attention, experts are there once.
-    let n_groups = f64::from(attending(stage) / stage.tensor.max(1));
-    [n_groups * hw::real(shared + embedding + head), hw::real(experts)]
+    // Every tensor group has attention, parts of it on several of its GPUs; experts are there once.
+    let tensor = stage.tensor.max(1);
+    let kinds = model.kinds(first, end).into_iter();
+    let repeated: u64 = kinds.map(|(layer, n)| n * model.repeated_parameters(layer, tensor, true)).sum();
+    let n_groups = f64::from(attending(stage) / tensor);
+    [n_groups * hw::real(shared + repeated + embedding + head), hw::real(experts)]
         .map(|parameters| site.parameter_bytes * parameters)
 }
 

@@ -27,10 +27,15 @@ const SILENT: [&str; 21] = [
 ];
 
 /// Fields that matter, and why they are not modelled.
-const NAMED: [(&str, &str); 17] = [
+const NAMED: [(&str, &str); 24] = [
     ("best_of", "every prompt has one answer"),
     ("chat_template_kwargs", "prompts and answers are as long as they are asked for, whether a model thinks or not"),
+    ("ebnf", "a grammar takes no time"),
+    ("guided_choice", "a grammar takes no time"),
+    ("guided_grammar", "a grammar takes no time"),
     ("guided_json", "a grammar takes no time"),
+    ("guided_regex", "a grammar takes no time"),
+    ("json_schema", "a grammar takes no time"),
     ("logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),
     ("lora_path", "adapters are those of the server"),
     ("max_thinking_tokens", "answers are as long as they are asked for"),
@@ -40,8 +45,10 @@ const NAMED: [(&str, &str); 17] = [
     ("priority", "requests have the priority of the trace"),
     ("prompt_logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),
     ("reasoning_effort", "answers are as long as they are asked for"),
+    ("regex", "a grammar takes no time"),
     ("response_format", "a grammar takes no time"),
     ("stop", "answers are as long as they are asked for"),
+    ("structural_tag", "a grammar takes no time"),
     ("structured_outputs", "a grammar takes no time"),
     ("tools", "prompts are as long as they are asked for"),
     ("top_logprobs", "probabilities that a client is told take no time: `logprobs` of `trace.sampling` counts them"),

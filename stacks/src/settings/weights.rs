@@ -1,5 +1,6 @@
 //! Formats of weights, keys and values in servers' words. What no flag says stands in the checkpoint, which a remark tells.
 
+use engine::model::of_name;
 use serde_json::Value;
 
 use super::Settings;
@@ -79,6 +80,34 @@ fn converted(value: &Value, mut words: Vec<String>) -> Vec<String> {
     words
 }
 
+/// What a server is told of keys and values in 16 bits where the checkpoint has 8 by itself, as those of ModelOpt have. TensorRT-LLM takes none of other words
+/// than the checkpoint's (`validate_and_set_kv_cache_quant` of tensorrt_llm/_torch/model_config.py), so `Err`.
+pub(super) fn of_wide_keys(settings: &Settings, server: &str) -> Result<Vec<String>, String> {
+    let is_wide = settings.get("engine.weights").and_then(|value| value.get("kv")).is_some_and(|kv| kv == "bf16");
+    if !is_wide || has_layers(settings) || !has_narrow_keys(settings) {
+        return Ok(Vec::new());
+    }
+    match server {
+        "vllm" => Ok(vec!["--kv-cache-dtype bfloat16".to_owned()]),
+        "sglang" => Ok(vec!["--kv-cache-dtype bf16".to_owned()]),
+        _ => Err("`engine.weights.kv = \"bf16\"` (the checkpoint has 8-bit keys and values)".to_owned()),
+    }
+}
+
+/// A name, or those of a list.
+pub(crate) fn names(value: &Value) -> Vec<&str> {
+    value
+        .as_array()
+        .map_or_else(|| value.as_str().into_iter().collect(), |all| all.iter().filter_map(Value::as_str).collect())
+}
+
+/// Whether a checkpoint that is named has keys and values of 8 bits.
+fn has_narrow_keys(settings: &Settings) -> bool {
+    let is_named = |key: &str| key == "model.name" || key.starts_with("fleet.") && key.ends_with(".model");
+    let named = settings.iter().filter(|(key, _)| is_named(key)).flat_map(|(_, value)| names(value));
+    named.filter_map(of_name).any(|model| model.formats.kv.bytes() == 1)
+}
+
 pub(super) fn vllm(value: &Value) -> Option<Vec<String>> {
     weights(value, |format| vec![format!("--kv-cache-dtype {format}")]).map(|words| converted(value, words))
 }
@@ -89,4 +118,25 @@ pub(super) fn sglang(value: &Value) -> Option<Vec<String>> {
 
 pub(super) fn trtllm(value: &Value) -> Option<Vec<String>> {
     weights(value, |format| vec![format!("kv_cache_config.dtype: {format}")])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::example::{import_text, on};
+
+    #[test]
+    fn keys_in_16_bits_are_read_where_the_checkpoint_has_8() {
+        let (narrow, wide) = ("nvidia/Llama-3.3-70B-Instruct-FP8", "meta-llama/Llama-3.3-70B-Instruct");
+        let sglang = "python -m sglang.launch_server --tp 8 --model-path";
+        let weights = "weights = { kv = \"bf16\" }";
+        for (command, part) in [
+            (format!("vllm serve {narrow} -tp 8 --kv-cache-dtype bfloat16"), weights),
+            (format!("{sglang} {narrow} --kv-cache-dtype bf16"), weights),
+            (format!("vllm serve {wide} -tp 8 --kv-cache-dtype bfloat16"), "tp = 8 "),
+        ] {
+            let found = import_text(&command, &on("h200-sxm")).scenario;
+            assert!(found.contains(part), "{command}: {found}");
+            assert_eq!(found.contains("kv = "), part == weights, "{command}");
+        }
+    }
 }

@@ -12,7 +12,7 @@
 use hw::{Bytes, Format, Gpu, Seconds, real};
 
 use crate::cost::{CostModel, Estimate, Source};
-use crate::model::Model;
+use crate::model::{Mixer, Model};
 use crate::task::Op;
 
 /// Smallest sparsity that a plan may use. A sub-tile whose kernel stages more than half of its elements in registers overflows (wrong results at
@@ -178,11 +178,11 @@ pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
 /// The four products of a layer's weights on one GPU of a tensor group, by name: outputs, inputs.
 pub fn products(model: &Model, tensor_degree: u32) -> [(&'static str, u64, u64); 4] {
     let cut = |n: u64| n.div_ceil(u64::from(tensor_degree));
-    let query = model.n_heads * model.head_dim;
+    let (query, copies) = (model.n_heads * model.head_dim, model.heads(Mixer::Full).copies(tensor_degree));
     let up = if model.gated { 2 } else { 1 } * model.intermediate;
     let [query_key_value, output, inwards, outwards] = PRODUCTS;
     [
-        (query_key_value, cut(query + 2 * model.kv_width()), model.hidden),
+        (query_key_value, cut(query + 2 * model.kv_width() * copies), model.hidden),
         (output, model.hidden, cut(query)),
         (inwards, cut(up), model.hidden),
         (outwards, model.hidden, cut(model.intermediate)),

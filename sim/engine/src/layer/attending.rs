@@ -1,7 +1,7 @@
 //! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
 
 use super::{Writer, adapters, attention, positions, torch};
-use crate::model::{CompressedAttention, Heads, Index, IndexMade, LatentAttention, Mixer};
+use crate::model::{CompressedAttention, Index, IndexMade, LatentAttention, Mixer};
 use crate::shard::{Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
 
@@ -60,9 +60,9 @@ pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
 fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
     let model = writer.shard.model;
     let of = model.heads(mixer);
-    let Heads { n_kv, key_dim, .. } = of;
     let reuses = matches!(mixer, Mixer::Reused(_));
-    let (key, kept) = if reuses { (0, 0) } else { (n_kv * key_dim, of.projected_width()) };
+    let copies = if model.query_rank.is_some() { 1 } else { writer.shard.copies(of) };
+    let (key, kept) = if reuses { (0, 0) } else { (of.n_kv * of.key_dim * copies, of.projected_width() * copies) };
     let query = model.query_columns(mixer);
     match model.query_rank {
         // Every GPU makes the common vector of queries, norms it, and makes its heads of it (vLLM, `step3_text.py`, `Step3TextAttention`).

@@ -3,7 +3,7 @@
 //!
 //! Parameters are those of huggingface/transformers 5.24.0, `modeling_<type>.py`.
 
-use super::{Mixer, Model};
+use super::{Layer, Mixer, Model};
 
 /// Heads of attention in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,12 @@ impl Heads {
     /// Width of what the heads give together.
     pub const fn mixed_width(&self) -> u64 {
         self.n * self.value_dim
+    }
+
+    /// GPUs of a tensor group that have the same head of keys and values: with fewer heads than GPUs every GPU has a whole one (vLLM and SGLang
+    /// `QKVParallelLinear`, `num_kv_head_replicas`; TensorRT-LLM `duplicate_kv_weight`).
+    pub fn copies(&self, tensor_degree: u32) -> u64 {
+        (u64::from(tensor_degree) / self.n_kv.max(1)).max(1)
     }
 
     /// Elements of keys and values that a token leaves on each GPU of a tensor group: with fewer key-value heads than GPUs every GPU keeps one.
@@ -151,6 +157,12 @@ impl CompressedAttention {
         let output = query * self.group_rank + self.n_groups * self.group_rank * hidden;
         queries + hidden * head_dim + head_dim + output + n_heads
     }
+
+    /// Those of these that a tensor group cuts: queries of the compressed one, what is behind attention, and a number for each head.
+    const fn cut_parameters(&self, hidden: u64, n_heads: u64, head_dim: u64) -> u64 {
+        let query = n_heads * head_dim;
+        self.q_rank * query + query * self.group_rank + self.n_groups * self.group_rank * hidden + n_heads
+    }
 }
 
 impl Model {
@@ -206,6 +218,46 @@ impl Model {
             Some(rank) => rank * query_width + rank,
             None => 0,
         }
+    }
+
+    /// Parameters in front of attention that every GPU of a tensor group has whole, as the products of `layer/attending.rs` are: what compresses queries, keys and
+    /// values with the norms behind it, and an index (vLLM and SGLang `ReplicatedLinear`; TensorRT-LLM `kv_a_proj_with_mqa`, without a tensor group; Megatron-Core
+    /// `TELinear` with `parallel_mode="duplicated"`).
+    pub fn whole_parameters(&self, layer: Layer) -> u64 {
+        let mixer = layer.mixer;
+        if !mixer.attends() {
+            return 0;
+        }
+        let compresses = match (self.latent, self.compressed, self.query_rank) {
+            (Some(latent), _, _) => latent.compressing_parameters(self.hidden),
+            (None, Some(compressed), _) => {
+                let cut = compressed.cut_parameters(self.hidden, self.n_heads, self.head_dim);
+                return self.compressed_parameters(compressed, mixer) - cut;
+            }
+            (None, None, Some(rank)) => self.hidden * (rank + self.heads(mixer).projected_width()) + rank,
+            (None, None, None) => 0,
+        };
+        let q_rank = self.latent.and_then(|latent| latent.q_rank).unwrap_or(self.hidden);
+        let index = self.index.filter(|_| mixer.has_index());
+        compresses + index.map_or(0, |index| index.parameters(self.hidden, q_rank))
+    }
+
+    /// Parameters of the projections of keys and values of a layer, where a tensor group cuts them by heads.
+    fn parameters_by_key_head(&self, mixer: Mixer) -> u64 {
+        let is_whole = self.latent.is_some() || self.compressed.is_some() || self.query_rank.is_some();
+        if is_whole || !mixer.attends() || matches!(mixer, Mixer::Reused(_)) {
+            return 0;
+        }
+        let inputs = self.hidden + u64::from(self.qkv_bias);
+        inputs * self.heads(mixer).projected_width()
+    }
+
+    /// Parameters of a layer that a tensor group has beyond once, over all of its GPUs: those that each has whole, and heads of keys and values that several
+    /// have where `repeats_heads`.
+    pub fn repeated_parameters(&self, layer: Layer, tensor_degree: u32, repeats_heads: bool) -> u64 {
+        let whole = u64::from(tensor_degree - 1) * self.whole_parameters(layer);
+        let copies = if repeats_heads { self.heads(layer.mixer).copies(tensor_degree) } else { 1 };
+        whole + (copies - 1) * self.parameters_by_key_head(layer.mixer)
     }
 
     /// Parameters of compressed attention in a layer, with its index where entries are picked.

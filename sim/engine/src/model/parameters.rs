@@ -10,10 +10,15 @@ use super::{
 impl LatentAttention {
     fn parameters(&self, hidden: u64, n_heads: u64) -> u64 {
         let query = n_heads * (self.nope_dim + self.rope_dim);
-        let queries = self.q_rank.map_or(hidden * query, |rank| rank * (hidden + query) + rank);
-        let compressed = hidden * (self.kv_rank + self.rope_dim) + self.kv_rank;
+        let queries = self.q_rank.unwrap_or(hidden) * query;
         let expanded = self.kv_rank * n_heads * (self.nope_dim + self.value_dim);
-        queries + compressed + expanded + n_heads * self.value_dim * hidden
+        self.compressing_parameters(hidden) + queries + expanded + n_heads * self.value_dim * hidden
+    }
+
+    /// What compresses queries, keys and values, with the norms behind it.
+    pub(super) fn compressing_parameters(&self, hidden: u64) -> u64 {
+        let keys = hidden * (self.kv_rank + self.rope_dim) + self.kv_rank;
+        self.q_rank.map_or(0, |rank| rank * hidden + rank) + keys
     }
 }
 
@@ -237,7 +242,7 @@ impl Model {
     }
 
     /// Some count of parameters of a layer, on average over those with experts, or over those without.
-    pub fn mean(&self, with_experts: bool, count: fn(&Self, Layer) -> u64) -> f64 {
+    pub fn mean(&self, with_experts: bool, count: impl Fn(&Self, Layer) -> u64) -> f64 {
         let (mut n_layers, mut parameters) = (0, 0);
         for (kind, n) in self.kinds(0, self.n_layers) {
             if kind.has_experts() == with_experts {

@@ -19,6 +19,13 @@ impl EnginePreset {
         pads.then_some(if gpu.capability() == Capability::Ten { [256, 256] } else { [256, 128] })
     }
 
+    /// Whether latent vectors of 8 bits have scales and wide positions where some are selected, as FlashMLA's kernels of Hopper read them: vLLM's and SGLang's. Kernels
+    /// of Blackwell read them as they are elsewhere (vLLM `FLASHINFER_MLA_SPARSE`, SGLang `dsa_decode_backend = "trtllm"`), and so do TensorRT-LLM's
+    /// (`DSACacheManager`).
+    pub fn scales_latent(&self, gpu: &Gpu) -> bool {
+        ["vllm", "sglang"].contains(&self.name) && gpu.capability() == Capability::Nine
+    }
+
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of
     /// TensorRT-LLM).
     pub fn has_triton_experts(&self, format: Format, gpu: &Gpu) -> bool {

@@ -1,6 +1,9 @@
 //! What presets say of a model on a card: formats, graphs, experts and all-reduces.
 
+use hw::Dtype;
+
 use super::*;
+use crate::step_cost::ReplicaConfig;
 
 #[test]
 fn a_bias_that_balances_experts_makes_tokens_draw_them_alike() {
@@ -285,4 +288,24 @@ fn prefixes_of_states_are_kept_from_the_versions_on_that_can() {
     {
         assert!(keeps(engine, "0.0.1", model), "{engine} and {model}");
     }
+}
+
+#[test]
+fn latent_vectors_that_are_selected_have_scales_where_hopper_reads_them() {
+    let model = engine::model::embedded("deepseek-v3.2").expect("listed");
+    let of_token = |engine: &str, card: &str, kv: Dtype| {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let cluster = hw::catalog::cluster(&gpu, 1, 8);
+        let scaled_latent = named(engine, Version::NEWEST).expect("listed").scales_latent(&gpu);
+        let mut config = ReplicaConfig { scaled_latent, ..ReplicaConfig::new(&model, &cluster, 8) };
+        config.formats.kv = kv;
+        config.kv_bytes_per_token(8)
+    };
+    // A key of the index takes 132 bytes in every layer.
+    for engine in ["vllm", "sglang"] {
+        assert_eq!(of_token(engine, "h200-sxm", Dtype::Fp8), 61 * (656 + 132), "{engine}");
+        assert_eq!(of_token(engine, "b200", Dtype::Fp8), 61 * (576 + 132), "{engine}");
+        assert_eq!(of_token(engine, "h200-sxm", Dtype::Bf16), 61 * (2 * 576 + 132), "{engine}");
+    }
+    assert_eq!(of_token("trtllm", "h200-sxm", Dtype::Fp8), 61 * (576 + 132));
 }

@@ -231,6 +231,9 @@ pub fn series(requests: &Requests, fleet: &Fleet, served: &Served, n: u32) -> Ve
         tally.add(given);
     }
     let mut samples = tally.samples();
+    // Samples lie whole nanoseconds apart. The last one is the end, so its dollars are those of the run.
+    let end_s = seconds_of(served.records.end_ticks());
+    samples.iter_mut().last().expect("a series has a sample").at_s = end_s;
     add_paid(&mut samples, fleet, served);
     samples
 }

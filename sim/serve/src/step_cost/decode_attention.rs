@@ -10,7 +10,6 @@ use super::decoding::Decoding;
 use engine::cost::decode::by_head::ByHead;
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, Reads, ShapedDecode};
 use engine::cost::{CostModel, Source};
-pub use engine::memory::kv_bytes_per_token;
 use engine::model::Mixer;
 use engine::play::Case;
 use engine::state::State;

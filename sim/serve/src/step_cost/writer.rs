@@ -392,7 +392,8 @@ impl<'a> Writer<'a> {
             return Vec::new();
         }
         let n = self.mixers.iter().filter(|(mixer, _)| mixer.attends()).map(|(_, n)| n).sum();
-        let width = ((model.n_heads + model.n_kv_heads) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
+        let keys = model.n_kv_heads * self.shard.copies(model.heads(Mixer::Full));
+        let width = ((model.n_heads + keys) * model.head_dim).div_ceil(u64::from(self.shape.n_ranks));
         let variances = Op::Collective { kind: Collective::AllReduce, bytes: 8 * m, shape: self.shape };
         vec![(variances, n), (Op::Elementwise { bytes: m * width * self.shard.dtype.bytes() }, n)]
     }

@@ -164,6 +164,6 @@ fn shipping_queries_is_less_than_keys_from_two_tokens_on() {
     let model = engine::model::embedded("llama-2-7b").expect("listed");
     let exchange = Exchange::of_model(&model, Seconds::ZERO, BytesPerSecond::new(1e9));
     assert_eq!((exchange.bytes_per_token, exchange.bytes_per_token * exchange.n_layers), (16_640, 532_480));
-    let keys = crate::step_cost::decode_attention::kv_bytes_per_token(&model, 1, 2);
+    let keys = engine::memory::kv_bytes_per_token(&model, 1, 2);
     assert!(532_480 > keys && 532_480 < 2 * keys);
 }
