@@ -210,8 +210,9 @@ fn standard_input_stands_for_any_file() {
 }
 
 /// A run as `vllm bench serve` writes it.
-const BENCH: &str = r#"{"model_id": "org/M", "request_rate": 2.0, "max_concurrency": null, "completed": 2, "input_lens": [10, 20],
-  "output_lens": [3, 1], "ttfts": [0.1, 0.2], "itls": [[0.1, 0.1], []], "start_times": [7.0, 7.5], "errors": ["", ""]}"#;
+const BENCH: &str = r#"{"model_id": "org/M", "request_rate": 2.0, "max_concurrency": null, "completed": 2, "total_input_tokens": 30,
+  "total_output_tokens": 4, "input_lens": [10, 20], "output_lens": [3, 1], "ttfts": [0.1, 0.2], "itls": [[0.1, 0.1], []],
+  "start_times": [7.0, 7.5], "errors": ["", ""], "mean_ttft_ms": 150.0, "mean_tpot_ms": 100.0}"#;
 
 /// Standard input gives its bytes once.
 #[test]
