@@ -105,7 +105,7 @@ fn the_best_way_follows_memory_price_of_batches_and_models() {
         let model = format!("model.name={model}");
         let run = run("serving/flash-llm", &[&model, "policies.run=['dense','flash-llm']", "policies.baseline=dense"]);
         let row = run.results.iter().find(|row| row.policy == policy).expect("ran");
-        let tp = row.planner.as_ref().expect("was chosen").figures["tp"];
+        let tp = row.planner.as_ref().expect("was chosen").figures["chosen_tp"];
         (tp, metric(&run, policy, "output_tokens_per_s_per_gpu"))
     };
     for model in ["opt-30b", "opt-66b", "opt-175b"] {

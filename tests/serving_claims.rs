@@ -126,7 +126,7 @@ fn settings_and_ways_that_differ_have_labels_that_differ() {
     );
     let rows = rows(&best, &["trace.requests=60"]);
     let figures = &rows[0].planner.as_ref().expect("facts").figures;
-    let of_ways = figures.keys().filter(|key| key.starts_with("tpot_s.mean_")).collect::<Vec<_>>();
+    let of_ways = figures.keys().filter(|key| key.starts_with("ways_tpot_s.mean_")).collect::<Vec<_>>();
     assert_eq!(of_ways.len(), 4, "{of_ways:?}");
 }
 

@@ -81,8 +81,7 @@ pub fn page() -> String {
     let mut out = "# Every metric of a result\n\nMade by `skrull-sim explain --metrics`. Do not edit it: meanings stand in `reports/src/metrics.toml`.\n\n\
                    Metrics stand under `results[].metrics` in `result.json` ([output.md](output.md)), by the kind of the scenario. Gates, `[expect]` and\n\
                    sweeps take the same names. A metric with parts is written with a dot: `ttft_s.p99`. One that has no meaning in a run is absent.\n\
-                   Figures of planners stand under `results[].planner.figures`; notes beside them say the rest. A variant of `best` has the values that it chose\n\
-                   there, and the sought metric of every way that was served.\n"
+                   Figures of planners stand under `results[].planner.figures`; notes beside them say the rest.\n"
         .to_owned();
     for (kind, metrics) in &*TABLE {
         let _ = write!(out, "\n## `{kind}`\n\n| metric | unit | meaning |\n|---|---|---|\n");

@@ -5,7 +5,6 @@
 //! branch and bound over a list). The answer is proved best within that gap among the settings, and among no others. Ties end at the first.
 
 use engine::verdict::Refused;
-use std::collections::BTreeMap;
 
 use crate::proof::{Aim, Bound, Decision, Status};
 
@@ -92,10 +91,9 @@ pub fn decided(
     if let Some((way, why)) = tried.iter().find_map(|way| Some((way, way.figure.as_ref().err()?))) {
         notes.push(format!("{} is out: {why}", way.words()));
     }
-    let mut figures: BTreeMap<String, f64> = tried[found.best].values.iter().cloned().collect();
-    for way in tried {
-        figures.extend(way.figure.iter().map(|value| (format!("{metric}_{}", way.label), *value)));
-    }
+    let chosen = tried[found.best].values.iter().map(|(key, value)| (format!("chosen_{key}"), *value));
+    let of_way = |way: &Tried| Some((format!("ways_{metric}_{}", way.label), *way.figure.as_ref().ok()?));
+    let figures = chosen.chain(tried.iter().filter_map(of_way)).collect();
     let bound = beyond.map_or(objective, |(bound, _)| bound);
     let status = if aim.is_better(bound, objective) { Status::Feasible } else { Status::Optimal };
     let decision = Decision::new(found.best, aim, objective).bounded(Some(Bound::plain(bound)), status);
