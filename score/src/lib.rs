@@ -10,7 +10,7 @@
 pub mod bench;
 mod between;
 mod client;
-pub mod errors;
+mod errors;
 pub mod form;
 mod group;
 pub mod kernels;

@@ -84,7 +84,7 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     let runs: Vec<Scored> = asked.into_par_iter().map(scored).collect();
     let every: Vec<&Scored> = runs.iter().collect();
     Score {
-        all: errors("all", &every),
+        all: group("all", &every),
         groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &runs))).collect(),
         missing: counted(
             runs.iter()
@@ -131,7 +131,7 @@ fn outcome(run: &Run, first_of: &BTreeMap<String, u64>, costs: &Costs<'_>) -> Re
 
 fn groups(key: Key, runs: &[Scored]) -> Vec<GroupErrors> {
     let members = together(runs, |scored| key.group_of(&scored.run));
-    let mut groups: Vec<GroupErrors> = members.iter().map(|(value, runs)| errors(value, runs)).collect();
+    let mut groups: Vec<GroupErrors> = members.iter().map(|(value, runs)| group(value, runs)).collect();
     if matches!(key, Key::Load | Key::Tensor | Key::Lengths) {
         groups.sort_by_key(|group| numbers(&group.value));
     }
@@ -143,7 +143,7 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
-fn errors(value: &str, runs: &[&Scored]) -> GroupErrors {
+fn group(value: &str, runs: &[&Scored]) -> GroupErrors {
     let predicted: Vec<(&Run, &Predicted)> =
         runs.iter().filter_map(|scored| Some((&scored.run, scored.outcome.as_ref().ok()?))).collect();
     let ttft = figure(predicted.iter().map(|(run, found)| (found.ttft, run.ttft_s)));

@@ -46,8 +46,8 @@ impl Scored {
 /// Scores rows in parallel; `done` is called as each one ends.
 pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
     let rows = rows.into_iter().filter(|row| only.takes(&row.label)).collect();
-    let outcome = |row: &Row| Ok(predict(row.asked.as_ref().map_err(Clone::clone)?, costs));
-    let rows = scored::scored(rows, outcome, done);
+    let rows: Vec<Scored> =
+        scored::scored(rows, |row| Ok(predict(row.asked.as_ref().map_err(Clone::clone)?, costs)), done);
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
