@@ -25,6 +25,23 @@ fn lengths(workload: &str) -> Vec<u64> {
     super::training(read(workload)).problem.workload.lengths
 }
 
+/// Rows that sequences are packed into: as many sequences as best fit packs into them, so one more asks for another row.
+#[test]
+fn a_batch_of_rows_has_the_sequences_that_fill_them() {
+    let rows = |workload: &str| lengths(&format!("row_tokens = 8192\n{workload}"));
+    let fits = |lengths: &[u64]| planner::train::pack::best_fit_decreasing(lengths, 8192).len() <= 3;
+    let (found, more) = (rows("lengths = \"wikipedia\""), lengths("lengths = \"wikipedia\"\nmax_tokens = 8192"));
+    assert!(fits(&found) && found.iter().all(|tokens| *tokens <= 8192), "{found:?}");
+    assert!(found.len() > more.len() && found.starts_with(&more), "the same draws: {found:?}");
+    let held: u64 = found.iter().sum();
+    assert!(held > 3 * 8192 * 9 / 10, "short ones fill what long ones leave: {held}");
+    assert_eq!(rows("tokens = 2048").len(), 12);
+    assert_eq!(rows("list = [8192, 4096, 4096]"), [8192, 4096, 4096, 8192]);
+    assert_eq!(rows("tokens = 10000\nlonger = \"cut\""), [8192, 1808, 8192, 1808]);
+    let words = format!("{:?}", read("row_tokens = 8192\nmax_tokens = 9000\ntokens = 2048").findings);
+    assert!(words.contains("1 to 8192"), "{words}");
+}
+
 /// An index as `indexed_dataset.py` writes it, tokens of two bytes.
 fn index(lengths: &[i32]) -> Vec<u8> {
     let mut bytes = b"MMIDIDX\0\0".to_vec();

@@ -266,7 +266,8 @@ pub fn of_sequences(
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let draws_experts = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
-    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), draws_experts);
+    let varied = (draws_experts, parallel.layout.cp);
+    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), varied);
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
     let question = compressed.as_ref().map(|given| &given.question);

@@ -1,5 +1,6 @@
 //! A plan as the JSON configuration of DeepSpeed.
 
+pub(crate) mod filled;
 pub mod import;
 pub(crate) mod named;
 #[cfg(test)]

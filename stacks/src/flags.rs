@@ -145,6 +145,8 @@ pub(crate) fn words(value: &str) -> impl Iterator<Item = &str> {
 #[derive(Clone, Debug)]
 pub struct Table {
     rows: Vec<Known>,
+    /// Whether each flag has the name with `no-` in front too.
+    negates: bool,
 }
 
 impl Table {
@@ -154,7 +156,7 @@ impl Table {
     /// Where a line is none: tables are part of the program.
     pub fn new(text: &'static str) -> Self {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        Self { rows: lines.map(row).collect() }
+        Self { rows: lines.map(row).collect(), negates: true }
     }
 
     /// The rows of a table of several programs that hold for one of them: its word stands among those behind the other cells.
@@ -162,7 +164,14 @@ impl Table {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let of_program =
             |line: &&str| line.split('\t').nth(5).is_some_and(|all| all.split(' ').any(|one| one == program));
-        Self { rows: lines.filter(of_program).map(row).collect() }
+        Self { rows: lines.filter(of_program).map(row).collect(), negates: true }
+    }
+
+    /// The same of a stack whose flags have the names that the rows say, and no others.
+    #[must_use]
+    pub fn as_named(mut self) -> Self {
+        self.negates = false;
+        self
     }
 
     /// The same with the rows of a common table behind it, but for names that it has itself.
@@ -171,6 +180,7 @@ impl Table {
         let own: Vec<&str> = self.rows.iter().map(|known| known.name).collect();
         let further: Vec<Known> = common.rows.iter().filter(|known| !own.contains(&known.name)).copied().collect();
         self.rows.extend(further);
+        self.negates &= common.negates;
         self
     }
 
@@ -197,12 +207,12 @@ impl Table {
     }
 
     /// What a flag with a value does; `None` for one that no row has. `no-X` or `section.no-X` without a row of its own is the usual for a known
-    /// `X`: silent.
+    /// `X`, silent, where the stack has such names.
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
         let Some(known) = self.find(name) else {
             let (section, own) = name.rsplit_once('.').map_or(("", name), |(section, own)| (section, own));
             let gap = if section.is_empty() { "" } else { "." };
-            let usual = own.strip_prefix("no-").map(|own| format!("{section}{gap}{own}"))?;
+            let usual = own.strip_prefix("no-").filter(|_| self.negates).map(|own| format!("{section}{gap}{own}"))?;
             return self.find(&usual).map(|_| Effect::Silent);
         };
         Some(if known.holds_for(value) { known.effect } else { Effect::Silent })

@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) has_shape: bool,
     /// Tokens of a sequence.
     pub(crate) tokens: Option<u64>,
+    /// Tokens of a row into which sequences are packed, where their lengths are known. Numbers of sequences are those of rows then.
+    pub(crate) row_tokens: Option<u64>,
     /// Tensor, pipeline and context degree.
     pub(crate) degrees: [u64; 3],
     /// Data-parallel replicas, where the files say them.
@@ -118,11 +120,17 @@ impl Job {
             out.set("parallel", name, degree, "");
         }
         let batch = self.batch.unwrap_or(self.of_replica.unwrap_or(self.micro_batch) * dp);
-        out.set("training", "batch_size", batch, "sequences of an optimizer step");
-        let bucket = self.bucket_tokens.unwrap_or_else(|| self.micro_batch * tokens.unwrap_or(1).div_ceil(cp));
+        let of_step =
+            if self.row_tokens.is_some() { "rows of an optimizer step" } else { "sequences of an optimizer step" };
+        out.set("training", "batch_size", batch, of_step);
+        let row = self.row_tokens.or(tokens).unwrap_or(1);
+        let bucket = self.bucket_tokens.unwrap_or_else(|| self.micro_batch * row.div_ceil(cp));
         out.set("training", "bucket_tokens", bucket, "tokens of a micro-batch on one GPU");
         if let Some(tokens) = tokens.filter(|_| !machine.states(&LENGTHS)) {
             out.set("workload", "tokens", tokens, "all sequences are as long");
+        }
+        if let Some(row) = self.row_tokens {
+            out.set("workload", "row_tokens", row, "what sequences are packed into");
         }
         // A policy's own keys stand below `[policies]`.
         let (of_policies, keys): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(section, ..)| section.contains('.'));
@@ -151,7 +159,7 @@ impl Job {
     }
 
     fn tokens(&self, flags: &mut Flags<'_>, machine: &Machine) -> Option<u64> {
-        let found = machine.tokens.or(self.tokens);
+        let found = machine.tokens.or(self.tokens).or(self.row_tokens);
         let has_lengths = machine.states(&LENGTHS);
         let (what, help) = match (found, has_lengths) {
             (Some(_), _) => return found,

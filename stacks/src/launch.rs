@@ -16,8 +16,8 @@ use crate::shell::{self, Left, UNKNOWN, Unreadable, Word};
 use crate::yaml;
 pub(crate) use candidates::is_showing;
 use candidates::{Candidate, is_left};
-pub(crate) use gpus::with_stated;
-pub use gpus::{gpus, unknown_gpus};
+pub use gpus::unknown_gpus;
+pub(crate) use gpus::{gpus_on, with_stated};
 use starter::Starter;
 
 /// A program as it is started.
@@ -117,6 +117,7 @@ pub(crate) fn of_judged(text: &str, begins: Begins, judge: Judge<'_>) -> Result<
     let before = &best.words[..best.start.unwrap_or(0)];
     launch.launcher = gpus::launcher(before, gpus::batch_options(text));
     launch.environment = environment::of_command(&best.environment, before);
+    launch.launcher.extend(gpus::shown(&launch));
     launch.findings.extend(gpus::not_enough(before, &launch));
     launch.findings.extend(line_ends(text));
     launch.findings.extend(Starter::of(before).into_iter().flat_map(|(starter, words)| starter.unknown(words)));
@@ -387,6 +388,7 @@ pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
 
 #[cfg(test)]
 mod tests {
+    use super::gpus::gpus;
     use super::*;
     use crate::Machine;
 
@@ -423,6 +425,12 @@ mod tests {
         assert_eq!(of("srun --nodes 4 --ntasks-per-node 8 python -u a.py --x"), (Some(32), Some(8)));
         assert_eq!(of("srun --ntasks-per-node=8 -N4 bash -c \"python a.py --x 1\""), (Some(32), Some(8)));
         assert_eq!(of("mpirun -x PATH -np 32 python a.py --x"), (Some(32), None));
+        // Open MPI's `-N` is `-npernode`.
+        assert_eq!(of("mpirun -np 32 -N 8 python a.py --x"), (Some(32), Some(8)));
+        assert_eq!(of("#SBATCH --nodes=4\nmpirun -npernode 8 python a.py --x"), (Some(32), Some(8)));
+        // As many as the environment shows.
+        let shown = "export CUDA_VISIBLE_DEVICES=0,1,2,3\ntorchrun --nnodes 2 --nproc_per_node=gpu a.py --x";
+        assert_eq!(of(shown), (Some(8), Some(4)));
     }
 
     #[test]
@@ -472,6 +480,18 @@ mod tests {
         assert!(matches!(&found[..], [one] if one.contains("`L`") && one.ends_with("not read: `--fp8`")), "{found:?}");
     }
 
+    /// What stands in front of a condition is read: what it adds alone is not.
+    #[test]
+    fn of_what_is_put_behind_a_value_the_rest_alone_is_not_read() {
+        for rest in ["L=\"$L --y 99\"", "L=\"$L  --y=99\"", "L+=\" --y 99\""] {
+            let script = format!(
+                "L=''\nif [ 1 -gt 0 ]; then L=\"$L --x 2\"; fi\nif [ -n \"$F\" ]; then {rest}; fi\na.py --z 1 $L"
+            );
+            let found = findings(&script);
+            assert!(matches!(&found[..], [one] if one.ends_with("not read: `--y`")), "{script}: {found:?}");
+        }
+    }
+
     #[test]
     fn servers_say_what_they_use_and_is_not_followed() {
         let text = "if [ $1 = x ]; then Q='--fp8'; fi\nserve --x 1 $Q";
@@ -488,6 +508,24 @@ mod tests {
         assert!(matches!(&found[..], [one] if one.starts_with("2 commands start a program")), "{found:?}");
         // A branch that does not run is none, nor is the same command again.
         assert_eq!(findings("A=1\nif [ $A = 2 ]; then a.py --x 1; else a.py --x 2; fi\na.py --x 2"), [""; 0]);
+    }
+
+    /// Nodes that are known have as many GPUs as is usual for the card, which is said.
+    #[test]
+    fn nodes_that_are_known_count_where_their_gpus_are_not() {
+        let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+        let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+        let stated = Machine { gpus_per_node: Some(4), ..machine.clone() };
+        for (number, part) in
+            [("$(nvidia-smi -L | wc -l)", "only when the script runs: 8"), ("gpu", "node has GPUs: 8")]
+        {
+            let script = format!("torchrun --nnodes 4 --nproc_per_node={number} a.py --x");
+            let launcher = of_script(&script, begins, &|_| false).unwrap().launcher;
+            assert_eq!(gpus_on(&launcher, &machine), (Some(32), Some(8)), "{script}");
+            let found = unknown_gpus(&launcher, &machine);
+            assert!(matches!(&found[..], [one] if one.what.contains(part)), "{found:?}");
+            assert_eq!((gpus_on(&launcher, &stated), unknown_gpus(&launcher, &stated)), ((Some(16), Some(4)), vec![]));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod attention;
 mod bigscience;
 pub(crate) mod deepspeed;
+mod dispatch;
 pub(crate) mod export;
 mod hybrid;
 mod layers;
@@ -35,7 +36,7 @@ use train::megatron_core::{self, Graphs};
 use train::problem::{Dropout, Fusion};
 
 /// Flags of Megatron-LM.
-pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")).as_named());
 
 /// Its flags that take no value.
 static SWITCHES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
@@ -57,6 +58,13 @@ const OTHER_PROGRAMS: [(&str, &str); 8] = [
     ("ict", "two encoders"),
 ];
 
+/// Flags that ask for other layers than those of a decoder, with what they ask for.
+const ASKING: [(&str, &str); 4] = [
+    ("is-hybrid-model", "layers without attention"),
+    ("hybrid-attention-ratio", "layers without attention"),
+    ("heterogeneous-layers-config-path", "layers with shapes of their own, from a file"),
+    ("heterogeneous-layers-config-encoded-json", "layers with shapes of their own"),
+];
 /// Whose jobs its own reader of flags checks.
 const STACK: &str = "Megatron-LM";
 
@@ -132,7 +140,7 @@ type WriteModel<'a> = dyn Fn(&mut Flags<'_>, &mut Document) -> Option<Shape> + '
 
 /// A training job of a stack with the flags of Megatron-LM.
 pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &WriteModel<'_>) -> Imported {
-    let (gpus, per_node) = launch::with_stated(launch::gpus(&launch.launcher), machine);
+    let (gpus, per_node) = launch::with_stated(launch::gpus_on(&launch.launcher, machine), machine);
     let is_deepspeed = deepspeed::is_job(&launch.flags);
     let is_slime = slime::is_job(&launch.flags);
     let is_swift = swift::is_job(&launch.program);
@@ -155,6 +163,8 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
         parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
         parallel::write(&mut flags, &mut out, &degrees, &shape);
         let n_micro_batches = training(&mut flags, &mut out, &degrees, (&shape, machine));
+        let is_own = stack == STACK && !is_deepspeed && !is_slime && !is_swift;
+        dispatch::write(&mut flags, &mut out, (&shape, &degrees), is_own);
         if is_slime {
             slime::filled(&mut flags, &mut out, &shape);
         }
@@ -167,7 +177,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
     }
     out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
     // The rules are Megatron-LM's of today.
-    let refusals = if is_deepspeed { Vec::new() } else { rules::combinations(&flags, stack == STACK) };
+    let refusals = if is_deepspeed { Vec::new() } else { rules::all(&flags, stack == STACK) };
     rules::refuse(&mut flags, refusals);
     flags.judge();
     Imported { scenario: out.toml(), findings: flags.findings }
@@ -186,10 +196,10 @@ fn program(flags: &mut Flags<'_>, program: &[String]) {
     if is_hybrid {
         return;
     }
-    let by_flag = ["is-hybrid-model", "hybrid-attention-ratio"].into_iter().find(|flag| flags.is(flag));
+    let by_flag = ASKING.into_iter().find(|(flag, _)| flags.is(flag));
     let (what, at) = match (found, by_flag) {
         (Some((_, what)), _) => (format!("`{name}` trains {what}"), None),
-        (None, Some(flag)) => (format!("`--{flag}` asks for layers without attention"), flags.at(flag)),
+        (None, Some((flag, what))) => (format!("`--{flag}` asks for {what}"), flags.at(flag)),
         (None, None) if flags.is("encoder-pipeline-model-parallel-size") || flags.is("decoder-seq-length") => {
             ("the job trains an encoder and a decoder".to_owned(), flags.at("decoder-seq-length"))
         }
@@ -288,6 +298,7 @@ fn rounds(flags: &mut Flags<'_>, degrees: &Degrees, n_micro_batches: u64, whole:
     let (pp, chunks) = (u64::from(degrees.pp), u64::from(degrees.chunks));
     let rounds = rules::Rounds { pp, chunks, n_micro_batches, whole };
     let mut refusals: Vec<_> = rules::stages(flags, rounds).into_iter().collect();
+    refusals.extend(rules::interleaved(flags, rounds));
     if !is_wrong(&flags.findings) {
         let group = flags.count("microbatch-group-size-per-virtual-pipeline-stage", pp..=100_000);
         refusals.extend(rules::groups(rounds, group));
@@ -326,16 +337,12 @@ pub(crate) fn dropout(flags: &mut Flags<'_>, out: &mut Document, default: f64) {
     out.word("training", "dropout", dropout.word(), remark);
 }
 
-/// Exchanges that run behind computation, and how tokens get to their experts.
+/// Exchanges that run behind computation.
 fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_batches: u32) {
     if flags.is("tp-comm-overlap") && degrees.tp > 1 {
         out.set("overlap", "tensor", megatron_core::USER_BUFFERS, "--tp-comm-overlap: all but one of a ring of chunks");
     }
-    let is_overlapped = flags.is("overlap-moe-expert-parallel-comm");
-    if degrees.ep < 2 {
-        return;
-    }
-    if is_overlapped {
+    if degrees.ep > 1 && flags.is("overlap-moe-expert-parallel-comm") {
         // Gradients of weights behind those of inputs.
         if flags.is("delay-wgrad-compute") {
             out.set("overlap", "delayed_weights", true, "--delay-wgrad-compute");
@@ -343,18 +350,6 @@ fn hidden(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, n_micro_
         let share = megatron_core::EXPERT_OVERLAP * megatron_core::steady_share(degrees.pp, n_micro_batches);
         let remark = "--overlap-moe-expert-parallel-comm: the steady state has a neighbour's passes to run behind";
         out.set("overlap", "expert", share, remark);
-    }
-    let is_flex = flags.text("moe-token-dispatcher-type").is_some_and(|word| word == "flex");
-    // The backend counts with that type alone; DeepEP has no other.
-    let backend = match flags.text("moe-flex-dispatcher-backend").as_deref() {
-        Some("hybridep") => "hybridep",
-        Some("deepep") => "deepep",
-        _ => "flex",
-    };
-    if flags.is("moe-enable-deepep") {
-        out.word("experts", "dispatcher", "deepep", "--moe-enable-deepep");
-    } else if is_flex {
-        out.word("experts", "dispatcher", backend, "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend");
     }
 }
 

@@ -45,7 +45,7 @@ pub struct Training {
 }
 
 /// Most sequences of all steps together: a plan holds each with its place.
-const SEQUENCES_MAX: u64 = 10_000_000;
+pub const SEQUENCES_MAX: u64 = 10_000_000;
 
 /// Formats of gradients.
 const GRADIENTS: [(&str, Dtype); 2] = [("bf16", Dtype::Bf16), ("fp32", Dtype::Fp32)];

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use planner::train::pack;
 use toml_span::value::ValueInner;
 use train::Workload;
-use train::workload::distribution;
+use train::workload::distribution::{self, Distribution};
 
 use super::lengths;
-use super::training::Training;
+use super::training::{SEQUENCES_MAX, Training};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, place_of, unknown};
 use input::text_file;
@@ -42,18 +43,19 @@ impl Given {
     }
 }
 
-/// Sequences that come from elsewhere, or those of the section. Steps may differ in which experts their tokens find.
+/// Sequences that come from elsewhere, or those of the section. Steps may differ in which experts their tokens find; context ranks cut
+/// sequences into whole tokens.
 pub fn asked(
     reader: &mut Reader<'_>,
     folder: &Path,
     training: &mut Training,
     (given, seed): (Option<Given>, u64),
-    draws_experts: bool,
+    (draws_experts, cp): (bool, u32),
 ) -> Option<Workload> {
     match given {
         Some(sequences) => sequences.workload(reader, training),
         None => {
-            let found = workload(reader.section("workload"), folder, (training.batch_size, training.steps), seed);
+            let found = packed(reader.section("workload"), folder, training, (cp, seed));
             // Devices may be slow in some of the steps alone.
             let may_differ = draws_experts || reader.has("stragglers");
             if let Some(found) = found.as_ref().filter(|_| !may_differ) {
@@ -75,52 +77,112 @@ fn equal_steps(reader: &mut Reader<'_>, training: &Training, workload: &Workload
     }
 }
 
+/// Sequences of a step, and rows into which they are packed.
+#[derive(Clone, Copy)]
+struct Batch {
+    /// Sequences of a step, or its rows.
+    n: u64,
+    steps: u64,
+    /// Tokens of a row; `None` where nothing packs.
+    row_tokens: Option<u64>,
+    /// Context ranks, over which a sequence is cut into whole tokens.
+    cp: u64,
+}
+
+impl Batch {
+    /// Sequences of a step. So many rows take as many as best fit packs into them.
+    fn sequences(self, first: &dyn Fn(usize) -> Vec<u64>) -> usize {
+        let [n, steps, most] = [self.n, self.steps, SEQUENCES_MAX / self.steps.max(1)]
+            .map(|count| usize::try_from(count).expect("bounded"));
+        let whole = |n: usize| first(n).into_iter().map(|tokens| tokens.next_multiple_of(self.cp)).collect();
+        self.row_tokens.map_or(n, |row_tokens| pack::filling(&whole, (n, row_tokens), steps, most.max(n)))
+    }
+}
+
+/// Where lengths come from.
+enum Lengths {
+    Named(&'static Distribution),
+    Given(Vec<u64>),
+}
+
+/// What becomes of a document that is longer than a sequence may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Longer {
+    /// It makes room for another draw, or is left out.
+    Redraw,
+    /// It becomes several sequences.
+    Cut,
+    /// It loses its end.
+    Truncate,
+}
+
+impl Lengths {
+    /// The first so many sequences.
+    fn first(&self, n: usize, (max_tokens, longer): (u64, Longer), seed: u64) -> Vec<u64> {
+        let given = match self {
+            Self::Named(found) => {
+                return match longer {
+                    Longer::Redraw => found.sample(n, max_tokens, seed),
+                    Longer::Cut => found.sample_cut(n, max_tokens, seed),
+                    Longer::Truncate => found.sample_truncated(n, max_tokens, seed),
+                };
+            }
+            Self::Given(lengths) => lengths.iter().copied(),
+        };
+        match longer {
+            Longer::Redraw => {
+                let short: Vec<u64> = given.filter(|length| *length <= max_tokens).collect();
+                short.into_iter().cycle().take(n).collect()
+            }
+            Longer::Cut => distribution::cut(given.cycle(), max_tokens).take(n).collect(),
+            Longer::Truncate => given.cycle().map(|length| length.min(max_tokens)).take(n).collect(),
+        }
+    }
+
+    /// Whether one is longer. What is drawn may always be longer than some limit.
+    fn pass(&self, max_tokens: u64) -> bool {
+        match self {
+            Self::Named(_) => true,
+            Self::Given(lengths) => lengths.iter().any(|length| *length > max_tokens),
+        }
+    }
+}
+
 /// Reads the section: sequences of so many steps of such a batch.
-pub fn workload(mut section: Section<'_>, folder: &Path, (batch, steps): (u64, u64), seed: u64) -> Option<Workload> {
+pub fn workload(section: Section<'_>, folder: &Path, (n, steps): (u64, u64), seed: u64) -> Option<Workload> {
+    sequences(section, folder, Batch { n, steps, row_tokens: None, cp: 1 }, seed)
+}
+
+/// The same of a step that may have rows, into which sequences are packed.
+fn packed(mut section: Section<'_>, folder: &Path, training: &Training, (cp, seed): (u32, u64)) -> Option<Workload> {
+    let row_tokens = section.some_count("row_tokens", 1..=distribution::LENGTH_MAX).map(u64::from);
+    let batch = Batch { n: training.batch_size, steps: training.steps, row_tokens, cp: cp.max(1).into() };
+    sequences(section, folder, batch, seed)
+}
+
+fn sequences(mut section: Section<'_>, folder: &Path, batch: Batch, seed: u64) -> Option<Workload> {
     let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
     if given != ["file"] {
         section.idle(&["field"], "`file`");
     }
     let field = section.text("field").map(|(field, _)| field);
-    // What is drawn may always be longer than some limit.
-    let mut cuts_nothing = !section.has("max_tokens");
-    let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
-    // Whether a document above `max_tokens` makes room for another draw (a given one is left out), becomes several sequences, or loses its end.
+    let has_limit = section.has("max_tokens") || batch.row_tokens.is_some();
+    let longest = batch.row_tokens.unwrap_or(distribution::LENGTH_MAX);
+    let max_tokens = section.count("max_tokens", Some(longest), 1..=longest).0;
     let longer_at = section.place("longer");
-    let longer = section.word("longer", 0, &["redraw", "cut", "truncate"]);
-    let (is_cut, is_truncated) = (longer == 1, longer == 2);
-    let n = usize::try_from(batch * steps).expect("bounded");
-    let batch_size = usize::try_from(batch).expect("bounded");
-    let mut repeated = |lengths: &[u64]| -> Vec<u64> {
-        cuts_nothing |= lengths.iter().all(|length| *length <= max_tokens);
-        let documents = lengths.iter().copied().cycle();
-        if is_cut {
-            return distribution::cut(documents, max_tokens).take(n).collect();
-        }
-        if is_truncated {
-            return documents.map(|length| length.min(max_tokens)).take(n).collect();
-        }
-        let short: Vec<u64> = lengths.iter().copied().filter(|length| *length <= max_tokens).collect();
-        short.into_iter().cycle().take(n).collect()
-    };
-    let lengths: Option<(Vec<u64>, String)> = match given[..] {
-        ["lengths"] => named(&mut section).map(|(found, name)| {
-            let lengths = match longer {
-                1 => found.sample_cut(n, max_tokens, seed),
-                2 => found.sample_truncated(n, max_tokens, seed),
-                _ => found.sample(n, max_tokens, seed),
-            };
-            (lengths, name)
-        }),
-        ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (repeated(&lengths), path)),
+    let longer =
+        [Longer::Redraw, Longer::Cut, Longer::Truncate][section.word("longer", 0, &["redraw", "cut", "truncate"])];
+    let found: Option<(Lengths, String)> = match given[..] {
+        ["lengths"] => named(&mut section).map(|(found, name)| (Lengths::Named(found), name)),
+        ["file"] => file(&mut section, folder, field.as_deref()).map(|(lengths, path)| (Lengths::Given(lengths), path)),
         ["tokens"] => {
-            let tokens = equal(&mut section, max_tokens, is_cut);
-            let each = if is_cut { tokens } else { tokens.min(max_tokens) };
-            Some((repeated(&[each]), format!("{tokens} tokens each")))
+            let tokens = equal(&mut section, max_tokens, longer == Longer::Cut);
+            let each = if longer == Longer::Cut { tokens } else { tokens.min(max_tokens) };
+            Some((Lengths::Given(vec![each]), format!("{tokens} tokens each")))
         }
         ["list"] => Some(list(&mut section))
             .filter(|list| !list.is_empty())
-            .map(|list| (repeated(&list), "listed lengths".to_owned())),
+            .map(|list| (Lengths::Given(list), "listed lengths".to_owned())),
         [] => {
             section.missing(
                 "lengths",
@@ -136,15 +198,21 @@ pub fn workload(mut section: Section<'_>, folder: &Path, (batch, steps): (u64, u
             None
         }
     };
-    longer_at.filter(|_| is_cut && cuts_nothing).into_iter().for_each(|at| cut_nothing(&mut section, at));
-    let leaves_out_all = n > 0 && lengths.as_ref().is_some_and(|(lengths, _)| lengths.is_empty());
-    if leaves_out_all {
+    let is_passed = found.as_ref().is_some_and(|(lengths, _)| has_limit && lengths.pass(max_tokens));
+    longer_at.filter(|_| longer == Longer::Cut && !is_passed).into_iter().for_each(|at| cut_nothing(&mut section, at));
+    let drawn = found.map(|(lengths, source)| {
+        let first = |n: usize| lengths.first(n, (max_tokens, longer), seed);
+        let batch_size = if first(1).is_empty() { 1 } else { batch.sequences(&first) };
+        let steps = usize::try_from(batch.steps).expect("bounded");
+        Workload { lengths: first(batch_size * steps), batch_size, source }
+    });
+    if batch.n * batch.steps > 0 && drawn.as_ref().is_some_and(|drawn| drawn.lengths.is_empty()) {
         let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
         let at = section.place("max_tokens").unwrap_or_else(|| section.at());
         section.refuse(Code::WrongLengths, at, what, "raise it, or cut them: `longer = \"cut\"`");
     }
     section.finish();
-    lengths.filter(|_| !leaves_out_all).map(|(lengths, source)| Workload { lengths, batch_size, source })
+    drawn.filter(|drawn| !drawn.lengths.is_empty() || batch.n * batch.steps == 0)
 }
 
 /// Names a cut of sequences of which none is longer.

@@ -1,11 +1,11 @@
 //! The JSON configuration of DeepSpeed → a training scenario. It says neither model nor length: the command line does.
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
 use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
+use super::filled::Filled;
 use super::named::Named;
 use crate::flags::{Flag, Flags, Table};
 use crate::job::Job;
@@ -104,16 +104,6 @@ pub(crate) fn sync(job: &mut Job, (stage, is_behind, is_several): (u64, bool, bo
     job.word(("training", "gradient_sync"), sync, "zero_optimization.overlap_comm, zero_optimization.stage");
 }
 
-/// What a trainer fills in, and where it names the configuration.
-pub(crate) struct Filled {
-    /// Number format of the activations.
-    pub(crate) half: &'static str,
-    /// Whether gradients are added up over several micro-batches.
-    pub(crate) is_several: bool,
-    /// Where the trainer's file names it.
-    pub(crate) at: Range<usize>,
-}
-
 /// What a configuration says beside a trainer, which fills in `auto` and says the sizes of a step itself. Gives what is to be said of it.
 ///
 /// # Errors
@@ -126,6 +116,7 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
     let json: Value = serde_json::from_str(text).map_err(unreadable)?;
     let mut given = Vec::new();
     keys(&json, "", (text, 0), &mut given);
+    let mismatched = filled.mismatched(&given);
     given.retain(|flag| !SIZES.contains(&flag.name.as_str()));
     for flag in &mut given {
         flag.at = filled.at.clone();
@@ -135,6 +126,7 @@ pub(crate) fn beside_trainer(text: &str, job: &mut Job, filled: &Filled) -> Resu
         }
     }
     let mut flags = Flags::of_keys(given, &KEYS);
+    flags.findings = mismatched;
     let stage = stage(&mut flags, job);
     exchanges(&mut flags, job, (stage, filled.is_several));
     if flags.is("activation_checkpointing.number_checkpoints") {

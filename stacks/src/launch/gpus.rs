@@ -14,21 +14,27 @@ const INCLUDED: [&str; 2] = ["include", "i"];
 /// Processes of a node: each has a GPU.
 const PROCESSES: [&str; 1] = ["nproc-per-node"];
 /// Tasks of a node; each is a process, unless a task starts processes of its own.
-const TASKS: [&str; 1] = ["ntasks-per-node"];
+const TASKS: [&str; 3] = ["ntasks-per-node", "npernode", "ppn"];
 /// GPUs of a node.
 const OF_A_NODE: [&str; 4] = ["gpus-per-node", "gres", "num-gpus", "gpus-on-node"];
 /// All processes, or all GPUs.
 const ALL: [&str; 6] = ["ntasks", "n", "np", "num-processes", "gpus", "G"];
 /// Nodes.
 const NODES: [&str; 5] = ["nnodes", "nodes", "N", "num-nodes", "num-machines"];
+/// Programs of Open MPI, whose `-N` is `-npernode` (`mpirun(1)`).
+const OF_MPI: [&str; 3] = ["mpirun", "mpiexec", "orterun"];
+/// Words for as many processes as a node has devices (`determine_local_world_size` of PyTorch's `distributed/run.py`).
+const AS_MANY: [&str; 2] = ["gpu", "auto"];
 /// Names of one letter that have a number right behind them: `-N4`.
 const OF_ONE_LETTER: [&str; 3] = ["N", "n", "G"];
 
 /// Flags of the words in front of a program. Where one of them starts the processes, tasks of the batch system are nodes, and left out.
 pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
     let starter = Starter::of(before).map(|(starter, _)| starter);
+    let of_mpi = before.iter().find(|word| OF_MPI.contains(&word.text().rsplit('/').next().unwrap_or_default()));
     let own = of_words(before).into_iter().map(|flag| {
         let (name, glued) = apart(&flag.name);
+        let name = if name == "N" && of_mpi.is_some() { TASKS[1].to_owned() } else { name };
         let whole = starter.and_then(|starter| starter.whole(&name)).map(str::to_owned);
         Flag { name: whole.unwrap_or(name), values: glued.into_iter().chain(flag.values).collect(), at: flag.at }
     });
@@ -158,6 +164,31 @@ pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
     (all.or(total), per_node)
 }
 
+/// The same on a machine: where nodes are said, and each has as many processes as GPUs or a number that only a shell knows, it has as many as the command line
+/// says, or as is usual for the card.
+pub(crate) fn gpus_on(launcher: &[Flag], machine: &Machine) -> (Option<u32>, Option<u32>) {
+    let found = gpus(launcher);
+    if found.0.is_some() || found.1.is_some() || open_of_a_node(launcher).is_none() {
+        return found;
+    }
+    let per_node = machine.per_node();
+    known(launcher, &NODES).map_or(found, |nodes| (Some(nodes.saturating_mul(per_node)), Some(per_node)))
+}
+
+/// The flag of processes of a node whose number nothing says.
+fn open_of_a_node(launcher: &[Flag]) -> Option<&Flag> {
+    let flag = [&PROCESSES[..], &OF_A_NODE, &TASKS].into_iter().find_map(|names| last(launcher, names))?;
+    let value = flag.value();
+    (value.contains(UNKNOWN) || AS_MANY.contains(&value.as_str())).then_some(flag)
+}
+
+/// GPUs of a node that the environment shows, where a launcher starts as many processes as there are.
+pub(super) fn shown(launch: &Launch) -> Option<Flag> {
+    let flag = last(&launch.launcher, &PROCESSES).filter(|flag| AS_MANY.contains(&flag.value().as_str()))?;
+    let devices = environment::devices(&launch.environment)?;
+    Some(Flag { name: PROCESSES[0].to_owned(), values: vec![devices.to_string()], at: flag.at.clone() })
+}
+
 /// The same where the command line states the GPUs of a node alone: as many nodes of them as there are.
 pub(crate) fn with_stated(gpus: (Option<u32>, Option<u32>), machine: &Machine) -> (Option<u32>, Option<u32>) {
     match (gpus, machine.gpus_per_node) {
@@ -173,10 +204,19 @@ pub fn unknown_gpus(launcher: &[Flag], machine: &Machine) -> Vec<Finding> {
     if machine.nodes.is_some() || gpus(launcher).0.is_some() {
         return Vec::new();
     }
-    let of_a_node = [&PROCESSES[..], &OF_A_NODE, &TASKS].into_iter().find_map(|names| last(launcher, names));
-    let flags = [last(launcher, &NODES), of_a_node].into_iter().flatten();
-    let unknown = flags.filter(|flag| flag.value().contains(UNKNOWN)).map(|flag| {
-        let what = format!("the value of `--{}` is known only when the script runs", flag.name);
+    let of_a_node = open_of_a_node(launcher).filter(|_| machine.gpus_per_node.is_none() && !machine.is_named());
+    let nodes = last(launcher, &NODES).filter(|flag| flag.value().contains(UNKNOWN));
+    let has_nodes = known(launcher, &NODES).is_some();
+    let of_a_node = of_a_node.filter(|flag| has_nodes || flag.value().contains(UNKNOWN));
+    let taken = if has_nodes { format!(": {}, as usual, are taken", machine.per_node()) } else { String::new() };
+    let open = nodes.into_iter().map(|flag| (flag, String::new())).chain(of_a_node.map(|flag| (flag, taken)));
+    let unknown = open.map(|(flag, taken)| {
+        let (name, value) = (&flag.name, flag.value());
+        let what = if value.contains(UNKNOWN) {
+            format!("the value of `--{name}` is known only when the script runs{taken}")
+        } else {
+            format!("`--{name} {value}` is as many as a node has GPUs{taken}")
+        };
         let help =
             "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or write the number into the script";
         Finding::warning(Code::UnknownValue, Some(flag.at.clone()), what).help(help)

@@ -9,7 +9,8 @@ use input::diagnostic::{Code, Finding};
 use serde_json::Value;
 
 use super::{Shape, bigscience};
-use crate::deepspeed::import::{self as config, Filled};
+use crate::deepspeed::filled::Filled;
+use crate::deepspeed::import as config;
 use crate::deepspeed::named::{Hosted, Named};
 use crate::document::Document;
 use crate::flags::{Effect, Flag, Flags, Table, last};
@@ -183,7 +184,7 @@ pub(super) fn engine(
     config::of_engine(&mut job);
     let half = if flags.is("fp16") { "fp16" } else { "bf16" };
     let at = flags.at(CONFIG).or_else(|| flags.at("deepspeed")).unwrap_or(0..0);
-    let filled = Filled { half, is_several: n_micro_batches > 1, at };
+    let filled = Filled { half, is_several: n_micro_batches > 1, at, sizes: Vec::new() };
     let name = file(&flags.given);
     let written = flags.find(CONFIG).map(Flag::value);
     let text = written.as_deref().and_then(bare).and_then(|name| machine.beside(name));

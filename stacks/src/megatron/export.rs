@@ -128,7 +128,7 @@ fn refused(problem: &Problem, found: Option<Even>, groups: &[&Given], is_script:
         Flag::added(name, value.iter().flat_map(|value| value.split(' ')).map(str::to_owned).collect())
     };
     let flags = Flags::new(groups.iter().flat_map(|given| given.iter().map(flag)).collect(), &super::FLAGS);
-    let mut refusals = rules::combinations(&flags, is_script);
+    let mut refusals = rules::all(&flags, is_script);
     if let Some(found) = found {
         let (layout, n_micro_batches) = (&problem.layout, found.n_micro_batches);
         let whole = found.batch / n_micro_batches.max(1);
@@ -348,8 +348,12 @@ fn optimizer(execution: &Execution, given: &mut Given) {
     // Parameters without a master copy are refused (`fields.rs`).
     let master = master.unwrap_or(Dtype::Fp32);
     let dtypes = [("main-params-dtype", master), ("exp-avg-dtype", moments[0]), ("exp-avg-sq-dtype", moments[1])];
-    if dtypes.iter().any(|(_, dtype)| *dtype != Dtype::Fp32) {
+    let is_narrow = dtypes.iter().any(|(_, dtype)| *dtype != Dtype::Fp32);
+    // The optimizer on the host shares its code.
+    if is_narrow || on_host.is_some() {
         given.push(("use-precision-aware-optimizer", None));
+    }
+    if is_narrow {
         let narrow = dtypes.into_iter().filter(|(_, dtype)| *dtype != Dtype::Fp32);
         given.extend(narrow.map(|(flag, dtype)| n(flag, word(dtype))));
     }

@@ -171,27 +171,43 @@ fn vocabulary(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
     );
 }
 
-/// Rows of a vocabulary before they are padded, and whose they are.
+/// Rows of a vocabulary before they are padded, and whose they are. A flag says those of the few tokenizers that take it, and stands in for files of others
+/// (`build_tokenizer` of `megatron/core/tokenizers/utils/build_tokenizer.py`). NullTokenizer of releases before April 2026 has one row more.
 fn rows(flags: &mut Flags<'_>, machine: &Machine) -> Option<(u64, String)> {
+    const FLAG: &str = "vocab-size";
     const TOKENIZER: &str = "the tokenizer";
+    const TAKING: [&str; 3] = ["NullTokenizer", "NullMultimodalTokenizer", "TikTokenizer"];
     let tokenizer = flags.text("tokenizer-type");
-    if let Some(rows) = flags.count("vocab-size", 1..=MOST) {
-        return Some((rows, TOKENIZER.to_owned()));
+    let given = flags.count(FLAG, 1..=MOST);
+    let is_taken = tokenizer.as_deref().is_none_or(|name| TAKING.contains(&name));
+    let own = if is_taken && given.is_some() { None } else { of_tokenizer(flags, machine, tokenizer.as_deref()) };
+    match (given, own) {
+        (Some(given), Some((rows, whose))) => {
+            if rows != given {
+                let name = tokenizer.unwrap_or_default();
+                let what = format!("`--{FLAG} {given}` changes nothing: `{name}` has {rows} rows of its own");
+                flags.warn(Code::NoEffect, flags.at(FLAG), what, "give `--padded-vocab-size`, or leave it out");
+            }
+            Some((rows, whose))
+        }
+        (Some(given), None) => Some((given, TOKENIZER.to_owned())),
+        (None, Some(own)) => Some(own),
+        (None, None) if tokenizer.is_some() => None,
+        (None, None) => Some((TOKENIZERS[0].1, TOKENIZER.to_owned())),
     }
-    let known = TOKENIZERS.iter().find(|(name, _)| tokenizer.as_deref() == Some(name));
-    if let Some((_, rows)) = known {
-        return Some((*rows, TOKENIZER.to_owned()));
+}
+
+/// Rows of a tokenizer that is known, or of the checkpoint that it is named by.
+fn of_tokenizer(flags: &Flags<'_>, machine: &Machine, tokenizer: Option<&str>) -> Option<(u64, String)> {
+    let known = TOKENIZERS.iter().find(|(name, _)| tokenizer == Some(*name));
+    if let Some((name, rows)) = known {
+        return Some((*rows, (*name).to_owned()));
     }
     // The tokenizer of a checkpoint of the catalogue: its embedding has a row for each token, and some more.
     let path = flags.find("tokenizer-model").map(Flag::value).filter(|path| !path.contains(UNKNOWN));
     let named = path.and_then(|path| of_checkpoint(&path));
-    if let Some(model) = named.or_else(|| of_checkpoint(machine.model.as_ref()?)) {
-        return Some((model.vocab, format!("the vocabulary of {}", model.name)));
-    }
-    if tokenizer.is_some() {
-        return None;
-    }
-    Some((TOKENIZERS[0].1, TOKENIZER.to_owned()))
+    let model = named.or_else(|| of_checkpoint(machine.model.as_ref()?))?;
+    Some((model.vocab, format!("the vocabulary of {}", model.name)))
 }
 
 /// A warning where nothing says the vocabulary, and GPT-2's is taken.

@@ -37,6 +37,7 @@ impl Degrees {
         degrees.split(flags, shape);
         degrees.place_predicting(flags, shape);
         degrees.count_gpus(flags, gpus, machine);
+        degrees.count_experts(flags, shape);
         degrees
     }
 
@@ -82,6 +83,22 @@ impl Degrees {
         flags.warn(Code::MissingFlag, None, what, help);
     }
 
+    /// Refuses ranks of experts that do not divide the GPUs (`megatron/core/parallel_state.py`: "world_size is not divisible by expert_tensor_model_pipeline_parallel size").
+    fn count_experts(&self, flags: &mut Flags<'_>, shape: &Shape) {
+        const NAMES: [&str; 2] = ["expert-tensor-parallel-size", "expert-model-parallel-size"];
+        let Self { ep, expert_tp, pp, gpus, .. } = *self;
+        let group = ep.saturating_mul(expert_tp).saturating_mul(pp);
+        let name = NAMES.into_iter().find(|name| flags.is(name));
+        if let Some(name) =
+            name.filter(|_| shape.n_experts > 0 && !gpus.is_multiple_of(group) && !super::is_wrong(&flags.findings))
+        {
+            let what = format!(
+                "experts take expert tp {expert_tp} × ep {ep} × pp {pp} = {group} GPUs, which do not divide the {gpus} that there are"
+            );
+            flags.wrong(name, what, format!("allowed are degrees whose product divides {gpus}"));
+        }
+    }
+
     /// Virtual stages and layers of each stage.
     fn split(&mut self, flags: &mut Flags<'_>, shape: &Shape) {
         if !shape.stages.is_empty() {
@@ -103,8 +120,13 @@ impl Degrees {
                 let per_rank = all / pp;
                 let help = if all.is_multiple_of(pp) {
                     format!("allowed are {}, nearest is {}", divisors(per_rank), nearest_divisor(per_rank, each))
+                } else if all.is_multiple_of(each) {
+                    format!("allowed pipeline degrees are {}", divisors(all / each))
                 } else {
-                    format!("allowed pipeline degrees are {}", divisors(all))
+                    format!(
+                        "no pipeline degree fits: stages may have {} layers, and ranks have to divide their number",
+                        divisors(all)
+                    )
                 };
                 flags.wrong("num-layers-per-virtual-pipeline-stage", what, help);
             }

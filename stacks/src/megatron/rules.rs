@@ -1,4 +1,4 @@
-//! Combinations of flags that Megatron-LM refuses, by a table of what it asserts, and two rules of stages.
+//! Combinations of flags that Megatron-LM refuses, by a table of what it asserts, and rules of numbers.
 
 use std::sync::LazyLock;
 
@@ -62,8 +62,26 @@ pub(super) fn refuse(flags: &mut Flags<'_>, refusals: Vec<Refusal>) {
     refusals.into_iter().for_each(|Refusal { name, what, help }| flags.wrong(name, what, help));
 }
 
+/// What is refused of flags alone: `is_script` where Megatron-LM's own reader of flags runs, and not its model alone.
+pub(super) fn all(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
+    let positions = positions(flags).filter(|_| is_script);
+    combinations(flags, is_script).into_iter().chain(positions).collect()
+}
+
+/// Sequences that are longer than there are positions. A length that the command line states is no flag of the script.
+fn positions(flags: &Flags<'_>) -> Option<Refusal> {
+    const MOST: &str = "max-position-embeddings";
+    let number = |name: &str| flags.find(name).filter(|flag| !flag.at.is_empty())?.value().parse::<u64>().ok();
+    let (most, tokens) = (number(MOST)?, number("seq-length").or_else(|| number("encoder-seq-length"))?);
+    (tokens > most).then(|| Refusal {
+        name: MOST,
+        what: format!("`--{MOST} {most}` is below the {tokens} tokens of `--seq-length`"),
+        help: "Megatron-LM asserts: max_position_embeddings must be greater than or equal to seq_length".to_owned(),
+    })
+}
+
 /// What the table refuses: `is_script` where Megatron-LM's own reader of flags runs, and not its model alone.
-pub(super) fn combinations(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
+fn combinations(flags: &Flags<'_>, is_script: bool) -> Vec<Refusal> {
     let is_asked = |[name, _, _, place, _]: &&[&'static str; 5]| {
         holds(flags, name) == Some(true) && (*place != "script" || is_script)
     };
@@ -90,6 +108,22 @@ pub(super) fn stages(flags: &Flags<'_>, rounds: Rounds) -> Option<Refusal> {
         help: "Megatron-LM asserts that `virtual_pipeline_model_parallel_size` is specified: \
                give `--num-virtual-stages-per-pipeline-rank`"
             .to_owned(),
+    })
+}
+
+/// Virtual stages without a pipeline, or with one of two ranks whose messages are not behind computation.
+pub(super) fn interleaved(flags: &Flags<'_>, rounds: Rounds) -> Option<Refusal> {
+    const NAMES: [&str; 3] = [
+        "num-layers-per-virtual-pipeline-stage",
+        "num-virtual-stages-per-pipeline-rank",
+        "pipeline-model-parallel-layout",
+    ];
+    let least = if flags.is("no-overlap-p2p-communication") { 3 } else { 2 };
+    let name = NAMES.into_iter().find(|name| flags.is(name))?;
+    (rounds.chunks > 1 && rounds.pp < least).then(|| Refusal {
+        name,
+        what: format!("`--{name}` gives {} virtual stages to a rank, and {} pipeline ranks", rounds.chunks, rounds.pp),
+        help: format!("Megatron-LM asserts: with the interleaved schedule there are at least {least} pipeline ranks"),
     })
 }
 

@@ -110,7 +110,7 @@ fn windows_are_read_layer_by_layer() {
 
 #[test]
 fn keys_that_a_scenario_has_are_given() {
-    let experts = "--num-experts 16 --expert-model-parallel-size 8 --moe-ffn-hidden-size 512";
+    let experts = "--num-experts 16 --expert-model-parallel-size 8 --moe-ffn-hidden-size 512 --moe-grouped-gemm --moe-token-dispatcher-type alltoall";
     for (flags, part) in [
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn", "graphs = \"attention\""),
         ("--cuda-graph-impl transformer_engine", "graphs = \"attention+router\""),
@@ -119,7 +119,7 @@ fn keys_that_a_scenario_has_are_given() {
         ("--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep", "dispatcher = \"hybridep\""),
         ("--moe-token-dispatcher-type flex", "dispatcher = \"flex\""),
         ("--fp8-format hybrid --fp8-recipe mxfp8 --fp8-param-gather", "narrow_gather = true"),
-        ("--moe-enable-deepep", "dispatcher = \"deepep\""),
+        ("--moe-token-dispatcher-type flex --moe-enable-deepep", "dispatcher = \"deepep\""),
         ("--moe-layer-recompute", "recompute = [\"core_attn\", \"moe\"]"),
         ("--attention-backend flash", "attention = \"flash-attention-2\""),
         ("--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap", "tensor = 0.75"),
@@ -157,6 +157,61 @@ fn keys_that_a_scenario_has_are_given() {
 fn a_backend_of_a_dispatcher_that_is_not_asked_for_gives_none() {
     let flags = "--num-experts 16 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall --moe-flex-dispatcher-backend hybridep";
     assert!(!found(flags).scenario.contains("dispatcher = "));
+    let idle = said(flags, Code::NoEffect);
+    assert!(matches!(&idle[..], [(what, _)] if what.contains("the dispatcher is `alltoall`")), "{idle:?}");
+}
+
+/// A default that is written out is the same answer, and what is taken in the place of one is said.
+#[test]
+fn defaults_of_experts_are_megatron_s_own() {
+    let experts = "--num-experts 16 --expert-model-parallel-size 8";
+    let (silent, written) = (found(experts), found(&format!("{experts} --moe-token-dispatcher-type allgather")));
+    assert_eq!(silent.scenario, written.scenario);
+    let told = |found: &Imported, part: &str| found.findings.iter().filter(|one| one.what.contains(part)).count();
+    for read in [&silent, &written] {
+        assert_eq!(told(read, "tokens are taken to go by all-to-all"), 1, "{:?}", read.findings);
+        assert_eq!(told(read, "without `--moe-grouped-gemm`"), 1, "{:?}", read.findings);
+    }
+    // One expert of a rank is one product either way, and without expert ranks nothing is sent.
+    let alone = found("--num-experts 8 --expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall");
+    assert_eq!(of(&alone, Code::NotModelled), Vec::<&Finding>::new());
+    let here = found("--num-experts 8 --moe-grouped-gemm");
+    assert_eq!(of(&here, Code::NotModelled), Vec::<&Finding>::new());
+}
+
+/// Python's `argparse` knows a flag by its own name alone: Megatron-LM has few with `no-` in front.
+#[test]
+fn flags_that_megatron_does_not_have_are_no_opposites() {
+    for name in ["no-overlap-grad-reduce", "no-bf16", "no-sequence-parallel", "no-use-distributed-optimizer"] {
+        let unknown = said(&format!("--{name}"), Code::UnknownFlag);
+        assert!(unknown.len() == 1 && unknown[0].0.contains(name), "{name}: {unknown:?}");
+    }
+    for name in ["no-data-sharding", "no-load-optim", "use-cpu-initialization", "mrope-section 16 24 24"] {
+        assert_eq!(said(&format!("--{name}"), Code::UnknownFlag), [], "{name}");
+    }
+    assert_eq!(said("--heterogeneous-layers-config-path /x.json", Code::UnsupportedJob).len(), 1);
+}
+
+#[test]
+fn stages_and_experts_that_fit_no_degree_are_said_with_what_does() {
+    let base = BASE.replace("--num-layers 8", "--num-layers 81");
+    let help = |flags: &str| {
+        let found = import(&format!("{base}{flags}\n"), &on("h100-sxm"));
+        of(&found, Code::WrongFlag).iter().filter_map(|one| one.help.clone()).collect::<Vec<_>>()
+    };
+    let stages =
+        |each: u32| help(&format!("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage {each}"));
+    assert!(
+        stages(5)[0].contains("no pipeline degree fits: stages may have 1, 3, 9, 27, 81 layers"),
+        "{:?}",
+        stages(5)
+    );
+    assert!(stages(3)[0].contains("allowed pipeline degrees are 1, 3, 9, 27"), "{:?}", stages(3));
+    // 16 GPUs, and experts on 2 × 8 × 2 of them.
+    let wide = "--num-experts 8 --expert-model-parallel-size 8 --tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 \
+                --expert-tensor-parallel-size 2";
+    let wrong = said(wide, Code::WrongFlag);
+    assert!(matches!(&wrong[..], [(what, _)] if what.contains("= 32 GPUs, which do not divide the 16")), "{wrong:?}");
 }
 
 #[test]
@@ -215,7 +270,7 @@ fn hybrids_are_read_by_the_letters_of_their_layers() {
 
 #[test]
 fn options_that_megatron_lm_refuses_are_refused() {
-    let experts = "--num-experts 16 --overlap-moe-expert-parallel-comm";
+    let experts = "--num-experts 16 --moe-token-dispatcher-type alltoall --overlap-moe-expert-parallel-comm";
     let spread = format!("{experts} --expert-model-parallel-size 8");
     for (flags, others) in [
         ("--delay-wgrad-compute", "`--overlap-moe-expert-parallel-comm`"),
@@ -236,6 +291,30 @@ fn options_that_megatron_lm_refuses_are_refused() {
         ("--overlap-param-gather --overlap-grad-reduce", "`--use-distributed-optimizer` or `--use-megatron-fsdp`"),
         ("--use-megatron-fsdp --optimizer muon", "`--optimizer muon`"),
         ("--fp16", "`--fp16`"),
+        ("--num-experts 16 --moe-enable-deepep", "`--moe-token-dispatcher-type flex`"),
+        (
+            "--num-experts 16 --moe-token-dispatcher-type alltoall --moe-enable-deepep",
+            "`--moe-token-dispatcher-type flex`",
+        ),
+        (
+            "--num-experts 16 --moe-token-dispatcher-type flex --moe-enable-deepep --moe-flex-dispatcher-backend hybridep",
+            "`--moe-flex-dispatcher-backend hybridep`",
+        ),
+        (&format!("{spread} --moe-token-dispatcher-type allgather"), "`--moe-token-dispatcher-type alltoall`"),
+        ("--main-grads-dtype bf16", "`--use-precision-aware-optimizer`"),
+        ("--optimizer-cpu-offload", "`--use-precision-aware-optimizer`"),
+        ("--recompute-granularity full", "`--recompute-method`"),
+        ("--recompute-granularity selective --recompute-method uniform", "`--recompute-method`"),
+        ("--cpu-offloading-num-layers 2 --pipeline-model-parallel-size 2", "`--pipeline-model-parallel-size above 1`"),
+        ("--cpu-offloading-num-layers 2 --recompute-activations", "`--recompute-activations`"),
+        ("--max-position-embeddings 2048", "4096 tokens of `--seq-length`"),
+        (
+            "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 --num-layers-per-virtual-pipeline-stage 2",
+            "`--num-virtual-stages-per-pipeline-rank`",
+        ),
+        ("--num-virtual-stages-per-pipeline-rank 2", "2 virtual stages to a rank, and 1 pipeline ranks"),
+        ("--encoder-seq-length 4096", "`--encoder-seq-length`"),
+        ("--train-iters 10 --train-samples 640", "`--train-samples`"),
         ("--tensor-model-parallel-size 2 --tp-comm-overlap", "`--sequence-parallel`"),
     ] {
         let wrong = said(flags, Code::WrongFlag);
@@ -247,16 +326,19 @@ fn options_that_megatron_lm_refuses_are_refused() {
         &format!("{spread} --recompute-granularity selective --recompute-modules layernorm"),
         &format!("{spread} --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"),
         "--use-torch-fsdp2 --pipeline-model-parallel-size 1",
+        "--num-experts 16 --moe-token-dispatcher-type flex --moe-enable-deepep",
+        "--main-grads-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer",
+        "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
+        "--max-position-embeddings 4096",
+        // One virtual stage is none.
+        "--num-virtual-stages-per-pipeline-rank 1",
         "--overlap-param-gather --overlap-grad-reduce --optimizer dist_muon",
         "--overlap-param-gather --overlap-grad-reduce --use-megatron-fsdp",
     ] {
         assert_eq!(said(flags, Code::WrongFlag), [], "{flags}");
     }
     // What only the shell knows is no mistake of these.
-    assert!(
-        said("--num-experts 16 --overlap-moe-expert-parallel-comm --expert-model-parallel-size $EP", Code::WrongFlag)
-            .is_empty()
-    );
+    assert!(said(&format!("{experts} --expert-model-parallel-size $EP"), Code::WrongFlag).is_empty());
 }
 
 /// The rule of `forward_backward_pipelining_with_interleaving`: groups of at most all micro-batches, and a rest of none or at least the ranks.
@@ -394,6 +476,12 @@ fn a_vocabulary_is_that_of_a_flag_a_tokenizer_or_the_command_line() {
     const HF: &str = "--tokenizer-type HuggingFaceTokenizer";
     assert_eq!(of("--tokenizer-type NullTokenizer --vocab-size 128256", &[]), (Some(128_256), Vec::new()));
     assert_eq!(of(&format!("{HF} --tokenizer-model deepseek-ai/DeepSeek-V3"), &[]), (Some(129_280), Vec::new()));
+    // A flag beside a tokenizer that has its own rows: `build_tokenizer` hands it to NullTokenizer and TikTokenizer alone.
+    let llama = format!("{HF} --tokenizer-model meta-llama/Llama-3.1-8B --vocab-size 32000");
+    assert_eq!(of(&llama, &[]), (Some(128_256), Vec::new()));
+    assert_eq!(of("--tokenizer-type GPT2BPETokenizer --vocab-size 128256", &[]), (Some(50_304), Vec::new()));
+    assert_eq!(of("--tokenizer-type TikTokenizer --vocab-size 65536", &[]), (Some(65_536), Vec::new()));
+    assert_eq!(of(&format!("{HF} --tokenizer-model /mine --vocab-size 32000"), &[]), (Some(32_000), Vec::new()));
     assert_eq!(of(HF, &["model.config.vocab_size=1000"]), (Some(1000), Vec::new()));
     assert_eq!(of(HF, &["model.name=deepseek-v3"]), (Some(129_280), Vec::new()));
     assert_eq!(of(HF, &[]), (None, vec!["`--vocab-size` is not given".to_owned()]));

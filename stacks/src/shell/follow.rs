@@ -311,14 +311,17 @@ impl Reader {
         if why == Why::Condition && is_same && !text_of(&then).contains(UNKNOWN) {
             return Ok(());
         }
-        self.leave(name, &then, piece.at(), why)
+        // Behind what stands already (`A="$A --more"`) the rest alone is not read.
+        let (now, then) = (text_of(self.values.words_of(&name)), text_of(&then));
+        let behind = then.strip_prefix(&now).filter(|rest| now.is_empty() || rest.starts_with(char::is_whitespace));
+        let rest = behind.filter(|_| why == Why::Condition).unwrap_or(&then);
+        self.leave(name, rest, piece.at(), why)
     }
 
     /// Remembers what an assignment would have said, unless it is what stands already.
-    pub(super) fn leave(&mut self, name: String, then: &[Word], at: Range<usize>, why: Why) -> Result<(), Unreadable> {
+    pub(super) fn leave(&mut self, name: String, then: &str, at: Range<usize>, why: Why) -> Result<(), Unreadable> {
         self.note(&name)?;
-        let flags = text_of(then);
-        let flags = flags.split_whitespace().filter_map(|word| word.strip_prefix("--"));
+        let flags = then.split_whitespace().filter_map(|word| word.strip_prefix("--"));
         let flags = flags.filter_map(|word| word.split('=').next()).map(|word| word.replace('_', "-")).collect();
         self.uncertain.insert(name.clone());
         self.uses.leave(Left { name, at, flags, of_flag: None, why });

@@ -86,7 +86,7 @@ impl Reader {
             let is_other = text_of(&then) != text_of(self.values.words_of(&name)) || text_of(&then).contains(UNKNOWN);
             if leaves == Leaves::Unknown && is_other && !scope.own.contains(&name) {
                 let at = then.first().map_or(0..0, Word::at);
-                self.leave(name, &then, at, Why::Condition)?;
+                self.leave(name, &text_of(&then), at, Why::Condition)?;
             }
         }
         self.merge(stays);

@@ -77,10 +77,17 @@ fn stem(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name).trim_end_matches(".toml")
 }
 
+/// The family of a configuration: what stands before the size, `deepseek_v3` of `deepseek_v3_16b_hybridep`.
+pub(super) fn family(name: &str) -> String {
+    let is_family = |part: &&str| !part.starts_with(|first: char| first.is_ascii_digit()) && *part != "debugmodel";
+    stem(name).split('_').take_while(is_family).collect::<Vec<_>>().join("_")
+}
+
 /// The model of a configuration: by its own name, or by the checkpoint that the table has.
 pub(super) fn model(name: &str) -> String {
     let stem = stem(name);
-    let known = KNOWN.iter().find(|[known, ..]| *known == stem).filter(|_| of_checkpoint(stem).is_none());
+    let is_known = |row: &&[&str; 5]| row[0].eq_ignore_ascii_case(stem);
+    let known = KNOWN.iter().find(is_known).filter(|_| of_checkpoint(stem).is_none());
     known.map_or(stem, |[_, checkpoint, ..]| checkpoint).to_owned()
 }
 
@@ -214,6 +221,42 @@ mod tests {
         // What its caller sets is the script's own.
         let (_, said) = read("CONFIG=$1 ./run_train.sh\n");
         assert!(said.iter().any(|what| what.contains("`llama3_debugmodel` is not in the catalogue")), "{said:?}");
+    }
+
+    /// A flavor is another size of the family, and the configuration's lengths stay.
+    #[test]
+    fn a_flavor_of_the_command_counts_before_that_of_the_configuration() {
+        let file = "CONFIG_FILE=./train_configs/llama3_8b.toml ./run_train.sh";
+        for (options, name) in [
+            ("--model.flavor 70B", "llama-3-70b"),
+            ("--model.name llama3 --model.flavor 405B", "llama-3.1-405b"),
+            ("--model.flavor 8B", "llama-3-8b"),
+        ] {
+            check(&format!("{file} {options}\n"), &[&format!("name = \"{name}\""), "tokens = 8192"]);
+            check(&format!("{RUN} llama3_8b {options}\n"), &[&format!("name = \"{name}\"")]);
+        }
+        assert_eq!(family("deepseek_v3_16b_hybridep"), "deepseek_v3");
+        assert_eq!(family("./llama3_debugmodel.toml"), "llama3");
+    }
+
+    /// `get_schedule_class` compares names in small letters, and knows more classes than are modelled.
+    #[test]
+    fn classes_of_schedules_are_those_of_pytorch() {
+        let run = format!(
+            "{RUN} llama3_8b --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule"
+        );
+        for (class, schedule, is_said) in [
+            ("1f1b", "1f1b", false),
+            ("interleaved1f1b", "interleaved", false),
+            ("LoopedBFS", "interleaved", true),
+            ("InterleavedZeroBubble", "interleaved", true),
+            ("DualPipeV", "zb-v", true),
+        ] {
+            let said = check(&format!("{run} {class}\n"), &[&format!("schedule = \"{schedule}\"")]);
+            assert_eq!(said.iter().any(|what| what.contains("is not modelled")), is_said, "{class}: {said:?}");
+        }
+        let said = read(&format!("{run} Interleaved1F1\n")).1;
+        assert!(said.iter().any(|what| what.contains("is none of its words")), "{said:?}");
     }
 
     #[test]

@@ -16,13 +16,19 @@ use train::problem::Overlap;
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../../tables/torchtitan.tsv")));
 /// Largest count.
 const MOST: u64 = 100_000_000;
-/// Schedules of PyTorch's pipelines, and what they are called here.
-const SCHEDULES: [(&str, &str); 5] = [
-    ("1F1B", "1f1b"),
-    ("GPipe", "gpipe"),
-    ("Interleaved1F1B", "interleaved"),
-    ("ZBVZeroBubble", "zb-v"),
-    ("_PipelineScheduleRuntime", "1f1b"),
+/// The option that names a schedule.
+const SCHEDULE: &str = "parallelism.pipeline-parallel-schedule";
+/// Schedules of PyTorch's pipelines (`get_schedule_class` of `torch/distributed/pipelining/schedules.py`), what they are called here, and what is said where
+/// another one is taken.
+const SCHEDULES: [(&str, &str, &str); 8] = [
+    ("1F1B", "1f1b", ""),
+    ("GPipe", "gpipe", ""),
+    ("Interleaved1F1B", "interleaved", ""),
+    ("ZBVZeroBubble", "zb-v", ""),
+    ("_PipelineScheduleRuntime", "1f1b", ""),
+    ("LoopedBFS", "interleaved", "`Interleaved1F1B` is taken, which does not wait for all forwards"),
+    ("InterleavedZeroBubble", "interleaved", "`Interleaved1F1B` is taken, whose backward is one pass"),
+    ("DualPipeV", "zb-v", "`ZBVZeroBubble` is taken, with stages in the same places"),
 ];
 
 /// Which word of a command begins the program.
@@ -59,14 +65,15 @@ fn of_options(of_file: Result<Vec<Flag>, Finding>, launch: Launch, machine: &Mac
 
 /// A launch as a scenario. Its own flags count before those of a file, which stands in the place of the configurations that are known.
 fn of_launch(launch: Launch, of_file: Option<Vec<Flag>>, machine: &Machine) -> Imported {
-    let gpus = launch::gpus(&launch.launcher);
+    let gpus = launch::gpus_on(&launch.launcher, machine);
     let has_file = of_file.is_some();
     let mut flags = Flags::new(of_file.into_iter().flatten().chain(launch.flags).collect(), &FLAGS);
     flags.findings = launch.findings;
     flags.findings.extend(launch::unknown_gpus(&launch.launcher, machine));
     let mut job = Job { stack: "torchtitan", model_key: "config", gpus, ..Job::default() };
     let configuration = configuration(&mut flags, has_file);
-    job.model = configuration.as_deref().map(configurations::model);
+    let named = model(&mut flags, configuration.as_deref());
+    job.model = named.as_deref().or(configuration.as_deref()).map(configurations::model);
     configurations::add(&mut flags, configuration.as_deref().filter(|_| !has_file));
     let names = ["training.seq-len", "training.max-context-length"];
     job.tokens = Some(names.iter().find_map(|name| flags.count(name, 1..=MOST)).unwrap_or(2048));
@@ -92,6 +99,13 @@ fn options(text: &str) -> Vec<Flag> {
 fn configuration(flags: &mut Flags<'_>, has_file: bool) -> Option<String> {
     let named = ["config", "job.config-file"].into_iter().find_map(|name| flags.text(name)).filter(|_| !has_file);
     named.or_else(|| Some(format!("{}_{}", flags.text("model.name")?, flags.text("model.flavor")?)))
+}
+
+/// The model whose flavor options say, over that of a configuration: of the family that they name, or of the configuration's.
+fn model(flags: &mut Flags<'_>, configuration: Option<&str>) -> Option<String> {
+    let flavor = flags.text("model.flavor")?;
+    let family = flags.text("model.name").or_else(|| configuration.map(configurations::family))?;
+    Some(format!("{family}_{flavor}"))
 }
 
 /// Replicas, and what is sharded over them.
@@ -189,9 +203,8 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     if pp == 1 {
         return;
     }
-    let given = flags.find("parallelism.pipeline-parallel-schedule").is_some();
-    let found = if given { flags.word("parallelism.pipeline-parallel-schedule", &SCHEDULES) } else { Some("1f1b") };
-    let schedule = of_file(flags, machine).unwrap_or_else(|| found.unwrap_or("1f1b"));
+    let of_file = of_file(flags, machine);
+    let schedule = of_file.or_else(|| of_class(flags)).unwrap_or("1f1b");
     job.word(("parallel", "schedule"), schedule, "--parallelism.pipeline_parallel_schedule, …_schedule_csv");
     let less = ["first", "last"].map(|end| {
         flags.count(&format!("parallelism.pipeline-parallel-{end}-stage-less-layers"), 0..=1000).unwrap_or(1)
@@ -219,6 +232,19 @@ fn pipeline(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
         let remark = "--parallelism.pipeline_parallel_first_stage_less_layers, …_last_stage_less_layers";
         job.key(("parallel", "layers"), format!("[{}]", words.join(", ")), remark);
     }
+}
+
+/// The schedule of a class. PyTorch compares names in small letters.
+fn of_class(flags: &mut Flags<'_>) -> Option<&'static str> {
+    let given = flags.text(SCHEDULE)?;
+    let known = SCHEDULES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(&given));
+    if let Some((_, schedule, why)) = known {
+        if !why.is_empty() {
+            flags.not_modelled(SCHEDULE, why);
+        }
+        return Some(schedule);
+    }
+    flags.word(SCHEDULE, &SCHEDULES.map(|(name, schedule, _)| (name, schedule)))
 }
 
 /// The schedule of the file that the options name.

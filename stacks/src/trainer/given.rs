@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
-use super::Dialect;
+use super::{Dialect, is_true};
 use crate::Machine;
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, named};
@@ -156,7 +156,7 @@ fn is_file(word: &str) -> bool {
 pub(super) fn of_text(text: &str, machine: &Machine) -> Result<Given, Finding> {
     if let Some(dialect) = of_keys(text) {
         let flags = of_entries(&yaml::entries(text)?);
-        let gpus = launch::gpus(&of_launcher(&flags));
+        let gpus = launch::gpus_on(&of_launcher(&flags), machine);
         return Ok(Given {
             dialect,
             flags,
@@ -214,9 +214,9 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
     let is_known = |flag: &&Flag| dialect.table().find(&flag.name.replace('-', "_")).is_some();
     flags.extend(launch.launcher.iter().filter(is_known).map(underscored));
     flags.extend(overrides(&launch.program, &launch.flags));
-    flags.extend(launch.flags.iter().map(underscored));
+    flags.extend(launch.flags.iter().map(|flag| positive(underscored(flag), dialect)));
     findings.extend(launch::unknown_gpus(&started, machine));
-    let gpus = or_single(launch::gpus(&started), dialect, text);
+    let gpus = or_single(launch::gpus_on(&started, machine), dialect, text);
     findings.extend(in_one_process(dialect, &started));
     Ok(Given { dialect, flags, is_command: true, gpus, findings })
 }
@@ -261,6 +261,17 @@ fn overrides(program: &[String], flags: &[Flag]) -> Vec<Flag> {
 fn underscored(flag: &Flag) -> Flag {
     let values = if flag.values.is_empty() { vec!["true".to_owned()] } else { flag.values.clone() };
     Flag { name: flag.name.replace('-', "_"), values, at: flag.at.clone() }
+}
+
+/// A switch that is on, turned off by `--no_…` (`_parse_dataclass_field` of transformers `hf_argparser.py`), as the switch with false behind it.
+fn positive(flag: Flag, dialect: Dialect) -> Flag {
+    let is_known = |name: &str| dialect.table().find(name).is_some();
+    match flag.name.strip_prefix("no_").filter(|name| !is_known(&flag.name) && is_known(name)) {
+        Some(name) if is_true(&flag.value()) => {
+            Flag { name: name.to_owned(), values: vec!["false".to_owned()], ..flag }
+        }
+        _ => flag,
+    }
 }
 
 /// What starts processes, among keys of a file: as flags of a launcher.

@@ -1,4 +1,4 @@
-//! Micro-batches of data sets that nobody packs: so many sequences, as rows that are padded to the longest, or laid flat.
+//! Micro-batches of rows that are packed, and of data sets that nobody packs: so many sequences, as rows that are padded to the longest, or laid flat.
 //!
 //! Sources: transformers 5.24.0 `trainer.py` (`train_sampling_strategy`, `group_by_length` before) and huggingface/trl @ f2cd57710 `trainer/sft_trainer.py`
 //! (`padding_free`); Axolotl's `pad_to_sequence_len` pads every row to the longest that there may be.
@@ -15,8 +15,13 @@ const TO_THE_END: &str = "pad_to_sequence_len";
 
 /// Writes how micro-batches are filled. Whoever states their tokens, or another policy, has them filled so.
 pub(super) fn write(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
-    let states = machine.states(&["training.bucket_tokens", "policies.run"]);
-    if states || step::packs(flags) || machine.stated.iter().any(|key| key.starts_with(POLICY)) {
+    if machine.states(&["policies.run"]) || machine.stated.iter().any(|key| key.starts_with(POLICY)) {
+        return;
+    }
+    if job.row_tokens.is_some() {
+        return job.word((POLICY, "fill"), "packed", "rows are filled by best fit");
+    }
+    if machine.states(&["training.bucket_tokens"]) || step::packs(flags) {
         return;
     }
     let is_flat = words_of(flags, "policies.megatron.fill").iter().any(|name| is_on(flags, name));

@@ -6,6 +6,7 @@ use super::adapters::{Trained, Whose};
 use super::scripts::Script;
 use super::{Dialect, is_on, step, word_of, words_of};
 use crate::Machine;
+use crate::deepspeed::filled::Filled;
 use crate::deepspeed::import as engine;
 use crate::deepspeed::named::{Hosted, Named};
 use crate::flags::{Flags, words};
@@ -325,15 +326,16 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
     let bare = path.as_ref().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
     let beside = bare.as_ref().and_then(|bare| asked.machine.beside(bare));
     let at = flags.at(name).unwrap_or(0..0);
+    let sizes = if beside.is_some() { sizes(flags, job, asked) } else { Vec::new() };
+    let filled = Filled { half, is_several: step::accumulates(job), at, sizes };
     if let Some(text) = beside {
-        let filled = engine::Filled { half, is_several: step::accumulates(job), at };
         match engine::beside_trainer(text, job, &filled) {
             Ok(findings) => flags.findings.extend(findings),
             Err(finding) => flags.findings.push(finding),
         }
     } else {
         let named = without_file(flags, asked, (bare.as_deref(), name));
-        engine::without_file(job, named, &engine::Filled { half, is_several: step::accumulates(job), at });
+        engine::without_file(job, named, &filled);
         of_accelerate(flags, job, named.stage);
         // DeepSpeed-Chat makes the file itself (`get_train_ds_config`).
         if asked.whose.1 == Some(Script::Chat) && named.stage < 3 {
@@ -345,6 +347,25 @@ fn of_engine(flags: &mut Flags<'_>, job: &mut Job, asked: Asked<'_>, (name, half
         flags.warn(Code::NotModelled, flags.at(name), what, "states of adapters are counted on the GPU");
     }
     frameworks(job, asked);
+}
+
+/// Sizes of a step that DeepSpeed's file has too: the trainer's words for them and its numbers, but for what the command line states. DeepSpeed-Chat
+/// makes the file itself.
+fn sizes(flags: &Flags<'_>, job: &Job, asked: Asked<'_>) -> Vec<(&'static str, String, u64)> {
+    const MICRO_BATCH: &str = "training.bucket_tokens";
+    let is_stated = asked.machine.states(&["training.batch_size", MICRO_BATCH]);
+    if is_stated || asked.whose.1 == Some(Script::Chat) || asked.whose.0 == Dialect::Torchtune {
+        return Vec::new();
+    }
+    let word = word_of(flags, MICRO_BATCH).unwrap_or_else(|| "per_device_train_batch_size".to_owned());
+    let micro_batch = job.micro_batch.max(1);
+    let of_replica = job.of_replica.unwrap_or(micro_batch);
+    let steps = ("gradient_accumulation_steps", of_replica / micro_batch);
+    let whole = job.n_gpus(asked.machine).filter(|_| job.degrees == [1; 3]).map(|n| n.saturating_mul(of_replica));
+    let all = whole.map(|n| ("train_batch_size", format!("{} on all GPUs", flags.shown(&word)), n));
+    let each = ("train_micro_batch_size_per_gpu", flags.shown(&word), micro_batch);
+    let steps = (steps.0, flags.shown(steps.0), steps.1);
+    [each, steps].into_iter().chain(all).collect()
 }
 
 /// Whose modules hold the states. With frozen weights ranks of the engine hold what PyTorch's modules do.

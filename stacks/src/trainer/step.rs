@@ -41,6 +41,10 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
     // What rows are packed into counts before what one sequence may have.
     let wholes = || names.iter().filter(|name| !is_packing(name) && !rollouts::is_part(name));
     let of_lengths = wholes().find(|name| packs && *name == "packing_length").or_else(|| wholes().next());
+    if packs && machine.states(&LENGTHS) {
+        let row = of_lengths.and_then(|name| flags.count(name, 1..=MOST)).or(dialect.tokens());
+        return into_rows(flags, job, row, dialect);
+    }
     if machine.tokens.is_some() {
         job.tokens = machine.tokens;
         return;
@@ -64,7 +68,7 @@ pub(super) fn lengths(flags: &mut Flags<'_>, job: &mut Job, (dialect, machine): 
             format!(
                 "sequences are packed into {tokens} tokens, {of}: attention is counted over all of them, and not document by document"
             ),
-            "give `[workload]` with lengths of your own, and `training.bucket_tokens` of what they are packed into",
+            "give lengths of your own, which are packed into as many rows: `--set workload.lengths=…`, or `workload.file`",
         )
     } else {
         (
@@ -80,9 +84,32 @@ fn is_packing(name: &str) -> bool {
     name.ends_with("packing") || name.ends_with("packed")
 }
 
-/// Whether several sequences lie in a row.
+/// Whether several sequences lie in a row. LLaMA-Factory packs in its stage `pt` where no word says otherwise (`data_args.packing` in `hparams/parser.py`).
 pub(super) fn packs(flags: &mut Flags<'_>) -> bool {
-    words_of(flags, "workload.tokens").iter().filter(|name| is_packing(name)).any(|name| is_on(flags, name))
+    let names: Vec<String> = words_of(flags, "workload.tokens").into_iter().filter(|name| is_packing(name)).collect();
+    names.iter().any(|name| is_on(flags, name)) || names.is_empty() && is_of_texts(flags)
+}
+
+/// Whether texts are trained on without questions and answers: a stage of LLaMA-Factory.
+fn is_of_texts(flags: &mut Flags<'_>) -> bool {
+    flags.table.find("stage").is_some() && flags.text("stage").is_some_and(|stage| stage == "pt")
+}
+
+/// Rows beside lengths that the command line states. Texts are laid one behind the other and cut into rows; of other data what is longer is left out, or loses its
+/// end.
+fn into_rows(flags: &mut Flags<'_>, job: &mut Job, row: Option<u64>, dialect: Dialect) {
+    job.row_tokens = row;
+    if is_of_texts(flags) {
+        job.word(("workload", "longer"), "cut", "texts go on in the next row");
+    } else if dialect != Dialect::Axolotl {
+        job.word(("workload", "longer"), "truncate", "longer ones lose their end");
+    }
+    // LLaMA-Factory masks what lies before a sequence in its row with one word alone (`get_seqlens_in_batch` of `model_utils/packing.py`).
+    if dialect == Dialect::LlamaFactory && !is_on(flags, "neat_packing") {
+        let what = "attention is counted sequence by sequence, and without `neat_packing` it goes over whole rows";
+        let help = "leave the lengths out: then each row is one sequence";
+        flags.warn(Code::NotModelled, None, what, help);
+    }
 }
 
 /// The longest row beside lengths that the command line states: Axolotl leaves longer sequences out (`excess_length_strategy`, `drop` where nothing is

@@ -354,6 +354,68 @@ fn what_nobody_packs_is_padded_row_by_row() {
     check(&whole, &["cluster.nodes=1"], &["sequences = 1", "row_tokens = 512"]);
 }
 
+/// `HfArgumentParser` gives a switch that is on by itself an opposite.
+#[test]
+fn switches_that_are_on_are_turned_off_by_their_opposites() {
+    let trl = "trl sft --model_name_or_path meta-llama/Llama-2-7b-hf --max_length 2048 --per_device_train_batch_size 1 --bf16 ";
+    check(trl, &["cluster.nodes=1"], &["recompute = \"full\""]);
+    let off = check(&format!("{trl}--no_gradient_checkpointing\n"), &["cluster.nodes=1"], &["recompute = \"none\""]);
+    assert!(off.findings.iter().all(|one| one.code != Code::UnknownFlag), "{:?}", said(&off));
+}
+
+/// A step of packed rows stays so many rows: what they hold is the reader's of scenarios.
+#[test]
+fn rows_that_are_packed_are_rows_of_real_lengths_too() {
+    let lengths = "workload.lengths=\"wikipedia\"";
+    let packed = format!("{AXOLOTL}sample_packing: true\n");
+    let lines = ["batch_size = 32", "bucket_tokens = 512", "row_tokens = 512", "fill = \"packed\""];
+    let eight = ["cluster.nodes=1", "cluster.gpus_per_node=8", lengths];
+    for more in [vec![], vec!["training.bucket_tokens=512"], vec!["workload.max_tokens=128"]] {
+        let found = check(&packed, &[&eight[..], &more].concat(), &lines);
+        assert!(errors(&found).is_empty() && !found.scenario.contains("longer = "), "{}", found.scenario);
+    }
+    let whole = check(&packed, &eight[..2], &["batch_size = 32", "bucket_tokens = 512"]);
+    assert!(!whole.scenario.contains("row_tokens") && !whole.scenario.contains("fill = "), "{}", whole.scenario);
+    // Texts of LLaMA-Factory go on in the next row, whether a word packs them or the stage does.
+    let texts = "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: pt\nfinetuning_type: full\ncutoff_len: 4096\nper_device_train_batch_size: 2\nbf16: true\n";
+    for words in ["", "packing: true\n"] {
+        let rows = ["row_tokens = 4096", "bucket_tokens = 8192", "longer = \"cut\"", "fill = \"packed\""];
+        let found = check(&format!("{texts}{words}"), &eight, &rows);
+        assert!(said(&found).iter().any(|what| what.contains("without `neat_packing`")), "{:?}", said(&found));
+    }
+    check(&format!("{texts}packing: false\n"), &eight, &["fill = \"padded\"", "max_tokens = 4096"]);
+    check(&texts.replace("stage: pt", "stage: sft"), &eight, &["fill = \"padded\""]);
+}
+
+/// transformers: "Please correct the following DeepSpeed config values that mismatch TrainingArguments values".
+#[test]
+fn a_file_of_deepspeed_that_contradicts_the_trainer_is_refused() {
+    let of = |engine: String| {
+        let files = vec![("ds_z3.json".to_owned(), engine)];
+        let found = found(LLAMA_FACTORY, &Machine { files, ..h100(&[]) });
+        errors(&found).iter().map(|what| (*what).to_owned()).collect::<Vec<_>>()
+    };
+    for (auto, value, part) in [
+        (
+            "\"train_micro_batch_size_per_gpu\": \"auto\"",
+            "\"train_micro_batch_size_per_gpu\": 8",
+            "per_device_train_batch_size` says 4",
+        ),
+        (
+            "\"gradient_accumulation_steps\": \"auto\"",
+            "\"gradient_accumulation_steps\": 2",
+            "gradient_accumulation_steps` says 4",
+        ),
+        ("\"train_batch_size\": \"auto\"", "\"train_batch_size\": 64", "says 128"),
+        ("\"fp16\": {\"enabled\": \"auto\"}", "\"fp16\": {\"enabled\": true}", "does not ask for fp16"),
+    ] {
+        let wrong = of(ENGINE.replace(auto, value));
+        assert!(wrong.iter().any(|one| one.contains(part)), "{value}: {wrong:?}");
+    }
+    let same = ENGINE.replace("\"train_batch_size\": \"auto\"", "\"train_batch_size\": 128");
+    assert_eq!(of(same), [""; 0]);
+}
+
 /// Real lengths in the place of the longest one: the file's length is then the most that a row has.
 #[test]
 fn lengths_of_the_command_line_leave_the_files_own_as_their_limit() {

@@ -1,7 +1,8 @@
 //! Fixed-length packing as in Megatron-LM's SFT data path: sequences are laid one after another into micro-batches of one
 //! fixed length, padded to it, all cut over the context group.
 //!
-//! With `fill` micro-batches have so many sequences instead, dealt to replicas in turn: what Hugging Face's Trainer makes of a data set that nobody packs.
+//! With `fill = "packed"` each sequence goes, longest first, to the fullest micro-batch that takes it, as packers of fine-tuning do (axolotl-ai-cloud/axolotl
+//! `utils/samplers/multipack.py`; hiyouga/LLaMA-Factory `greedy_knapsack`). With its other words micro-batches have so many sequences instead, dealt to replicas in turn: what Hugging Face's Trainer makes of a data set that nobody packs.
 //! Sources: `BatchSamplerShard` of huggingface/accelerate `data_loader.py` deals batches in turn; `DataCollatorForLanguageModeling` of huggingface/trl
 //! `trainer/sft_trainer.py` pads a batch to its longest row, or lays it flat (`padding_free`). The Trainer's `LengthGroupedSampler` sorts 50 batches at once,
 //! and here a step is sorted. Layers compute padding; attention does not, as `FlashAttention` with rows of their own lengths.
@@ -22,8 +23,8 @@ pub(super) const CARD: Card = Card {
     parameters: &[
         Parameter::word(
             "fill",
-            &[TOKENS, PADDED, FLAT],
-            "micro-batches are full of tokens and padded to them, or have so many sequences, padded to the longest or laid flat",
+            &[TOKENS, PACKED, PADDED, FLAT],
+            "micro-batches are full of tokens and padded to them, in order or by best fit, or have so many sequences, padded to the longest or laid flat",
         ),
         Parameter::count(("sequences", "sequences"), ("1", 1.0, 1e6), "sequences of a micro-batch on one replica")
             .under("fill", &[PADDED, FLAT]),
@@ -40,6 +41,7 @@ pub(super) const CARD: Card = Card {
 
 /// Words of `fill`.
 const TOKENS: &str = "tokens";
+const PACKED: &str = "packed";
 const PADDED: &str = "padded";
 const FLAT: &str = "flat";
 /// The other word of `order`.
@@ -61,7 +63,8 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
     let steps = (0..problem.workload.n_steps()).map(|index| {
         let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
         let micro_batches = match context.word("fill", TOKENS) {
-            TOKENS => full(problem, &sequences),
+            TOKENS => full(problem, &sequences, pack::next_fit),
+            PACKED => full(problem, &sequences, pack::best_fit_decreasing),
             fill => counted(problem, sequences, (context, fill == PADDED))?,
         };
         Ok(Step::of_groups(deal(micro_batches, problem.layout.dp)))
@@ -74,10 +77,10 @@ fn shards(problem: &Problem, sequences: &[(u32, u64)]) -> Vec<u64> {
     sequences.iter().map(|(_, tokens)| tokens.div_ceil(u64::from(problem.layout.cp))).collect()
 }
 
-/// Micro-batches of so many tokens, each filled as far as the next sequence fits.
-fn full(problem: &Problem, sequences: &[(u32, u64)]) -> Vec<MicroBatch> {
+/// Micro-batches of so many tokens, filled by a rule of packing.
+fn full(problem: &Problem, sequences: &[(u32, u64)], packs: fn(&[u64], u64) -> Vec<Vec<usize>>) -> Vec<MicroBatch> {
     let shards = shards(problem, sequences);
-    let padded = pack::next_fit(&shards, problem.bucket_tokens).into_iter().map(|bin| {
+    let padded = packs(&shards, problem.bucket_tokens).into_iter().map(|bin| {
         let micro_batch = together(&bin, sequences);
         let held: u64 = bin.iter().map(|&index| shards[index]).sum();
         MicroBatch { padding: (problem.bucket_tokens - held) * u64::from(problem.layout.cp), ..micro_batch }
