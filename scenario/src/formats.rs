@@ -1,6 +1,6 @@
 //! Number formats of a model's parts: `weights = "fp8"`, or a table with one format for all and others for parts.
 
-use engine::formats::Formats;
+use engine::formats::{Apart, Formats};
 use engine::model::{Model, narrow_checkpoint};
 use hw::{Dtype, Format, Gpu};
 use toml::Value;
@@ -104,6 +104,8 @@ impl Named {
             experts: part(self.experts, base.experts),
             head: part(self.head, base.head),
             kv: self.kv.unwrap_or(base.kv),
+            apart: if self.has_layers() { Apart::default() } else { base.apart },
+            group: base.group.filter(|_| !self.has_layers()),
         }
     }
 }
@@ -191,6 +193,8 @@ fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     let words: Vec<&str> = Format::ALL.into_iter().map(Format::word).collect();
     // What lies behind attention has a format of its own as long as nobody says attention's.
     let output = all.output.filter(|_| !section.has("attention"));
+    let is_of_layers = ["attention", "dense", "experts"].into_iter().any(|key| section.has(key));
+    let (apart, group) = if is_of_layers { (Apart::default(), None) } else { (all.apart, all.group) };
     let mut part = |key: &'static str, base: Format| {
         let default = words.iter().position(|word| *word == base.word()).unwrap_or(0);
         let found = Format::ALL[section.word(key, default, &words)];
@@ -198,5 +202,5 @@ fn of_layers(section: &mut Section<'_>, all: Formats) -> Formats {
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));
-    Formats { attention, output, dense, experts, head, kv: all.kv }
+    Formats { attention, output, dense, experts, head, kv: all.kv, apart, group }
 }

@@ -17,6 +17,20 @@ pub struct Formats {
     pub head: Format,
     /// Keys and values that are kept.
     pub kv: Dtype,
+    /// What matrices in other formats than their part's take besides.
+    pub apart: Apart,
+    /// Weights of 4-bit integers along a row that share a scale, where a file says so.
+    pub group: Option<u64>,
+}
+
+/// Bytes of a layer that matrices in other formats than most of their part take beyond that format, on average over all layers; below zero where they are
+/// narrower. Memory counts them, and kernels are timed in the part's format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Apart {
+    /// Outside of routed experts.
+    pub shared: i64,
+    /// Of all routed experts, in a layer that has them.
+    pub routed: i64,
 }
 
 impl Formats {
@@ -27,7 +41,16 @@ impl Formats {
 
     /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
     pub fn weights(format: Format, dtype: Dtype) -> Self {
-        Self { attention: format, output: None, dense: format, experts: format, head: dtype.into(), kv: dtype }
+        Self {
+            attention: format,
+            output: None,
+            dense: format,
+            experts: format,
+            head: dtype.into(),
+            kv: dtype,
+            apart: Apart::default(),
+            group: None,
+        }
     }
 
     /// Bytes that a weight of the narrowest part takes, two where all are wider.
@@ -47,7 +70,7 @@ impl Formats {
             dense: narrow(self.dense),
             experts: narrow(self.experts),
             head: narrow(self.head),
-            kv: self.kv,
+            ..self
         }
     }
 

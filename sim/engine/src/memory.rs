@@ -144,7 +144,21 @@ fn parts_of_stage(shard: &Shard<'_>, stage: &Stage) -> [(Format, f64); 6] {
 
 /// Bytes of a stage's weights on one rank.
 pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
-    parts_of_stage(shard, stage).into_iter().map(|(format, parameters)| format.weight_bytes(parameters)).sum()
+    let of_parts: f64 =
+        parts_of_stage(shard, stage).into_iter().map(|(format, parameters)| format.weight_bytes(parameters)).sum();
+    of_parts + bytes_apart(shard, stage)
+}
+
+/// Bytes by which matrices of a stage in formats of their own are wider than their parts, on one rank.
+fn bytes_apart(shard: &Shard<'_>, stage: &Stage) -> f64 {
+    let apart = shard.formats.apart;
+    f64::from(stage.n_layers()) * signed(apart.shared) / f64::from(shard.tp)
+        + f64::from(stage.n_expert) * signed(apart.routed) / f64::from(shard.ep * shard.expert_tp)
+}
+
+/// A count that may be below zero.
+fn signed(count: i64) -> f64 {
+    hw::real(count.unsigned_abs()).copysign(if count < 0 { -1.0 } else { 1.0 })
 }
 
 /// Narrow copies of a stage's weights on one rank that Transformer Engine makes once a step and keeps (`get_weight_workspace`), and the parameters

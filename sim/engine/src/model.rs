@@ -14,6 +14,7 @@ mod layers;
 mod parameters;
 mod predicting;
 mod streams;
+mod style;
 mod unpriced;
 mod vision;
 
@@ -25,6 +26,7 @@ pub use draft_head::DraftHead;
 pub use embedded::{embedded, embedded_models, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use streams::{LayerInputs, Streams};
+pub use style::{Activation, Norm, Positions, Style};
 pub use unpriced::Unpriced;
 pub use vision::{Grid, Image, NoImage, SIDE_MAX, Squares, Tower, VisionEncoder};
 
@@ -250,6 +252,8 @@ pub struct Model {
     pub scaled_positions: bool,
     /// Where norms stand.
     pub norms: Norms,
+    /// What scripts of training say of it beside its widths.
+    pub style: Style,
     /// How each head's query and key are normalised.
     pub qk_norm: QueryKeyNorm,
     /// Longest position that the model was made for.
@@ -322,6 +326,7 @@ impl Model {
             learned_positions: false,
             scaled_positions: false,
             norms: Norms::Each,
+            style: Style::PLAIN,
             qk_norm: QueryKeyNorm::Off,
             max_positions: u64::MAX,
             heads_by_layer: None,

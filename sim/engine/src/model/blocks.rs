@@ -20,23 +20,32 @@ pub struct BlockCut {
 }
 
 impl Model {
-    /// Why the feed-forwards of block-scaled 8-bit weights cannot be cut so; `None` where they can.
+    /// Why the feed-forwards cannot be cut so; `None` where they can. A width is cut into equal parts, and none ends inside of weights with one scale.
     ///
     /// `validate_fp8_block_shape` and `Fp8MoEMethod` of vllm-project/vllm @ 007d50058a06 (`quantization/utils/fp8_utils.py`, `quantization/fp8.py`); SGLang has
-    /// both (`srt/layers/quantization/fp8.py`). vllm-project/vllm#17569, sgl-project/sglang#3345.
+    /// both (`srt/layers/quantization/fp8.py`). vllm-project/vllm#17569, sgl-project/sglang#3345. Groups of 4-bit integers: `AWQLinearMethod` in
+    /// `quantization/awq.py`, vllm-project/vllm#5675; those of experts are made smaller. Equal parts: `divide` in `distributed/utils.py`.
     pub fn uncut_blocks(&self, formats: Formats, cut: BlockCut) -> Option<String> {
         let has = |wanted| self.layers.kinds().iter().any(|layer| layer.feed_forward == wanted);
-        let dense = has(FeedForward::Dense).then_some(("feed-forwards", self.intermediate, cut.tensor, BLOCK));
         let of_experts = self.experts.filter(|_| has(FeedForward::Experts));
-        let shared = of_experts.map(|experts| ("shared experts", experts.shared_intermediate, cut.experts, BLOCK));
-        let routed = of_experts.map(|experts| ("experts", experts.intermediate, cut.experts, cut.expert_block));
-        let of = [(routed, formats.experts), (dense, formats.dense), (shared, formats.dense)];
-        let in_blocks = of.into_iter().filter(|(_, format)| *format == Format::Fp8Block).filter_map(|(part, _)| part);
-        let fits = |width: u64, degree: u64, block: u64| degree <= 1 || width.is_multiple_of(degree * block);
-        let (part, width, degree, block) =
-            in_blocks.into_iter().find(|(_, width, n, block)| !fits(*width, *n, *block))?;
+        let unit_of_experts = if formats.experts == Format::Fp8Block { cut.expert_block } else { 1 };
+        let routed = of_experts.map(|experts| ("experts", experts.intermediate, cut.experts, unit_of_experts));
+        let unit_of_dense = match formats.dense {
+            Format::Fp8Block => BLOCK,
+            Format::Int4 | Format::Int4By32 => formats.group.unwrap_or(1),
+            _ => 1,
+        };
+        let dense = has(FeedForward::Dense).then_some(("feed-forwards", self.intermediate, cut.tensor, unit_of_dense));
+        let shared =
+            of_experts.map(|experts| ("shared experts", experts.shared_intermediate, cut.experts, unit_of_dense));
+        let fits = |width: u64, degree: u64, unit: u64| degree <= 1 || width.is_multiple_of(degree * unit);
+        let mut parts = [routed, dense, shared].into_iter().flatten();
+        let (part, width, degree, unit) = parts.find(|(_, width, n, unit)| !fits(*width, *n, *unit))?;
         let each = if width.is_multiple_of(degree) { format!(" = {}", width / degree) } else { String::new() };
-        Some(format!("{part} of width {width} / {degree}{each} end inside of blocks of {block} with one scale"))
+        Some(match unit {
+            1 => format!("{part} of width {width} are not cut into {degree} equal parts"),
+            _ => format!("{part} of width {width} / {degree}{each} end inside of blocks of {unit} with one scale"),
+        })
     }
 
     /// Tensor degrees up to so many that cut heads and blocks evenly, with experts cut over all of them.
@@ -95,6 +104,26 @@ mod tests {
         ] {
             assert_eq!(told(path, cut), None, "{path}");
         }
+    }
+
+    /// vllm-project/vllm#5675: the width of Qwen2-72B in groups of 128 over eight GPUs.
+    #[test]
+    fn groups_of_integers_are_not_cut() {
+        let of = |width: u64, more: &str| {
+            let config = format!(
+                r#"{{ "model_type": "llama", "hidden_size": 8192, "num_attention_heads": 64, "num_key_value_heads": 8, "num_hidden_layers": 80,
+                "intermediate_size": {width}, "vocab_size": 152064, "quantization_config": {{ "quant_method": "awq", "bits": 4{more} }} }}"#
+            );
+            let model = Model::from_config("x", &config).expect(&config);
+            model.uncut_blocks(model.formats, BlockCut { tensor: 8, experts: 8, expert_block: BLOCK })
+        };
+        let groups = r#", "group_size": 128"#;
+        assert!(of(29_568, groups).is_some_and(|what| what.contains("29568 / 8 = 3696 end inside of blocks of 128")));
+        // Zeros were put behind it in the published file.
+        assert_eq!(of(29_696, groups), None);
+        assert_eq!(of(29_568, r#", "group_size": -1"#), None);
+        assert!(of(29_569, groups).is_some() && of(29_568, "").is_none());
+        assert!(of(29_569, "").is_some_and(|what| what.contains("not cut into 8 equal parts")));
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod layers;
 mod listed;
 mod mistral;
 mod modules;
+mod name_list;
+mod names;
 mod no_format;
 mod parts;
 mod patterns;
@@ -22,6 +24,7 @@ mod vision;
 
 use serde_json::{Map, Value};
 
+use super::style::{Activation, Positions, Style};
 use super::{Experts, Heads, IndexMade, LatentAttention, Mixer, Model, Norms, OutputGate, QueryKeyNorm, VisionEncoder};
 use crate::formats::Formats;
 use reader::Reader;
@@ -39,14 +42,19 @@ impl Model {
     /// All findings, each naming the key, what was found and what is allowed.
     pub fn from_config(name: &str, config: &str) -> Result<Self, Vec<String>> {
         let keys = flat(config)?;
-        let kind = keys.get("model_type").and_then(Value::as_str).unwrap_or("");
+        let stated = keys.get("model_type").filter(|kind| !kind.is_null());
+        let kind = stated.and_then(Value::as_str).unwrap_or("");
         let mut reader = Reader::new(&keys);
         let known = TYPES.iter().find(|(word, _)| *word == kind).map(|(_, known)| *known);
         if known.is_none() {
             let allowed = TYPES.map(|(word, _)| word).join(", ");
             let near = TYPES.iter().find(|(word, _)| is_near(kind, word));
             let hint = near.map_or_else(String::new, |(near, _)| format!("; did you mean `{near}`?"));
-            reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
+            reader.findings.push(match stated {
+                None => format!("key `model_type` is missing, allowed are {allowed}"),
+                Some(Value::String(kind)) => format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"),
+                Some(other) => format!("`model_type` is {other}, allowed are {allowed}"),
+            });
         }
         let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
         let narrow = narrow_experts(&mut reader);
@@ -56,7 +64,7 @@ impl Model {
             findings.extend(contradictions(&model));
         }
         match quantization {
-            Some(Value::Object(keys)) => match quantization::scheme(keys) {
+            Some(Value::Object(keys)) => match quantization::scheme(keys, kind) {
                 Ok(scheme) if findings.is_empty() => {
                     scheme.apply(&mut model);
                     if matches!(model.formats.experts, hw::Format::Fp8 | hw::Format::Fp8Block) {
@@ -93,7 +101,9 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
         return Err(vec!["the file holds no JSON object".to_owned()]);
     };
     // MPT keeps the keys of attention apart.
-    if let Some(Value::Object(attention)) = keys.remove("attn_config") {
+    if let Some(Value::Object(mut attention)) = keys.remove("attn_config") {
+        // An empty word for the type of the section.
+        attention.remove("model_type");
         keys.extend(attention);
     }
     // A model that listens and speaks has the one that thinks under a key of its own (Qwen3-Omni).
@@ -159,7 +169,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
     let is_stated = family == Family::Megatron;
     let vocab = vocab(family, reader);
     let n_kv_heads = n_kv_heads(of, n_heads, reader);
-    let head_dim = head_dim(of, hidden / n_heads, reader);
+    let head_dim = head_dim(of, [hidden, n_heads], reader);
     let sinks = matches!(family, Family::GptOss | Family::DeepseekV4);
     let plain =
         Heads { n: n_heads, n_kv: n_kv_heads, key_dim: head_dim, value_dim: head_dim, projects_values: true, sinks };
@@ -189,6 +199,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         learned_positions,
         scaled_positions: family == Family::GptOss,
         norms: norms(of, reader),
+        style: style(of, reader),
         qk_norm: qk_norm(of, reader),
         max_positions: positions.n,
         heads_by_layer,
@@ -257,12 +268,23 @@ fn n_heads(of: Type, reader: &mut Reader<'_>) -> u64 {
 }
 
 /// Width of a head: what a file states, or what its class takes, or a part of the hidden width.
-fn head_dim(of: Type, part: u64, reader: &mut Reader<'_>) -> u64 {
+fn head_dim(of: Type, [hidden, n_heads]: [u64; 2], reader: &mut Reader<'_>) -> u64 {
     let keys = ["head_dim", "attention_head_dim", "kv_channels"];
     // A class takes its own where the key is left out, and a part of the hidden width where it is null.
     let is_null = keys.into_iter().any(|key| reader.is_null(key));
     let usual = of.defaults.head_dim.filter(|_| !is_null);
-    reader.optional(&keys).or(usual).unwrap_or(part)
+    let stated = reader.optional(&keys).or(usual);
+    let has_none = matches!(of.family, Family::Latent | Family::SparseLatent | Family::Longcat);
+    if stated.is_none() && !has_none && hidden >= n_heads && !hidden.is_multiple_of(n_heads) {
+        reader.find("hidden_size", &hidden, &format!("multiples of the {n_heads} heads, or a `head_dim`"));
+    }
+    let found = stated.unwrap_or(hidden / n_heads);
+    // Rotary positions turn pairs of numbers; a table and ALiBi do not.
+    let turns = !matches!(of.family, Family::Gpt2 | Family::Mpt | Family::Bloom | Family::Megatron) && !has_none;
+    if turns && found % 2 == 1 && found > 1 {
+        reader.find("head_dim", &found, "even numbers");
+    }
+    found
 }
 
 fn n_kv_heads(of: Type, n_heads: u64, reader: &mut Reader<'_>) -> u64 {
@@ -313,6 +335,30 @@ fn norms(of: Type, reader: &mut Reader<'_>) -> Norms {
     // ALiBi costs what rotary positions do.
     let _ = reader.flag("alibi", false);
     if is_parallel && n == 1 { of.norms } else { Norms::Each }
+}
+
+/// What scripts of training say of a model beside its widths.
+fn style(of: Type, reader: &mut Reader<'_>) -> Style {
+    let keys = ["hidden_act", "activation_function", "hidden_activation", "mlp_hidden_act"];
+    let stated = keys.into_iter().find_map(|key| reader.word_or_none(key));
+    // MPT's files have neither, and Falcon's say it in its first ones.
+    let has_biases = match of.family {
+        Family::Mpt => reader.flag("alibi", true),
+        Family::Falcon => reader.flag("alibi", false),
+        Family::Bloom => true,
+        _ => false,
+    };
+    let usual = if of.gated { Activation::Silu } else { Activation::Gelu };
+    let activation = stated.map(Activation::named).or(of.style.activation).unwrap_or(usual);
+    Style {
+        activation: (of.family != Family::Megatron).then_some(activation),
+        positions: if has_biases { Positions::Biases } else { Positions::Rotary },
+        parallel: match of.family {
+            Family::Falcon => reader.flag("parallel_attn", true) || reader.flag("new_decoder_architecture", false),
+            _ => reader.flag("use_parallel_residual", of.style.parallel),
+        },
+        ..of.style
+    }
 }
 
 /// Whether queries, keys and values have biases, and whether the output projection has one.
@@ -398,6 +444,12 @@ fn contradictions(model: &Model) -> Vec<String> {
         && !model.n_heads.is_multiple_of(n)
     {
         findings.push(format!("`o_groups` {n} do not divide {} heads", model.n_heads));
+    }
+    if let Some(linear) = model.linear.filter(|linear| !linear.n_value_heads.is_multiple_of(linear.n_key_heads)) {
+        findings.push(format!("{} key heads do not divide {} value heads", linear.n_key_heads, linear.n_value_heads));
+    }
+    if let Some(space) = model.state_space.filter(|space| !space.n_heads.is_multiple_of(space.n_groups.max(1))) {
+        findings.push(format!("{} groups do not divide {} heads of the state space", space.n_groups, space.n_heads));
     }
     if model.head_dim == 0 {
         findings.push(format!("`hidden_size` {} is below the {} heads", model.hidden, model.n_heads));

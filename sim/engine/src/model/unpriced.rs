@@ -45,6 +45,7 @@ impl Model {
                 share => format!("{:.1} % of the parameters", 100.0 * share),
             };
             match &part.taken_as {
+                Some(other) if part.parameters == 0 => format!("`{}`: {what} counts as {other}", self.name),
                 None => format!("`{}`: {what} is left out of time and memory, {share}", self.name),
                 Some(other) => format!("`{}`: {what} counts as {other}, {share}", self.name),
             }

@@ -5,6 +5,43 @@ use super::searched;
 use super::types::{Family, Type};
 use crate::model::Experts;
 
+/// Types that all have experts, and what the class of each takes where a file does not say so: experts, those that a token visits, and the width of one.
+/// Without a number the class has none, or one that makes no mixture. `configuration_<type>.py` of huggingface/transformers.
+const MIXTURES: [(&str, [Option<u64>; 3]); 25] = [
+    ("deepseek_v2", [Some(64), None, Some(1407)]),
+    ("deepseek_v3", [Some(256), Some(8), Some(2048)]),
+    ("deepseek_v32", NOTHING),
+    ("dots1", NOTHING),
+    ("ernie4_5_moe", [Some(64), Some(6), Some(1536)]),
+    ("exaone_moe", NOTHING),
+    ("glm4_moe", [Some(128), Some(8), Some(1408)]),
+    ("gpt_oss", [Some(128), Some(4), None]),
+    ("granitemoe", [Some(8), Some(2), None]),
+    ("hunyuan_v1_moe", NOTHING),
+    ("jamba", [Some(16), Some(2), None]),
+    ("kimi_k2", NOTHING),
+    ("kimi_linear", NOTHING),
+    ("lfm2_moe", NOTHING),
+    ("llama4", [Some(16), Some(1), None]),
+    ("llama4_text", [Some(16), Some(1), None]),
+    ("minimax", [Some(8), Some(2), None]),
+    ("minimax_m2", [Some(256), Some(8), None]),
+    ("mixtral", [Some(8), Some(2), None]),
+    ("olmoe", [Some(64), Some(8), None]),
+    ("phimoe", [Some(16), Some(2), None]),
+    ("qwen2_moe", [Some(60), Some(4), Some(1408)]),
+    ("qwen3_moe", [Some(128), Some(8), Some(768)]),
+    ("qwen3_next", [Some(512), Some(10), Some(512)]),
+    ("qwen3_vl_moe_text", NOTHING),
+];
+const NOTHING: [Option<u64>; 3] = [None; 3];
+
+/// What the class of a type of mixtures takes; `None` for types that may have no experts.
+fn of_class(reader: &mut Reader<'_>) -> Option<[Option<u64>; 3]> {
+    let kind = reader.word_or_none("model_type").unwrap_or("");
+    MIXTURES.iter().find(|(known, _)| *known == kind).map(|(_, of)| *of)
+}
+
 /// Width of the dense feed-forward, and the experts.
 pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
     let family = of.family;
@@ -12,8 +49,9 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         let _ = reader.value("intermediate_size");
         return (searched::width(hidden, reader), None);
     }
-    let n_routed = n_routed(family, reader);
-    let width = reader.uniform(&["moe_intermediate_size", "expert_ffn_hidden_size"]);
+    let of_class = of_class(reader);
+    let n_routed = n_routed(family, of_class, reader);
+    let width = width(n_routed.and(of_class), reader);
     let dense = match family {
         Family::Gpt2 | Family::Bloom | Family::Falcon => {
             reader.optional(&["n_inner", "ffn_dim", "ffn_hidden_size"]).unwrap_or(4 * hidden)
@@ -39,7 +77,8 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         Family::MiniMaxM3 => width.unwrap_or_else(|| reader.required(&["intermediate_size"])),
         _ => width.unwrap_or(dense),
     };
-    let (top_k, n_zero) = visited(family, n_routed, reader);
+    let per_token = of_class.and_then(|[_, per_token, _]| per_token);
+    let (top_k, n_zero) = visited(family, [Some(n_routed), per_token], reader);
     let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
     let shared_intermediate = shared(family, [hidden, dense, intermediate], reader);
     let is_qwen = matches!(family, Family::Qwen | Family::Qwen3Next | Family::Qwen4);
@@ -59,6 +98,16 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         ..Experts::plain(n_routed, top_k, intermediate)
     };
     (dense, Some(experts))
+}
+
+/// Width of an expert, where it has one of its own.
+fn width(of_class: Option<[Option<u64>; 3]>, reader: &mut Reader<'_>) -> Option<u64> {
+    let keys = ["moe_intermediate_size", "expert_ffn_hidden_size"];
+    let stated = reader.uniform(&keys);
+    match (stated, of_class.and_then(|[.., width]| width)) {
+        (None, Some(default)) => Some(reader.or_default(&keys, Some(default))),
+        _ => stated,
+    }
 }
 
 /// Width of LFM2's feed-forward: two thirds of what its files say, up to a multiple, unless they say otherwise.
@@ -103,23 +152,28 @@ fn by_width(reader: &mut Reader<'_>) -> u64 {
 }
 
 /// Routed experts; none where their number is 0.
-fn n_routed(family: Family, reader: &mut Reader<'_>) -> Option<u64> {
+fn n_routed(family: Family, of_class: Option<[Option<u64>; 3]>, reader: &mut Reader<'_>) -> Option<u64> {
     // A file of Gemma 4 may have a number and no experts.
     if matches!(family, Family::Gemma4 | Family::Gemma4Unified) && !reader.flag("enable_moe_block", false) {
         let _ = ["num_experts", "top_k_experts", "moe_intermediate_size"].map(|key| reader.value(key));
         return None;
     }
     let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
-    keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0)
+    let is_stated = keys.into_iter().any(|key| reader.has(key));
+    match of_class.filter(|_| !is_stated) {
+        Some([default, ..]) => Some(reader.or_default(&keys, default)),
+        None => keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0),
+    }
 }
 
 /// Experts that a token visits, and those among which it chooses besides and that compute nothing. Of these it chooses as many as chance gives, so the
 /// mean of the others is what it visits.
-fn visited(family: Family, n_routed: u64, reader: &mut Reader<'_>) -> (u64, u64) {
+fn visited(family: Family, [n_routed, per_token]: [Option<u64>; 2], reader: &mut Reader<'_>) -> (u64, u64) {
+    let n_routed = n_routed.unwrap_or(1);
     let keys =
         ["num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_topk", "top_k_experts"];
     let chosen = reader.uniform(&keys).or_else(|| reader.optional(&["moe_top_k"]));
-    let chosen = chosen.unwrap_or_else(|| reader.required(&["num_experts_per_tok"]));
+    let chosen = chosen.unwrap_or_else(|| reader.or_default(&["num_experts_per_tok"], per_token));
     let n_zero = if family == Family::Longcat { reader.count("zero_expert_num") } else { 0 };
     if n_zero == 0 {
         return (chosen, 0);
@@ -129,15 +183,30 @@ fn visited(family: Family, n_routed: u64, reader: &mut Reader<'_>) -> (u64, u64)
 
 /// Groups of experts that a router chooses among, and as many as a token chooses: all of them where a file does not say.
 fn router_groups(n_routed: u64, top_k: u64, reader: &mut Reader<'_>) -> (u64, u64) {
-    let all = reader.optional(&["n_group", "num_expert_group"]).filter(|n| n_routed.is_multiple_of(*n)).unwrap_or(1);
-    let holds = |n: &u64| *n <= all && *n * (n_routed / all) >= top_k;
-    (all, reader.optional(&["topk_group"]).filter(holds).unwrap_or(all))
+    let all = reader.optional(&["n_group", "num_expert_group"]).unwrap_or(1);
+    if !n_routed.is_multiple_of(all) {
+        reader.find("n_group", &all, &format!("numbers that divide the {n_routed} experts"));
+        return (1, 1);
+    }
+    let chosen = reader.optional(&["topk_group"]).unwrap_or(all);
+    if chosen > all || chosen * (n_routed / all) < top_k.min(n_routed) {
+        let allowed = format!("numbers up to the {all} of `n_group` whose groups have the {top_k} experts of a token");
+        reader.find("topk_group", &chosen, &allowed);
+        return (all, all);
+    }
+    (all, chosen)
 }
+
+/// How a router chooses experts: `DeepseekV2Gate` and `DeepseekV3Gate` in `modeling_deepseek.py` beside deepseek-ai's checkpoints.
+const METHODS: [&str; 3] = ["greedy", "group_limited_greedy", "noaux_tc"];
 
 /// Whether the router was trained with a bias for every expert that balances their load: where a file says so, or where all of its type were.
 fn is_balanced(of: Type, reader: &mut Reader<'_>) -> bool {
-    let stated = reader.word("topk_method").map(|method| method == "noaux_tc");
+    let method = reader.word("topk_method");
+    if let Some(other) = method.filter(|method| !METHODS.contains(method)) {
+        reader.find("topk_method", &format!("`{other}`"), &METHODS.join(", "));
+    }
     let keys = ["use_routing_bias", "use_expert_bias", "use_moe_router_bias", "moe_router_enable_expert_bias"];
     let key = keys.into_iter().find(|key| reader.has(key)).unwrap_or(keys[0]);
-    stated.unwrap_or_else(|| reader.flag(key, of.balanced))
+    method.map_or_else(|| reader.flag(key, of.balanced), |method| method == "noaux_tc")
 }

@@ -32,6 +32,11 @@ pub(super) fn unpriced(reader: &mut Reader<'_>, knows_vision: bool, knows_linear
     let mut parts = Vec::new();
     // MiniMax-M2 lists a 1 for every layer with full attention, and has no others; MiniMax-M1 has a pattern of both.
     let stated = reader.numbers("attn_type_list");
+    let n = reader.count("num_hidden_layers");
+    if let Some(list) = stated.as_ref().filter(|list| n > 0 && list.len() as u64 != n) {
+        let found = format!("a list of {} layers", list.len());
+        reader.find("attn_type_list", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+    }
     let plain = knows_linear || stated.is_none_or(|list| list.iter().all(|kind| *kind == 1));
     if !plain {
         parts.push(Unpriced::left_out("layers other than 1 of `attn_type_list`".to_owned(), 0));
@@ -49,6 +54,8 @@ pub(super) fn unpriced(reader: &mut Reader<'_>, knows_vision: bool, knows_linear
         }
     }
     parts.extend(ngrams(reader));
+    let default = |(key, value): (String, String)| Unpriced::taken(format!("key `{key}`, which is missing,"), value, 0);
+    parts.extend(std::mem::take(&mut reader.defaults).into_iter().map(default));
     let is_silent =
         |key: &str| SILENT.lines().any(|silent| silent == key) || SILENT_PARTS.iter().any(|part| key.contains(part));
     let unread = reader.left_over().filter(|key| !is_silent(key));

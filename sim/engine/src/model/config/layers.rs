@@ -20,6 +20,9 @@ const LLAMA4_PERIOD: u64 = 4;
 /// Tokens of a chunk of Llama 4 where the file does not say so.
 const LLAMA4_CHUNK: u64 = 8192;
 
+/// Layers of Qwen in front that attend to all tokens where a file with windows does not say so.
+const QWEN_FULL: u64 = 28;
+
 /// Letters of `hybrid_override_pattern` and words of `layers_block_type`.
 const BLOCKS: [(char, &str, Layer); 4] = [
     ('M', "mamba", Layer { mixer: Mixer::StateSpace, feed_forward: FeedForward::Off }),
@@ -118,11 +121,23 @@ fn mixers(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
             (0..n).map(|index| if attends.contains(&index) { Mixer::Full } else { rest }).collect()
         }
         Family::Llama4 => match reader.numbers("no_rope_layers").filter(|list| !list.is_empty()) {
-            Some(rotary) => (0..n).map(|index| if at(&rotary, index) == 0 { Mixer::Full } else { rest }).collect(),
+            Some(rotary) => {
+                let found = format!("a list of {} layers", rotary.len());
+                if rotary.len() as u64 != n {
+                    reader.find("no_rope_layers", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+                }
+                (0..n).map(|index| if at(&rotary, index) == 0 { Mixer::Full } else { rest }).collect()
+            }
             None => attention_every(reader.optional(&["no_rope_layer_interval"]).unwrap_or(LLAMA4_PERIOD)),
         },
         Family::Qwen => {
-            let n_full = reader.count("max_window_layers");
+            // `configuration_qwen2.py` and those of Qwen's later types.
+            let default = Some(QWEN_FULL).filter(|_| matches!(rest, Mixer::Window(_)));
+            let stated = reader.stated_count("max_window_layers");
+            let n_full = match (stated, default) {
+                (None, Some(default)) => reader.or_default(&["max_window_layers"], Some(default)),
+                _ => stated.unwrap_or(0),
+            };
             (0..n).map(|index| if index < n_full { Mixer::Full } else { rest }).collect()
         }
         _ => vec![rest; usize::try_from(n).expect("at most the largest count of layers")],
@@ -170,8 +185,8 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
     match of.family {
         Family::Longcat => return by_turns(2, 1),
         Family::Jamba => {
-            let period = reader.required(&["expert_layer_period"]);
-            return by_turns(period, reader.count("expert_layer_offset"));
+            let (period, offset) = turns(reader, ["expert_layer_period", "expert_layer_offset"]);
+            return by_turns(period, offset);
         }
         // Routers by hash and routers that learn have experts alike.
         Family::DeepseekV4 => {
@@ -187,9 +202,7 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
         reader.find(stated.unwrap_or(keys[0]), &n_dense, &format!("at most the {n} layers"));
     }
     let dense = reader.numbers("mlp_only_layers").unwrap_or_default();
-    if let Some(far) = dense.iter().find(|index| **index >= n) {
-        reader.find("mlp_only_layers", &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
-    }
+    within(reader, "mlp_only_layers", &dense, n);
     let step = ["decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", "moe_layer_frequency"];
     let step = reader.optional(&step).unwrap_or(1);
     // A last layer below 0 is the last one of all.
@@ -199,6 +212,9 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
         Family::Step | Family::Step3 => step_layers(reader),
         _ => reader.numbers("moe_layers").filter(|_| of.family == Family::Llama4),
     };
+    if of.family == Family::Llama4 {
+        within(reader, "moe_layers", named.as_deref().unwrap_or(&[]), n);
+    }
     let n_dense = if named.is_some() { 0 } else { n_dense };
     if let Some(words) = reader.words("mlp_layer_types") {
         return listed_feed_forwards(reader, &words, n);
@@ -214,6 +230,22 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
             && at(&each, index) > 0
     };
     (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
+}
+
+/// Every so many-th layer from one on.
+pub(super) fn turns(reader: &mut Reader<'_>, [period_key, offset_key]: [&str; 2]) -> (u64, u64) {
+    let (period, offset) = (reader.required(&[period_key]), reader.count(offset_key));
+    if offset >= period {
+        reader.find(offset_key, &offset, &format!("numbers below the {period} of `{period_key}`"));
+    }
+    (period, offset)
+}
+
+/// Refuses a layer behind the last one in a list of layers.
+pub(super) fn within(reader: &mut Reader<'_>, key: &str, layers: &[u64], n: u64) {
+    if let Some(far) = layers.iter().find(|index| **index >= n) {
+        reader.find(key, &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
+    }
 }
 
 /// Layers of Step 3.7 with experts, as `moe_layers_enum` writes them: numbers with commas between them.

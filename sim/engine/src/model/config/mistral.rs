@@ -39,6 +39,13 @@ pub(super) fn translated(mut keys: Map<String, Value>) -> Map<String, Value> {
     for (own, other) in KEYS {
         rename(&mut keys, own, other);
     }
+    // `qformat_weight` is that of 8-bit floats alone.
+    if let Some(Value::Object(formats)) = keys.get("quantization")
+        && formats.get("qformat_weight").and_then(Value::as_str) == Some("fp8_e4m3")
+    {
+        keys.remove("quantization");
+        keys.insert("quantization_config".to_owned(), json!({ "quant_method": "fp8" }));
+    }
     if let Some(Value::Object(mut experts)) = keys.remove("moe") {
         for (own, other) in EXPERTS {
             rename(&mut experts, own, other);

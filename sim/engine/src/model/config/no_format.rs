@@ -20,6 +20,9 @@ pub(super) enum NoFormat {
          allowed are 8-bit weights with 8- or 16-bit activations, 4-bit integers and mxfp4 with 16-bit ones, 4-bit floats with 4-bit ones"
     )]
     Pair { weights: String, activations: String },
+    /// No group has so many weights.
+    #[error("`quantization_config.group_size` is {found}, allowed are whole numbers from 1, and -1 for whole rows")]
+    NoGroup { found: String },
     /// A list of modules is something else.
     #[error("`quantization_config.{key}` is {found}, allowed are lists of names")]
     NoList { key: String, found: String },

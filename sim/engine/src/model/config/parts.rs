@@ -140,7 +140,7 @@ pub(super) fn layer_inputs(family: Family, reader: &mut Reader<'_>) -> Option<La
 /// Linear attention of a type, of a model with heads of such a number and width.
 pub(super) fn linear(family: Family, heads: [u64; 2], reader: &mut Reader<'_>) -> Option<LinearAttention> {
     Some(match family {
-        Family::Qwen3Next | Family::Qwen4 => delta(reader),
+        Family::Qwen3Next | Family::Qwen4 => delta(family, reader),
         Family::KimiLinear => kimi_delta(reader),
         Family::Glm5Next if !reader.has("linear_attn_config") => {
             let [n, width] = ["linear_num_heads", "linear_head_dim"].map(|key| reader.required(&[key]));
@@ -155,16 +155,29 @@ pub(super) fn linear(family: Family, heads: [u64; 2], reader: &mut Reader<'_>) -
     })
 }
 
-fn delta(reader: &mut Reader<'_>) -> LinearAttention {
+fn delta(family: Family, reader: &mut Reader<'_>) -> LinearAttention {
     LinearAttention {
         n_key_heads: reader.required(&["linear_num_key_heads"]),
         n_value_heads: reader.required(&["linear_num_value_heads"]),
         key_dim: reader.required(&["linear_key_head_dim"]),
         value_dim: reader.required(&["linear_value_head_dim"]),
         kernel: reader.required(&["linear_conv_kernel_dim"]),
-        state_bytes: state_bytes(reader, "mamba_ssm_dtype"),
+        state_bytes: delta_state_bytes(family, reader),
         rule: LinearRule::Delta,
     }
+}
+
+/// Bytes of a number of a delta net's state. Where a file does not say so (Qwen3-Next), SGLang keeps it in 32 bits (`mamba_ssm_dtype` of its `server_args.py`), as
+/// later files state it; vLLM takes the 16 of the model (`gated_delta_net_state_dtype` of `mamba_utils.py` with `auto`).
+fn delta_state_bytes(family: Family, reader: &mut Reader<'_>) -> u64 {
+    let key = "mamba_ssm_dtype";
+    if reader.has(key) {
+        return state_bytes(reader, key);
+    }
+    if family == Family::Qwen3Next {
+        reader.defaults.push((key.to_owned(), "float32, as SGLang keeps states (vLLM: 16 bits)".to_owned()));
+    }
+    4
 }
 
 /// Kimi delta attention by its own section of a file.

@@ -2,6 +2,7 @@
 //!
 //! Source: huggingface/transformers 5.24.0, `configuration_<type>.py`.
 
+use super::layers::{turns, within};
 use super::listed::{listed, window};
 use super::reader::Reader;
 use super::types::Family;
@@ -51,7 +52,7 @@ pub(super) fn mixers(family: Family, reader: &mut Reader<'_>, n: u64) -> Option<
         }
         Family::Lfm2 => convolutions(reader, n),
         Family::Jamba => {
-            let (period, offset) = (reader.required(&["attn_layer_period"]), reader.count("attn_layer_offset"));
+            let (period, offset) = turns(reader, ["attn_layer_period", "attn_layer_offset"]);
             let of = |index: u64| if index % period == offset { Mixer::Full } else { Mixer::StateSpace };
             (0..n).map(of).collect()
         }
@@ -208,6 +209,7 @@ fn convolutions(reader: &mut Reader<'_>, n: u64) -> Vec<Mixer> {
         return listed(reader, &words, n, Mixer::Full, Mixer::Convolution);
     }
     let attends = reader.numbers("full_attn_idxs").unwrap_or_else(|| (0..n).collect());
+    within(reader, "full_attn_idxs", &attends, n);
     (0..n).map(|index| if attends.contains(&index) { Mixer::Full } else { Mixer::Convolution }).collect()
 }
 

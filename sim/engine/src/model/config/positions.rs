@@ -29,6 +29,8 @@ pub(super) struct Positions {
 /// Reads them: what scaled rotary positions reach, and what Command-R states beside its trained length.
 pub(super) fn positions(of: Type, learned: bool, reader: &mut Reader<'_>) -> Positions {
     let trained = reader.optional(&KEYS);
+    // Files have lengths of training beside the positions.
+    let _ = KEYS.map(|key| reader.value(key));
     let reached = reader.optional(&["model_max_length"]);
     // A table has the rows that it has.
     let stated = if learned { trained.or(reached) } else { reached.or(trained) };

@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use hw::{Dtype, Format};
 use serde_json::{Map, Value};
 
-use super::modules::{self, Part, names};
+use super::modules::{self, Asked, Module, Part};
+use super::name_list::{self, NameList};
+use super::names::Names;
 use super::no_format::NoFormat;
-use crate::formats::Formats;
+use super::reader::says_something;
+use crate::formats::{Apart, Formats};
 use crate::model::{Model, Unpriced};
 
 /// Values of `quant_method`.
@@ -33,23 +36,28 @@ const ALGORITHMS: [(&str, Format); 9] = [
 
 /// What a file says.
 pub(super) struct Scheme {
+    names: Names,
     /// Format of modules that are not named; `None` where they stay whole.
     rest: Option<Format>,
     /// Formats of modules by name.
     named: BTreeMap<String, Format>,
-    /// Formats of modules by pattern; the first that fits holds.
-    targets: Vec<(modules::Pattern, Format)>,
-    /// Patterns of modules that stay whole.
-    whole: Vec<modules::Pattern>,
-    /// Whether layers that predict tokens further on are named among them.
+    /// Formats of modules by list; the first that fits holds.
+    targets: Vec<(NameList, Format)>,
+    /// Modules that stay whole.
+    whole: NameList,
+    /// Modules that do not, where a file names these.
+    narrow: Option<NameList>,
+    /// Whether layers that predict tokens further on are named among those that stay whole.
     predicting_whole: bool,
     /// Format of the output head.
     head: Format,
-    /// Weights that share a scale, where kernels have fewer.
+    /// Weights that share a scale, where a file says so.
     group: Option<u64>,
     /// Bits of a group's zero.
     zero_bits: u64,
     kv: Dtype,
+    /// Keys that say something and that nobody reads.
+    unread: Vec<String>,
 }
 
 /// Elements that share a scale in MX formats.
@@ -65,9 +73,12 @@ const ZERO_BITS: u64 = 4;
 impl Scheme {
     /// Puts the formats into a model.
     pub(super) fn apply(&self, model: &mut Model) {
-        let mut formats = Formats { kv: self.kv, head: self.head, ..Formats::of(Dtype::Bf16) };
-        let weights = self.weights(model);
-        for part in [Part::Attention, Part::Output, Part::Dense, Part::Experts] {
+        let (kv, head, group) = (self.kv, self.head, self.group);
+        let mut formats = Formats { kv, head, group, ..Formats::of(Dtype::Bf16) };
+        let asked = Asked { names: &self.names, each_expert: self.tells_experts_apart() };
+        let weights = self.weights(model, &asked);
+        let mut apart = [0.0; 2];
+        for part in Part::ALL {
             let of_part = weights.iter().filter(|((known, _), _)| *known == part);
             let most = of_part.clone().max_by_key(|(_, n)| **n);
             // A part that the model lacks has the format of the last one that it has.
@@ -78,27 +89,62 @@ impl Scheme {
                 Part::Dense => formats.dense = most,
                 Part::Experts => formats.experts = most,
             }
-            for ((_, format), n) in of_part.filter(|((_, format), _)| *format != most) {
+            for ((_, format), n) in of_part.clone().filter(|((_, format), _)| *format != most) {
                 let what = format!("`quantization_config`: {} in {}", part.words(), format.word());
-                model.unpriced.push(Unpriced::taken(what, most.word().to_owned(), *n));
+                model.unpriced.push(Unpriced::taken(what, in_time(most.word()), *n));
             }
+            let bits = of_part.map(|((_, format), n)| (self.bits(*format) - most.weight_bits()) * hw::real(*n));
+            apart[usize::from(part == Part::Experts)] += bits.sum::<f64>() / 8.0;
         }
+        let of_layers = |bytes: f64, n: u64| (bytes / hw::real(n.max(1))).round() as i64;
+        let [shared, routed] = apart;
+        formats.apart =
+            Apart { shared: of_layers(shared, model.n_layers), routed: of_layers(routed, model.n_expert_layers()) };
         model.formats = formats;
-        let is_left = |module: &modules::Module| self.of(&module.name) == Format::Bf16;
+        let is_left = |module: &Module| self.of(module) == Format::Bf16;
         model.predicting_whole =
-            model.n_predicting > 0 && (self.predicting_whole || modules::predicting(model).iter().all(is_left));
+            model.n_predicting > 0 && (self.predicting_whole || modules::predicting(model, &asked).iter().all(is_left));
         model.unpriced.extend(self.scales(&weights));
+        model.unpriced.extend(self.idle());
+        model.unpriced.extend(self.unread.iter().map(|what| Unpriced::left_out(what.clone(), 0)));
     }
 
-    /// What scales and zeros of groups take beyond those of the format, in parameters of 16 bits.
+    /// Weights that share a scale, where that are fewer than kernels were measured with.
+    fn small_group(&self) -> Option<u64> {
+        self.group.filter(|group| *group < GROUP)
+    }
+
+    /// Bits of a stored weight with what scales and zeros of its group take more than those of the format.
+    fn bits(&self, format: Format) -> f64 {
+        let plain = format.weight_bits();
+        match self.small_group().filter(|_| format == self.grouped(Format::Int4)) {
+            Some(group) => plain.max(4.0 + hw::real(SCALE_BITS + self.zero_bits) / hw::real(group)),
+            None => plain,
+        }
+    }
+
+    /// Scales and zeros of groups beyond those of the format, in parameters of 16 bits.
     fn scales(&self, weights: &BTreeMap<(Part, Format), u64>) -> Option<Unpriced> {
-        let (group, format) = (self.group?, self.grouped(Format::Int4));
+        let (group, format) = (self.small_group()?, self.grouped(Format::Int4));
         let packed: u64 = weights.iter().filter(|((_, found), _)| *found == format).map(|(_, n)| n).sum();
-        let bits = hw::real(SCALE_BITS + self.zero_bits) / hw::real(group) - (format.weight_bits() - 4.0);
-        let parameters = hw::whole(hw::real(packed) * bits.max(0.0) / 16.0);
-        let what = format!("`quantization_config`: what scales of {group} weights each take more");
-        let instead = if format == Format::Int4 { GROUP } else { SMALL_GROUP };
-        (parameters > 0).then(|| Unpriced::taken(what, format!("scales of {instead}"), parameters))
+        let parameters = hw::whole(hw::real(packed) * (self.bits(format) - format.weight_bits()) / 16.0);
+        let zeros = if self.zero_bits > 0 { " and zeros" } else { "" };
+        let what = format!("`quantization_config`: what scales{zeros} of groups of {group} take more");
+        let kernels = if format == Format::Int4 { GROUP } else { SMALL_GROUP };
+        (parameters > 0).then(|| Unpriced::taken(what, in_time(&format!("scales of groups of {kernels}")), parameters))
+    }
+
+    /// Names in lists that are those of no matrix.
+    fn idle(&self) -> Vec<Unpriced> {
+        let lists = [&self.whole].into_iter().chain(&self.narrow).chain(self.targets.iter().map(|(list, _)| list));
+        let idle: Vec<&str> = lists.flat_map(NameList::idle).collect();
+        let Some(first) = idle.first() else { return Vec::new() };
+        let more = match idle.len() - 1 {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        let what = format!("`quantization_config` names `{first}`{more}, which no matrix of this type is called: it");
+        vec![Unpriced::left_out(what, 0)]
     }
 
     /// A format with the size of its groups.
@@ -106,55 +152,122 @@ impl Scheme {
         if format == Format::Int4 && self.group == Some(SMALL_GROUP) { Format::Int4By32 } else { format }
     }
 
+    /// Whether experts of a layer may differ.
+    fn tells_experts_apart(&self) -> bool {
+        let mut lists = [&self.whole].into_iter().chain(&self.narrow).chain(self.targets.iter().map(|(list, _)| list));
+        lists.any(NameList::tells_experts_apart) || self.named.keys().any(|name| name_list::tells_experts_apart(name))
+    }
+
     /// Weights of every part in every format.
-    fn weights(&self, model: &Model) -> BTreeMap<(Part, Format), u64> {
+    fn weights(&self, model: &Model, asked: &Asked<'_>) -> BTreeMap<(Part, Format), u64> {
         let mut weights = BTreeMap::new();
-        for module in modules::of(model) {
-            *weights.entry((module.part, self.of(&module.name))).or_insert(0) += module.parameters;
+        for module in modules::of(model, asked) {
+            *weights.entry((module.part, self.of(&module))).or_insert(0) += module.parameters;
         }
         weights
     }
 
     /// The format of a module: of the longest part of its path that is named, else of the rest.
-    fn of(&self, name: &str) -> Format {
-        if self.whole.iter().any(|pattern| pattern.matches(name)) {
+    fn of(&self, module: &Module) -> Format {
+        let is_left = self.narrow.as_ref().is_some_and(|narrow| !narrow.holds(module));
+        if self.whole.holds(module) || is_left {
             return Format::Bf16;
         }
-        let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
-        let named = ends.filter_map(|end| self.named.get(&name[..end])).next_back().copied();
-        let target = || self.targets.iter().find(|(pattern, _)| pattern.matches(name)).map(|(_, format)| *format);
+        let target = || self.targets.iter().find(|(list, _)| list.holds(module)).map(|(_, format)| *format);
+        let named = name_list::longest(&self.named, module);
         self.grouped(named.or_else(target).or(self.rest).unwrap_or(Format::Bf16))
     }
 }
 
-/// What the keys say.
+/// Memory counts what kernels are not told apart by.
+fn in_time(word: &str) -> String {
+    format!("{word} in time (memory has its bytes)")
+}
+
+/// What the keys say of a model of such a type.
 ///
 /// # Errors
 /// A finding with key, what was found and what is allowed.
-pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
-    let (mut whole, mut predicting_whole) = (Vec::new(), false);
-    for key in ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"] {
-        for text in names(keys, key)? {
-            whole.extend(modules::Pattern::of(key, text)?);
+pub(super) fn scheme(keys: &Map<String, Value>, kind: &str) -> Result<Scheme, NoFormat> {
+    let names = Names::of(kind);
+    let (mut whole, mut predicting_whole) = (NameList::default(), false);
+    for key in WHOLE {
+        for text in texts(keys, key)? {
+            whole.add(&names, key, text)?;
             predicting_whole |= modules::is_predicting(text);
         }
     }
     let named = match keys.get("quantized_layers") {
-        Some(Value::Object(layers)) => layers.iter().map(|(name, of)| named(name, of)).collect::<Result<_, _>>()?,
+        Some(Value::Object(layers)) => {
+            layers.iter().map(|(name, of)| named(&names, name, of)).collect::<Result<_, _>>()?
+        }
         _ => BTreeMap::new(),
     };
     let (mut targets, mut rest) = (Vec::new(), None);
     if has_groups(keys) {
-        (targets, rest) = groups(keys)?;
+        (targets, rest) = groups(keys, &names)?;
     } else if named.is_empty() {
         rest = Some(uniform(keys)?);
     }
     dynamic(keys, &mut whole, &mut targets)?;
     let has_head = keys.get("lm_head").and_then(Value::as_bool).unwrap_or(false);
     let head = rest.filter(|_| has_head).unwrap_or(Format::Bf16);
-    let (group, zero_bits) = (group(keys), if is_symmetric(keys) { 0 } else { ZERO_BITS });
-    let scheme = Scheme { rest, named, targets, whole, predicting_whole, head, group, zero_bits, kv: kept(keys)? };
+    let (group, zero_bits) = (group(keys)?, if is_symmetric(keys) { 0 } else { ZERO_BITS });
+    let (narrow, unread, kv) = (in_blocks(keys, &names)?, unread(keys), kept(keys)?);
+    let scheme =
+        Scheme { names, rest, named, targets, whole, narrow, predicting_whole, head, group, zero_bits, kv, unread };
     Ok(Scheme { head: scheme.grouped(head), ..scheme })
+}
+
+/// Keys that list modules which stay whole.
+const WHOLE: [&str; 4] = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"];
+/// Keys of public files that change neither time nor memory, and those that are read here.
+const KNOWN: &str = include_str!("quantization.txt");
+
+/// Keys that are not known, and what no kernel is timed for.
+fn unread(keys: &Map<String, Value>) -> Vec<String> {
+    let mut found: Vec<String> = keys
+        .iter()
+        .filter(|(key, value)| says_something(value) && !KNOWN.lines().any(|known| known == key.as_str()))
+        .map(|(key, _)| format!("key `quantization_config.{key}`"))
+        .collect();
+    if keys.get("sparsity_config").is_some_and(says_something) {
+        found.push("sparsity of weights (`quantization_config.sparsity_config`)".to_owned());
+    }
+    found
+}
+
+/// A list of names.
+///
+/// # Errors
+/// Where it is something else.
+fn texts<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Vec<&'a str>, NoFormat> {
+    match keys.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(value) => {
+            let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+            list.flatten().ok_or_else(|| NoFormat::NoList { key: key.to_owned(), found: value.to_string() })
+        }
+    }
+}
+
+/// Modules of a layer that GPTQ treats, where a file lists them (`modules_in_block_to_quantize` of huggingface/optimum): all others stay whole.
+fn in_blocks(keys: &Map<String, Value>, names: &Names) -> Result<Option<NameList>, NoFormat> {
+    let key = "modules_in_block_to_quantize";
+    let Some(value) = keys.get(key).filter(|value| says_something(value)) else { return Ok(None) };
+    let groups: Option<Vec<&Value>> = value.as_array().map(|groups| {
+        groups
+            .iter()
+            .flat_map(|group| group.as_array().map_or_else(|| vec![group], |group| group.iter().collect()))
+            .collect()
+    });
+    let texts: Option<Vec<&str>> = groups.and_then(|groups| groups.into_iter().map(Value::as_str).collect());
+    let texts = texts.ok_or_else(|| NoFormat::NoList { key: key.to_owned(), found: value.to_string() })?;
+    let mut list = NameList::default();
+    for text in texts {
+        list.add(names, key, text)?;
+    }
+    Ok(Some(list))
 }
 
 /// Whether formats are those of groups.
@@ -169,29 +282,46 @@ fn has_groups(keys: &Map<String, Value>) -> bool {
 /// Modules that GPTQ treats differently (ModelCloud/GPTQModel, `dynamic`): `-:` in front of an expression leaves them whole, `+:` or nothing gives bits.
 fn dynamic(
     keys: &Map<String, Value>,
-    whole: &mut Vec<modules::Pattern>,
-    targets: &mut Vec<(modules::Pattern, Format)>,
+    whole: &mut NameList,
+    targets: &mut Vec<(NameList, Format)>,
 ) -> Result<(), NoFormat> {
     let Some(Value::Object(rules)) = keys.get("dynamic") else { return Ok(()) };
     for (text, rule) in rules {
-        let pattern = |text| modules::Pattern::expression("dynamic", text);
-        match (text.strip_prefix("-:"), rule.get("bits").and_then(number_of_bits)) {
-            (Some(text), _) => whole.push(pattern(text)?),
+        match (text.strip_prefix("-:"), rule.get("bits")) {
+            (Some(text), _) => whole.add_expression("dynamic", text)?,
             (None, None) => {}
-            (None, bits) => targets.push((pattern(text.strip_prefix("+:").unwrap_or(text))?, of_bits(bits)?)),
+            (None, bits) => {
+                let mut list = NameList::default();
+                list.add_expression("dynamic", text.strip_prefix("+:").unwrap_or(text))?;
+                targets.push((list, of_bits(bits)?));
+            }
         }
     }
     Ok(())
 }
 
-/// Weights that share a scale, where that is not what kernels were measured with.
-fn group(keys: &Map<String, Value>) -> Option<u64> {
+/// Weights that share a scale, where a file says so. A size of -1 is a whole row.
+///
+/// # Errors
+/// Where no group can have so many.
+fn group(keys: &Map<String, Value>) -> Result<Option<u64>, NoFormat> {
+    // Rows, tensors and blocks have no groups (`QuantizationStrategy` of vllm-project/compressed-tensors).
     let in_groups = || {
         let groups = keys.get("config_groups")?.as_object()?;
-        groups.values().find_map(|group| group.get("weights")?.get("group_size")?.as_u64())
+        let weights = groups.values().filter_map(|group| group.get("weights"));
+        let mut grouped = weights.filter(|weights| {
+            let strategy = weights.get("strategy").and_then(Value::as_str);
+            strategy.is_none_or(|strategy| strategy.contains("group"))
+        });
+        grouped.find_map(|weights| weights.get("group_size").filter(|size| !size.is_null()))
     };
-    let size = ["group_size", "q_group_size"].iter().find_map(|key| keys.get(*key)?.as_u64()).or_else(in_groups);
-    size.filter(|size| (1..GROUP).contains(size))
+    let stated = ["group_size", "q_group_size"].iter().find_map(|key| keys.get(*key).filter(|size| !size.is_null()));
+    let Some(size) = stated.or_else(in_groups) else { return Ok(None) };
+    match size.as_i64() {
+        Some(-1) => Ok(None),
+        Some(size) if size > 0 => Ok(u64::try_from(size).ok()),
+        _ => Err(NoFormat::NoGroup { found: size.to_string() }),
+    }
 }
 
 /// Whether groups have no zeros (`sym` of GPTQ, `zero_point` of AWQ, `symmetric` of compressed-tensors).
@@ -204,9 +334,9 @@ fn is_symmetric(keys: &Map<String, Value>) -> bool {
         || groups.is_some_and(|groups| !groups.is_empty() && groups.values().all(in_group))
 }
 
-fn named(name: &str, of: &Value) -> Result<(String, Format), NoFormat> {
+fn named(names: &Names, name: &str, of: &Value) -> Result<(String, Format), NoFormat> {
     let algorithm = of.get("quant_algo").and_then(Value::as_str).unwrap_or("");
-    Ok((modules::inside(name).to_owned(), of_algorithm(algorithm)?))
+    Ok((names.inside(name).to_owned(), of_algorithm(algorithm)?))
 }
 
 fn of_algorithm(word: &str) -> Result<Format, NoFormat> {
@@ -220,7 +350,7 @@ fn of_algorithm(word: &str) -> Result<Format, NoFormat> {
 /// The one format of a file.
 fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     let word = |key: &str| keys.get(key).and_then(Value::as_str);
-    let bits = keys.get("bits").or_else(|| keys.get("w_bit")).and_then(number_of_bits);
+    let bits = keys.get("bits").or_else(|| keys.get("w_bit"));
     match (word("quant_method"), word("quant_algo")) {
         (Some("fp8"), None) if keys.contains_key("weight_block_size") => block(&keys["weight_block_size"]),
         (Some("fp8" | "fbgemm_fp8"), None) => Ok(Format::Fp8),
@@ -236,17 +366,18 @@ fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     }
 }
 
-/// A number of bits, which some files write as a word.
+/// A number of bits, which some files write as a word or with a point.
 fn number_of_bits(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
+    let of_point = || value.as_f64().filter(|bits| bits.fract() == 0.0 && (0.0..64.0).contains(bits)).map(hw::whole);
+    value.as_u64().or_else(of_point).or_else(|| value.as_str()?.trim().parse().ok())
 }
 
-fn of_bits(bits: Option<u64>) -> Result<Format, NoFormat> {
-    match bits {
+fn of_bits(bits: Option<&Value>) -> Result<Format, NoFormat> {
+    match bits.and_then(number_of_bits) {
         Some(4) => Ok(Format::Int4),
         Some(8) => Ok(Format::Int8Weights),
-        found => {
-            let found = found.map_or_else(|| "missing".to_owned(), |bits| bits.to_string());
+        _ => {
+            let found = bits.map_or_else(|| "missing".to_owned(), Value::to_string);
             Err(NoFormat::NoKernel { key: "bits".to_owned(), found, allowed: "4, 8".to_owned() })
         }
     }
@@ -267,22 +398,24 @@ fn block(size: &Value) -> Result<Format, NoFormat> {
 }
 
 /// What groups make of modules: formats by pattern, and the one of all others.
-type Groups = (Vec<(modules::Pattern, Format)>, Option<Format>);
+type Groups = (Vec<(NameList, Format)>, Option<Format>);
 
 /// `config_groups`: formats of weights and of activations, each of the modules that a group targets. A class of modules, as `Linear`, is all of them.
-fn groups(keys: &Map<String, Value>) -> Result<Groups, NoFormat> {
+fn groups(keys: &Map<String, Value>, names: &Names) -> Result<Groups, NoFormat> {
     let Some(Value::Object(groups)) = keys.get("config_groups") else {
         return Err(NoFormat::NoGroups);
     };
     let (mut targets, mut classes) = (Vec::new(), Vec::new());
     for group in groups.values() {
         let format = group_format(keys, group)?;
-        let listed = group.as_object().map_or_else(|| Ok(Vec::new()), |group| names(group, "targets"))?;
+        let listed = group.as_object().map_or_else(|| Ok(Vec::new()), |group| texts(group, "targets"))?;
         let (of_class, by_name): (Vec<&str>, Vec<&str>) =
             listed.iter().partition(|text| text.starts_with(char::is_uppercase));
+        let mut list = NameList::default();
         for text in by_name {
-            targets.extend(modules::Pattern::of("config_groups.targets", text)?.map(|pattern| (pattern, format)));
+            list.add(names, "config_groups.targets", text)?;
         }
+        targets.push((list, format));
         if !of_class.is_empty() || listed.is_empty() {
             classes.push(format);
         }

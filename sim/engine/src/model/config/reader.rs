@@ -12,11 +12,13 @@ pub(super) struct Reader<'a> {
     keys: &'a Map<String, Value>,
     asked: BTreeSet<String>,
     pub(super) findings: Vec<String>,
+    /// Keys that are missing, and what the class of the type has in their place.
+    pub(super) defaults: Vec<(String, String)>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(keys: &'a Map<String, Value>) -> Self {
-        Self { keys, asked: BTreeSet::new(), findings: Vec::new() }
+        Self { keys, asked: BTreeSet::new(), findings: Vec::new(), defaults: Vec::new() }
     }
 
     /// A value, where it is there and not null.
@@ -31,9 +33,10 @@ impl<'a> Reader<'a> {
 
     /// A positive count under the first of `names` that is present.
     pub(super) fn optional(&mut self, names: &[&str]) -> Option<u64> {
-        let present = names.iter().find(|name| self.keys.contains_key(**name));
-        self.asked.extend(names.iter().map(|name| (*name).to_owned()));
-        let name = present?;
+        let name = names.iter().find(|name| self.keys.contains_key(**name))?;
+        // Another name of the same count is read if it says the same; else it is left over.
+        let same = names.iter().filter(|other| self.keys.get(**other).is_some_and(|value| *value == self.keys[*name]));
+        self.asked.extend(same.map(|name| (*name).to_owned()));
         let value = self.value(name)?;
         let count = value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count));
         if count.is_none() {
@@ -92,6 +95,15 @@ impl<'a> Reader<'a> {
         self.has(name).then(|| self.count(name))
     }
 
+    /// The same where the class of the type has a count for a file without the key, which is told; a finding where it has none.
+    pub(super) fn or_default(&mut self, names: &[&str], default: Option<u64>) -> u64 {
+        let stated = self.optional(names);
+        if let (None, Some(default)) = (stated, default) {
+            self.defaults.push((names[0].to_owned(), default.to_string()));
+        }
+        stated.or(default).unwrap_or_else(|| self.required(names))
+    }
+
     /// A positive count under the first of `names` that is present, once or once for each layer. Layers must agree.
     pub(super) fn uniform(&mut self, names: &[&str]) -> Option<u64> {
         let name = names.iter().find(|name| self.keys.contains_key(**name))?;
@@ -100,6 +112,11 @@ impl<'a> Reader<'a> {
         let first = list.first().and_then(Value::as_u64).filter(|count| (1..=COUNT_MAX).contains(count));
         if first.is_none() || list.iter().any(|count| count.as_u64() != first) {
             self.find(name, &"a list", "one number for all layers");
+        } else if let Some(n) = self.keys.get("num_hidden_layers").and_then(Value::as_u64)
+            && n != list.len() as u64
+        {
+            let found = format!("a list of {} layers", list.len());
+            self.find(name, &found, &format!("lists of the {n} of `num_hidden_layers`"));
         }
         Some(first.unwrap_or(1))
     }
@@ -178,7 +195,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Whether a value is more than absent, off or empty.
-fn says_something(value: &Value) -> bool {
+pub(super) fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
         Value::Bool(is_so) => *is_so,

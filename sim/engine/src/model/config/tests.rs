@@ -102,16 +102,24 @@ fn a_file_says_whether_a_bias_balances_its_experts_and_which_groups_a_token_choo
             \"vocab_size\": 1000, \"n_routed_experts\": 64, \"num_experts_per_tok\": 6, \"moe_intermediate_size\": 128, \"q_lora_rank\": 64,
             \"kv_lora_rank\": 64, \"qk_nope_head_dim\": 32, \"qk_rope_head_dim\": 16, \"v_head_dim\": 32{more} }}"
         );
-        let experts = Model::from_config(kind, &config).expect(kind).experts.expect("some");
-        (experts.balanced, experts.n_groups, experts.groups_of_token)
+        let experts = Model::from_config(kind, &config).map(|model| model.experts.expect("some"));
+        experts
+            .map(|experts| (experts.balanced, experts.n_groups, experts.groups_of_token))
+            .map_err(|why| why.join("; "))
     };
+    let wrong = |more: &str| of("deepseek_v3", more).expect_err(more);
+    let of = |kind: &str, more: &str| of(kind, more).expect(more);
     let (v3, v2) = ("deepseek_v3", "deepseek_v2");
     assert_eq!(of(v3, r#", "topk_method": "noaux_tc", "n_group": 8, "topk_group": 4"#), (true, 8, 4));
     assert_eq!(of(v3, r#", "topk_method": "greedy", "n_group": 8"#), (false, 8, 8));
     assert_eq!((of(v3, ""), of(v2, "")), ((true, 1, 1), (false, 1, 1)));
     // A group of four experts does not hold six, and nobody chooses more groups than there are.
-    assert_eq!(of(v3, r#", "n_group": 16, "topk_group": 1"#), (true, 16, 16));
-    assert_eq!(of(v3, r#", "n_group": 4, "topk_group": 8"#), (true, 4, 4));
+    assert!(
+        wrong(r#", "n_group": 16, "topk_group": 1"#).contains("`topk_group` is 1, allowed are numbers up to the 16")
+    );
+    assert!(wrong(r#", "n_group": 4, "topk_group": 8"#).contains("`topk_group` is 8, allowed are numbers up to the 4"));
+    assert!(wrong(r#", "n_group": 7"#).contains("`n_group` is 7, allowed are numbers that divide the 64 experts"));
+    assert!(wrong(r#", "topk_method": "noaux_tk""#).contains("`topk_method` is `noaux_tk`"));
     assert_eq!(of("minimax_m2", r#", "use_routing_bias": false"#).0, of("qwen3_moe", "").0);
 }
 

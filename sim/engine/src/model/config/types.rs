@@ -3,7 +3,7 @@
 //! Source: huggingface/transformers, `configuration_<type>.py` and `modeling_<type>.py` of every type below; the tests hold the parameters that its
 //! modules have. Biases of feed-forwards and norms are counted for GPT alone: elsewhere they are below a tenth of a percent of a layer.
 
-use crate::model::{Joined, Norms, QueryKeyNorm};
+use crate::model::{Activation, Joined, Norm, Norms, QueryKeyNorm, Style};
 
 /// Which rules say what the layers are and which keys name their widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,8 @@ pub(super) struct Type {
     pub(super) gated: bool,
     pub(super) biases: Biases,
     pub(super) norms: Norms,
+    /// What scripts of training say of it beside its widths, where a file does not say so.
+    pub(super) style: Style,
     /// How queries and keys are normalised where they are.
     pub(super) qk_norm: QueryKeyNorm,
     /// Whether they are where a file does not say so.
@@ -120,6 +122,7 @@ pub(super) const LLAMA: Type = Type {
     gated: true,
     biases: Biases { default: false, of_output: true },
     norms: Norms::Each,
+    style: Style::PLAIN,
     qk_norm: QueryKeyNorm::Off,
     has_qk_norm: false,
     output_gate: false,
@@ -129,14 +132,25 @@ pub(super) const LLAMA: Type = Type {
     n_predicting: 0,
     joined: Joined::NONE,
 };
+/// Norms of mean and variance.
+const LAYER_NORMS: Style = Style { norm: Norm::Layer, ..Style::PLAIN };
+const GATED_GELU: Style = Style { activation: Some(Activation::Gelu), ..Style::PLAIN };
+const SQUARED_RELU: Style = Style { activation: Some(Activation::SquaredRelu), ..Style::PLAIN };
 const TIED: Type = Type { tied: true, ..LLAMA };
 /// Queries, keys and values have biases.
 const INSIDE: Biases = Biases { default: true, of_output: false };
 const EVERYWHERE: Biases = Biases { default: true, of_output: true };
 /// Plain feed-forwards under one table for embedding and head.
 const UNGATED: Type = Type { gated: false, ..TIED };
-const GPT: Type =
-    Type { family: Family::Gpt2, tied: true, gated: false, biases: EVERYWHERE, joined: Joined::QUERIES, ..LLAMA };
+const GPT: Type = Type {
+    style: LAYER_NORMS,
+    family: Family::Gpt2,
+    tied: true,
+    gated: false,
+    biases: EVERYWHERE,
+    joined: Joined::QUERIES,
+    ..LLAMA
+};
 /// `configuration_mistral.py` and `configuration_mixtral.py`: the width of a head follows from the file.
 const OF_MISTRAL: Defaults = Defaults { heads: Some([32, 8]), head_dim: None, positions: Some(131_072) };
 const MISTRAL: Type = Type { family: Family::Mistral, defaults: OF_MISTRAL, ..LLAMA };
@@ -148,13 +162,14 @@ const QWEN3: Type = Type { family: Family::Qwen, ..NORMED };
 const QWEN3_VL: Type = Type { defaults: Defaults::of([32, 32], 128, 128_000), ..QWEN3 };
 const QWEN3_NEXT: Type = Type { family: Family::Qwen3Next, output_gate: true, ..NORMED };
 const GEMMA3: Type = Type {
+    style: GATED_GELU,
     family: Family::Gemma3,
     tied: true,
     norms: Norms::Around,
     defaults: Defaults::of([8, 4], 256, 131_072),
     ..NORMED
 };
-const COHERE: Type = Type { norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..TIED };
+const COHERE: Type = Type { style: LAYER_NORMS, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..TIED };
 /// All heads of queries are normalised together, and all of keys.
 const OLMO2: Type = Type { qk_norm: QueryKeyNorm::Whole, has_qk_norm: true, ..LLAMA };
 const LLAMA4: Type = Type { family: Family::Llama4, ..LLAMA };
@@ -184,17 +199,20 @@ pub(super) const TYPES: [(&str, Type); 121] = [
         "afmoe",
         Type { family: Family::Olmo3, norms: Norms::Around, output_gate: true, n_dense: 1, balanced: true, ..NORMED },
     ),
-    ("apertus", Type { gated: false, ..NORMED }),
+    ("apertus", Type { style: Style { activation: Some(Activation::Other), ..Style::PLAIN }, gated: false, ..NORMED }),
     // Snowflake Arctic: a feed-forward for every token beside the experts.
     ("arctic", Type { family: Family::Arctic, ..LLAMA }),
-    ("arcee", Type { gated: false, ..LLAMA }),
+    ("arcee", Type { style: SQUARED_RELU, gated: false, ..LLAMA }),
     // Ling and Ring (`modeling_bailing_moe_v2.py` of NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b); the first ones norm neither queries nor keys, and have no
     // bias that balances experts.
     ("bailing_moe", BAILING),
     ("bailing_moe_v2", Type { qk_norm: QueryKeyNorm::Head, has_qk_norm: true, n_dense: 1, balanced: true, ..BAILING }),
     ("bamba", Type { family: Family::Bamba, ..LLAMA }),
     // Positions as biases of attention (ALiBi) cost what rotary ones do.
-    ("bloom", Type { family: Family::Bloom, biases: EVERYWHERE, joined: Joined::QUERIES, ..UNGATED }),
+    (
+        "bloom",
+        Type { style: LAYER_NORMS, family: Family::Bloom, biases: EVERYWHERE, joined: Joined::QUERIES, ..UNGATED },
+    ),
     ("cohere", COHERE),
     ("cohere2", Type { family: Family::Cohere2, ..COHERE }),
     ("cohere2_moe", Type { family: Family::Cohere2, ..COHERE }),
@@ -210,12 +228,21 @@ pub(super) const TYPES: [(&str, Type); 121] = [
     ("exaone4", Type { family: Family::Olmo3, ..NORMED }),
     ("exaone_moe", Type { family: Family::Olmo3, n_dense: 1, balanced: true, ..NORMED }),
     // One norm in front of attention and feed-forward, which run beside each other.
-    ("falcon", Type { family: Family::Falcon, norms: Norms::Shared, joined: Joined::QUERIES, ..UNGATED }),
+    (
+        "falcon",
+        Type { style: LAYER_NORMS, family: Family::Falcon, norms: Norms::Shared, joined: Joined::QUERIES, ..UNGATED },
+    ),
     ("falcon_h1", Type { family: Family::FalconH1, ..LLAMA }),
-    ("gemma", Type { defaults: Defaults::of([16, 16], 256, 8192), ..TIED }),
+    ("gemma", Type { style: GATED_GELU, defaults: Defaults::of([16, 16], 256, 8192), ..TIED }),
     (
         "gemma2",
-        Type { family: Family::Gemma2, norms: Norms::Around, defaults: Defaults::of([8, 4], 256, 8192), ..TIED },
+        Type {
+            style: GATED_GELU,
+            family: Family::Gemma2,
+            norms: Norms::Around,
+            defaults: Defaults::of([8, 4], 256, 8192),
+            ..TIED
+        },
     ),
     ("gemma3", GEMMA3),
     ("gemma3_text", GEMMA3),
@@ -233,7 +260,16 @@ pub(super) const TYPES: [(&str, Type); 121] = [
     ("glm5_next_text", GLM5_NEXT),
     ("glm_moe_dsa", SPARSE_LATENT),
     ("gpt2", GPT),
-    ("gpt_neox", Type { gated: false, biases: EVERYWHERE, joined: Joined::QUERIES, ..LLAMA }),
+    (
+        "gpt_neox",
+        Type {
+            style: Style { parallel: true, ..LAYER_NORMS },
+            gated: false,
+            biases: EVERYWHERE,
+            joined: Joined::QUERIES,
+            ..LLAMA
+        },
+    ),
     ("gpt_oss", Type { family: Family::GptOss, biases: EVERYWHERE, ..LLAMA }),
     ("granite", LLAMA),
     ("granitemoe", LLAMA),
@@ -296,6 +332,7 @@ pub(super) const TYPES: [(&str, Type); 121] = [
     (
         "mpt",
         Type {
+            style: LAYER_NORMS,
             family: Family::Mpt,
             tied: true,
             gated: false,
@@ -304,17 +341,27 @@ pub(super) const TYPES: [(&str, Type); 121] = [
             ..LLAMA
         },
     ),
-    ("nemotron", Type { gated: false, ..LLAMA }),
+    ("nemotron", Type { style: Style { norm: Norm::LayerAroundOne, ..SQUARED_RELU }, gated: false, ..LLAMA }),
     ("nemotron-nas", Type { family: Family::Searched, ..LLAMA }),
-    ("nemotron_h", Type { family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
-    ("olmo", LLAMA),
+    ("nemotron_h", Type { style: SQUARED_RELU, family: Family::NemotronH, gated: false, balanced: true, ..LLAMA }),
+    ("olmo", Type { style: Style { norm: Norm::LayerWithoutWeights, ..Style::PLAIN }, ..LLAMA }),
     ("olmo2", OLMO2),
     ("olmo3", Type { family: Family::Olmo3, ..OLMO2 }),
     ("olmoe", OLMO2),
-    ("opt", Type { joined: Joined::NONE, ..GPT }),
-    ("phi", Type { gated: false, biases: EVERYWHERE, norms: Norms::Shared, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
+    ("opt", Type { style: Style { activation: Some(Activation::Relu), ..LAYER_NORMS }, joined: Joined::NONE, ..GPT }),
+    (
+        "phi",
+        Type {
+            style: LAYER_NORMS,
+            gated: false,
+            biases: EVERYWHERE,
+            norms: Norms::Shared,
+            qk_norm: QueryKeyNorm::Head,
+            ..LLAMA
+        },
+    ),
     ("phi3", Type { family: Family::Phi3, joined: Joined::BOTH, ..LLAMA }),
-    ("phimoe", Type { family: Family::Phi3, ..LLAMA }),
+    ("phimoe", Type { style: LAYER_NORMS, family: Family::Phi3, ..LLAMA }),
     ("qwen", Type { family: Family::FirstQwen, joined: Joined::QUERIES, ..QWEN2 }),
     ("qwen2", QWEN2),
     ("qwen2_5_vl", QWEN2),
@@ -342,8 +389,16 @@ pub(super) const TYPES: [(&str, Type); 121] = [
     ("seed_oss", Type { biases: INSIDE, ..LLAMA }),
     ("smollm3", Type { family: Family::Qwen, ..TIED }),
     ("solar_open", Type { balanced: true, ..LLAMA }),
-    ("stablelm", Type { biases: Biases { default: false, of_output: false }, qk_norm: QueryKeyNorm::Head, ..LLAMA }),
-    ("starcoder2", Type { family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
+    (
+        "stablelm",
+        Type {
+            style: LAYER_NORMS,
+            biases: Biases { default: false, of_output: false },
+            qk_norm: QueryKeyNorm::Head,
+            ..LLAMA
+        },
+    ),
+    ("starcoder2", Type { style: LAYER_NORMS, family: Family::Mistral, gated: false, biases: EVERYWHERE, ..TIED }),
     // Step-3: heads that share one of keys and values, and a vector that their queries are made of (vllm-project/vllm, `step3_vl.py`, `step3_text.py`).
     ("step3_text", STEP_3),
     ("step3_vl", STEP_3),

@@ -100,3 +100,134 @@ fn minimax_m1_is_read_from_its_own_file() {
     assert_eq!((n_full, n_full * model.kept_width() * 2), (10, 40_960));
     assert_eq!(model.not_priced(), []);
 }
+
+/// A model in such formats, with so many bytes of weights in 16-bit activations on one GPU.
+fn weight_bytes(widths: &str, how: &str) -> (f64, Vec<String>) {
+    let config = format!("{{ {widths}, \"quantization_config\": {{ {how} }} }}");
+    let model = Model::from_config("x", &config).expect(how);
+    let is_mixture = model.experts.is_some();
+    let n_layers = u32::try_from(model.n_layers).expect("few");
+    let (n_dense, n_expert) = if is_mixture { (0, n_layers) } else { (n_layers, 0) };
+    let stage = crate::stage::Stage { n_dense, n_expert, first: true, last: true, ..crate::stage::Stage::NONE };
+    let shard = crate::shard::Shard::forward(&model, hw::Dtype::Bf16, 1);
+    let shard = crate::shard::Shard { formats: model.formats, ..shard };
+    (crate::memory::stage_weight_bytes(&shard, &stage), model.left_out())
+}
+
+/// Llama-3.1-8B, whose three matrices of a feed-forward have as many parameters each.
+const LLAMA_8B: &str = r#""model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192"#;
+const LLAMA_MATRIX: f64 = 4096.0 * 14_336.0 * 32.0;
+
+/// Names of every layer, quoted.
+fn of_layers(layers: std::ops::Range<u32>, names: &[&str]) -> String {
+    let of_layer = |index| names.iter().map(move |name| format!("\"model.layers.{index}.{name}\""));
+    layers.flat_map(of_layer).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn each_matrix_that_stays_whole_takes_16_bits() {
+    let fp8 = |names: &str| weight_bytes(LLAMA_8B, &format!(r#""quant_method": "fp8", "ignored_layers": [{names}]"#));
+    let (plain, left_out) = fp8("");
+    assert!((plain / 9.0812e9 - 1.0).abs() < 1e-4 && left_out.is_empty(), "{plain}");
+    // A byte more for every parameter that is kept in 16 bits, whichever matrices of the feed-forward they are.
+    for (names, n) in [
+        (r#""re:.*down_proj""#.to_owned(), 1.0),
+        (r#""re:.*gate_proj""#.to_owned(), 1.0),
+        (r#""re:.*up_proj""#.to_owned(), 1.0),
+        (of_layers(0..32, &["mlp.down_proj"]), 1.0),
+        (of_layers(0..32, &["mlp.gate_proj", "mlp.up_proj"]), 2.0),
+        (of_layers(0..16, &["mlp.down_proj"]), 0.5),
+        (of_layers(0..8, &["mlp.gate_proj"]), 0.25),
+        (of_layers(0..32, &["mlp"]), 3.0),
+    ] {
+        let (bytes, left_out) = fp8(&names);
+        assert!((bytes - plain - n * LLAMA_MATRIX).abs() < 64.0, "{names}: {bytes} beside {plain}");
+        // What kernels are timed in is told where a part has two formats.
+        assert_eq!(left_out.is_empty(), n >= 3.0, "{names}: {left_out:?}");
+    }
+    // Four bits with 20 more per 128, and 8.
+    let gptq = |more: &str| {
+        weight_bytes(LLAMA_8B, &format!(r#""quant_method": "gptq", "bits": 4, "group_size": 128{more}"#)).0
+    };
+    let bits = 8.0 - 4.0 - 20.0 / 128.0;
+    let wide = gptq(r#", "dynamic": { "+:.*down_proj.*": { "bits": 8 } }"#) - gptq("");
+    assert!((wide - LLAMA_MATRIX * bits / 8.0).abs() < 64.0, "{wide}");
+    // GPTQ of attention alone.
+    let alone = gptq(
+        r#", "modules_in_block_to_quantize": [["self_attn.q_proj", "self_attn.k_proj"], ["self_attn.v_proj"], ["self_attn.o_proj"]]"#,
+    );
+    let whole = 3.0 * LLAMA_MATRIX * (16.0 - 4.0 - 20.0 / 128.0) / 8.0;
+    assert!((alone - gptq("") - whole).abs() < 64.0, "{alone}");
+    // Scales of groups of 64 take as many bits more as they are more.
+    let small = weight_bytes(LLAMA_8B, r#""quant_method": "awq", "bits": 4, "group_size": 64"#).0;
+    let packed = 3.0 * LLAMA_MATRIX + 32.0 * 4096.0 * (2.0 * 4096.0 + 2.0 * 1024.0);
+    assert!((small - gptq("") - packed * 20.0 / 128.0 / 8.0).abs() < 64.0, "{small}");
+}
+
+#[test]
+fn experts_that_are_listed_one_by_one_stay_whole() {
+    // Qwen3-30B-A3B.
+    let widths = r#""model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 48,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "num_experts": 128, "num_experts_per_tok": 8"#;
+    let fp8 =
+        |names: &str| weight_bytes(widths, &format!(r#""quant_method": "fp8", "modules_to_not_convert": [{names}]"#)).0;
+    let plain = fp8("");
+    let matrix = 2048.0 * 768.0 * 48.0 * 128.0;
+    let listed = |experts: std::ops::Range<u32>| {
+        let names = ["gate_proj", "up_proj", "down_proj"];
+        let of_expert = |expert| names.map(|name| format!("mlp.experts.{expert}.{name}"));
+        let names: Vec<String> = experts.flat_map(of_expert).collect();
+        of_layers(0..48, &names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    for (names, n) in [
+        (r#""re:.*experts.*""#.to_owned(), 3.0),
+        (r#""re:.*down_proj""#.to_owned(), 1.0),
+        (listed(0..128), 3.0),
+        (listed(0..32), 0.75),
+        (r#""re:.*experts\\.(0|1)\\..*""#.to_owned(), 3.0 * 2.0 / 128.0),
+    ] {
+        let found = fp8(&names) - plain;
+        assert!((found - n * matrix).abs() < 96.0, "{:.60}: {found}", names);
+    }
+}
+
+#[test]
+fn names_of_an_encoder_change_no_layer_of_text() {
+    let names: Vec<String> = (0..27)
+        .flat_map(|index| {
+            ["self_attn.q_proj", "self_attn.out_proj", "mlp.fc1"]
+                .map(|name| format!("\"vision_tower.vision_model.encoder.layers.{index}.{name}\""))
+        })
+        .collect();
+    let widths = LLAMA_8B.replace("\"llama\"", "\"gemma3_text\"");
+    let fp8 = |names: &str| weight_bytes(&widths, &format!(r#""quant_method": "fp8", "ignored_layers": [{names}]"#));
+    assert_eq!(fp8(&names.join(", ")), fp8(""));
+}
+
+#[test]
+fn what_a_quantisation_says_in_vain_is_named() {
+    let left_out = |how: &str| weight_bytes(LLAMA_8B, how).1.join("; ");
+    for (how, part) in [
+        (r#""quant_method": "fp8", "weight_block_sizes": [128, 128]"#, "key `quantization_config.weight_block_sizes`"),
+        (
+            r#""quant_method": "fp8", "modules_to_not_convrt": ["lm_head"]"#,
+            "`quantization_config.modules_to_not_convrt`",
+        ),
+        (
+            r#""quant_method": "fp8", "ignored_layers": ["model.layers.3.mlp.down_prj"]"#,
+            "names `model.layers.3.mlp.down_prj`",
+        ),
+        (r#""quant_method": "fp8", "sparsity_config": { "sparsity_structure": "2:4" }"#, "sparsity of weights"),
+    ] {
+        assert!(left_out(how).contains(part), "{how}: {}", left_out(how));
+    }
+    assert_eq!(left_out(r#""quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": ["lm_head"]"#), "");
+    for size in ["0", "-5", "64.5", "\"big\""] {
+        let config = format!(
+            r#"{{ {LLAMA_8B}, "quantization_config": {{ "quant_method": "awq", "bits": 4, "group_size": {size} }} }}"#
+        );
+        let findings = Model::from_config("x", &config).expect_err(size).join("; ");
+        assert!(findings.contains("`quantization_config.group_size` is"), "{size}: {findings}");
+    }
+}

@@ -150,3 +150,85 @@ fn what_a_file_says_twice_has_to_agree() {
     assert_eq!(read(HUNYUAN).n_parameters() - alone.n_parameters(), 32 * 3 * 4096 * 3072);
     assert!(!read(&LFM2.replace("\"block_use_swiglu\": true", "\"block_use_swiglu\": false")).gated);
 }
+
+/// A small model of a type, and what is wrong with it.
+fn findings(kind: &str, more: &str) -> String {
+    let config = format!(
+        r#"{{ "model_type": "{kind}", "hidden_size": 512, "num_attention_heads": 8, "num_hidden_layers": 4, "intermediate_size": 1024,
+        "vocab_size": 1000, "max_position_embeddings": 4096{more} }}"#
+    );
+    Model::from_config("x", &config).map_or_else(|why| why.join("; "), |model| model.left_out().join("; "))
+}
+
+/// Defaults are those of `configuration_<type>.py` of huggingface/transformers.
+#[test]
+fn a_mixture_without_its_experts_has_those_of_its_class_or_is_refused() {
+    let told = |key: &str, value: u64| format!("key `{key}`, which is missing, counts as {value}");
+    for (kind, more, expected) in [
+        ("mixtral", "", vec![told("n_routed_experts", 8), told("num_experts_per_tok", 2)]),
+        ("gpt_oss", "", vec![told("n_routed_experts", 128), told("num_experts_per_tok", 4)]),
+        ("olmoe", r#", "num_experts": 32"#, vec![told("num_experts_per_tok", 8)]),
+        ("qwen3_moe", r#", "num_experts": 32, "num_experts_per_tok": 4"#, vec![told("moe_intermediate_size", 768)]),
+        ("qwen2", r#", "use_sliding_window": true, "sliding_window": 512"#, vec![told("max_window_layers", 28)]),
+    ] {
+        let found = findings(kind, more);
+        assert!(expected.iter().all(|part| found.contains(part)), "{kind}: {found}");
+    }
+    for kind in ["dots1", "hunyuan_v1_moe"] {
+        assert!(findings(kind, "").contains("key `n_routed_experts` is missing"), "{kind}");
+    }
+    // None are stated.
+    assert_eq!(findings("mixtral", r#", "num_local_experts": 0"#), "");
+    assert_eq!(findings("qwen2", ""), "");
+}
+
+#[test]
+fn values_that_cannot_be_are_findings() {
+    let delta = r#", "linear_num_key_heads": 16, "linear_num_value_heads": 33, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+        "linear_conv_kernel_dim": 4, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64"#;
+    let jamba = r#", "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4, "num_experts_per_tok": 2, "expert_layer_period": 2"#;
+    for (kind, more, part) in [
+        (
+            "llama4_text",
+            r#", "no_rope_layers": [1, 1, 1]"#,
+            "`no_rope_layers` is a list of 3 layers, allowed are lists of the 4",
+        ),
+        ("llama4_text", r#", "moe_layers": [4]"#, "`moe_layers` is with 4, allowed are layers from 0 to 3"),
+        ("lfm2", r#", "conv_L_cache": 3, "full_attn_idxs": [99]"#, "`full_attn_idxs` is with 99"),
+        (
+            "jamba",
+            &format!(r#"{jamba}, "expert_layer_offset": 2"#),
+            "`expert_layer_offset` is 2, allowed are numbers below the 2",
+        ),
+        (
+            "hunyuan_v1_moe",
+            r#", "num_experts": 4, "moe_topk": [1, 1, 1, 1], "moe_intermediate_size": [64, 64, 64]"#,
+            "`moe_intermediate_size` is a list of 3 layers",
+        ),
+        ("minimax_m2", r#", "attn_type_list": [1, 1, 1]"#, "`attn_type_list` is a list of 3 layers"),
+        ("qwen3_next", delta, "16 key heads do not divide 33 value heads"),
+        ("llama", r#", "head_dim": 63"#, "`head_dim` is 63, allowed are even numbers"),
+        ("qwen3", r#", "num_key_value_heads": 8, "n_layer": 10"#, "key `n_layer` is left out"),
+        (
+            "qwen3_moe",
+            r#", "num_experts": 8, "num_experts_per_tok": 4, "num_experts_per_token": 2"#,
+            "key `num_experts_per_token`",
+        ),
+    ] {
+        let found = findings(kind, more);
+        assert!(found.contains(part), "{kind}: {found}");
+    }
+    let llama = |model_type: &str| {
+        let config = format!(
+            r#"{{ {model_type} "hidden_size": 513, "num_attention_heads": 8, "num_hidden_layers": 4, "intermediate_size": 1024, "vocab_size": 9 }}"#
+        );
+        Model::from_config("x", &config).expect_err("odd").join("; ")
+    };
+    assert!(llama(r#""model_type": "llama","#).contains("`hidden_size` is 513, allowed are multiples of the 8 heads"));
+    assert!(llama("").contains("key `model_type` is missing"));
+    assert!(llama(r#""model_type": null,"#).contains("key `model_type` is missing"));
+    assert!(llama(r#""model_type": 5,"#).contains("`model_type` is 5, allowed"));
+    // A section's own empty type is none of the model.
+    let mpt = r#", "d_model": 512, "n_heads": 8, "n_layers": 4, "attn_config": { "model_type": "" }"#;
+    assert!(!findings("mpt", mpt).contains("model_type"), "{}", findings("mpt", mpt));
+}
