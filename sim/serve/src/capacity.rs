@@ -192,10 +192,9 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
     Bytes(tokens * matrices * model.intermediate * element)
 }
 
-/// Bytes of the weights on a GPU of the stage that has most, or on one with experts alone, where that has more. Without room no stage holds a token, and the one with
-/// most weights comes first.
+/// Bytes of the weights on a GPU of the stage that has the least room for tokens, or on one with experts alone, where that has more.
 pub fn weights(deployment: &ReplicaConfig<'_>) -> Bytes {
-    of_room(deployment, 0).weights.max(ffn::weights(deployment))
+    of_room(deployment, deployment.cluster.gpu.visible().0).weights.max(ffn::weights(deployment))
 }
 
 /// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration; or of one with experts alone, where
