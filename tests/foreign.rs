@@ -14,7 +14,7 @@ use stacks::export::{ExportError, File, Planned, Words};
 use train::problem::{AttentionKernel, Execution, Module, Modules, Recompute};
 
 /// Columns of the table of functional tests and the flags of Megatron-LM that they were read from.
-const COLUMNS: [(&str, &str); 26] = [
+const COLUMNS: [(&str, &str); 28] = [
     ("global_batch_seqs", "global-batch-size"),
     ("micro_batch_seqs", "micro-batch-size"),
     ("seq_tokens", "seq-length"),
@@ -38,6 +38,8 @@ const COLUMNS: [(&str, &str); 26] = [
     ("mtp_layers", "mtp-num-layers"),
     ("fp8_recipe", "fp8-recipe"),
     ("recompute_granularity", "recompute-granularity"),
+    ("recompute_method", "recompute-method"),
+    ("recompute_num_layers", "recompute-num-layers"),
     ("recompute_modules", "recompute-modules"),
     ("attention_backend", "attention-backend"),
     ("layer_pattern", "hybrid-override-pattern"),

@@ -265,9 +265,8 @@ pub fn of_sequences(
     let overlap = training::overlap(reader.section("overlap"));
     optimizer::optimizer(reader.section("optimizer"), &mut training);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
-    let draws_experts = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
-    let varied = (draws_experts, parallel.layout.cp);
-    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), varied);
+    let draws = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
+    let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
     let question = compressed.as_ref().map(|given| &given.question);
