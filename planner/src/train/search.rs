@@ -6,7 +6,8 @@
 //! amount that they need at least.
 //!
 //! The objective is a step's seconds, or its dollars where layouts take more or fewer nodes: the bound on seconds is one on dollars as
-//! well. Where a run of days is what counts, its failures are played over the steps of a layout, and the bound has none. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
+//! well. Where a run of days is what counts, its failures are played over the steps of a layout. The bound has restarts
+//! and waits for nodes, which are those of every layout. A front of objective and memory is found the same way: what is left out has both bounds above some layout that was simulated.
 
 pub mod bound;
 mod runs;
@@ -279,7 +280,7 @@ fn counted(objective: Objective, value: f64) -> f64 {
     if objective.is_of_run() { 1.0 / value } else { value }
 }
 
-/// What a second of a step is in what is ranked, on so many nodes: of a run the least that it can be, as nothing fails. Without a price GPUs count alike.
+/// What a second of a step is in what is ranked, on so many nodes: of a run the least that it can be, as nothing is lost but to failures. Without a price GPUs count alike.
 fn of_second(problem: &Problem, space: &Space, n_nodes: u32) -> f64 {
     let cluster = Cluster { n_nodes, ..problem.cluster.clone() };
     let usd = f64::from(cluster.n_gpus()) * cluster.gpu.usd_per_hour().unwrap_or(1.0) / 3600.0;

@@ -274,9 +274,26 @@ impl LongRun {
         self.per_usd(job, self.useful_share(job))
     }
 
-    /// Tokens that are kept in a second and for a dollar where nothing fails, which no run keeps more of. Without a price there is no end to the latter.
+    /// Tokens that are kept in a second and for a dollar at most over steps that take as long. Without a price there is no end to the latter.
     pub fn most_kept(&self, job: &Job<'_>) -> [f64; 2] {
-        [job.tokens / job.step_s, self.per_usd(job, 1.0).unwrap_or(f64::INFINITY)]
+        let share = self.up_share(job);
+        [share * job.tokens / job.step_s, self.per_usd(job, share).unwrap_or(f64::INFINITY)]
+    }
+
+    /// Share of the run in which no failure keeps the job from its work, in the mean of the draws that are played: no more of the run is useful. Checkpoints,
+    /// work that is done again and slow nodes are left out, and so is the time in which a checkpoint is read, which is not that of every layout.
+    fn up_share(&self, job: &Job<'_>) -> f64 {
+        // A slow node may have a spare one's place, and then others wait at other times.
+        let repair_s = if self.slow_nodes.is_some() { 0.0 } else { self.repair_s };
+        let run = Self { repair_s, ..self.clone() };
+        let times = CheckpointTimes { stall_s: 0.0, behind_s: 0.0, restore_s: 0.0 };
+        let n_draws = if matches!(self.failures, Failures::Rate { .. }) { DRAWS } else { 1 };
+        let up_s = |draw| {
+            let (mut next, mut struck) = (run.strikes(job, draw), job.struck(&run, draw));
+            let spent = run.spent_on(f64::INFINITY, &times, (&mut *next, &mut *struck, job.cards.len()), None);
+            spent.useful_s + spent.again_s
+        };
+        (0..n_draws).map(up_s).sum::<f64>() / hw::real(n_draws) / self.span_s
     }
 
     /// Tokens that are kept for a dollar where such a share of the run is useful.
