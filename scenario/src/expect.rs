@@ -2,10 +2,14 @@
 
 use reports::Ended;
 use reports::expect::{Expectation, Holds};
+use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use input::diagnostic::Code;
 use input::reader::{Section, place_of};
+
+/// What a value of `[expect]` may be.
+const FORMS: &str = "write { near = 1.4, within = 0.1 } in the figure's unit, less than the figure, or within = \"7 %\"; { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]";
 
 /// Reads the section.
 pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
@@ -21,7 +25,7 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
         }
         match holds(&name, value.take()) {
             Some(holds) => expectations.push(Expectation { key: name, holds }),
-            None => section.refuse(Code::WrongExpectation, at, format!("expectation `{name}` cannot be read"), "write { near = 1.4, within = 0.1 }, { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]"),
+            None => section.refuse(Code::WrongExpectation, at, format!("expectation `{name}` cannot be read"), FORMS),
         }
     }
     section.finish();
@@ -44,7 +48,7 @@ pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
                 Code::WrongExpectation,
                 at,
                 format!("limit `{name}` cannot be read"),
-                "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }",
+                "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 }, { near = 1.4, within = 0.1 } or { near = 1.4, within = \"7 %\" }",
             ),
         }
     }
@@ -67,7 +71,7 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
     keys.sort_unstable();
     let (low, high) = match (keys[..].as_ref(), name.starts_with("status.")) {
         (["status"], true) => return table.get("status")?.as_str().and_then(Ended::named).map(Holds::Status),
-        (["near", "within"], false) => (number("near")? - number("within")?, number("near")? + number("within")?),
+        (["near", "within"], false) => around(number("near")?, table.get("within")?)?,
         (["exact"], false) => (number("exact")?, number("exact")?),
         (["max", "min"], false) => (number("min")?, number("max")?),
         (["min"], false) => (number("min")?, f64::INFINITY),
@@ -75,4 +79,41 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
         _ => return None,
     };
     (low <= high).then_some(Holds::Between(low, high))
+}
+
+/// The band around a figure, by a distance in its unit or by `"5 %"` of it. `None` where it would hold 0 and more: nearly every figure is above 0, so such a
+/// distance was meant as a share.
+fn around(near: f64, within: &Value<'_>) -> Option<(f64, f64)> {
+    let share = |text: &str| text.strip_suffix('%')?.trim_end().parse::<f64>().ok().map(|percent| near.abs() * percent / 100.0);
+    let number = within.as_float().or_else(|| within.as_integer().map(|n| n as f64));
+    let distance = number.or_else(|| within.as_str().and_then(share)).filter(|distance| distance.is_finite())?;
+    let holds_zero = near != 0.0 && distance >= near.abs();
+    (!holds_zero).then_some((near - distance, near + distance))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn band(near: f64, within: ValueInner<'_>) -> Option<(f64, f64)> {
+        around(near, &Value::new(within))
+    }
+
+    #[test]
+    fn a_band_has_a_distance_or_a_share_of_its_figure() {
+        assert_eq!(band(1.5, ValueInner::Float(0.5)), Some((1.0, 2.0)));
+        assert_eq!(band(8.0, ValueInner::Integer(2)), Some((6.0, 10.0)));
+        for share in ["25 %", "25%"] {
+            assert_eq!(band(4.0, ValueInner::String(share.into())), Some((3.0, 5.0)));
+        }
+        assert_eq!(band(-4.0, ValueInner::String("25 %".into())), Some((-5.0, -3.0)));
+    }
+
+    #[test]
+    fn no_band_around_a_figure_holds_zero() {
+        assert_eq!(band(0.0, ValueInner::Float(0.1)), Some((-0.1, 0.1)));
+        for within in [ValueInner::Float(0.02), ValueInner::Float(0.05), ValueInner::String("100 %".into()), ValueInner::String("5".into())] {
+            assert_eq!(band(0.02, within), None);
+        }
+    }
 }
