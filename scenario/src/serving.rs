@@ -96,6 +96,8 @@ pub struct ServingChoice {
     pub limits: Limits,
     /// Tokens of an iteration before its longest prompt raises them.
     pub tokens_asked: u32,
+    /// Tokens to which iterations are raised that hold whole prompts; 0 where they are not.
+    pub tokens_raised: u32,
     /// Whether its sequences and its tokens are the engine's own, which every group takes of its GPU.
     pub is_usual: [bool; 2],
     /// API servers of a replica, where somebody wrote them; else those of a group's degrees, see `Serving::frontend_of`.

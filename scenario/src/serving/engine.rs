@@ -507,7 +507,10 @@ impl Serving {
             own.filter(|_| sequences).map(|(preset, sizes)| preset.sequences_of_rank(&sizes, n_ranks, drafts));
         let usual_tokens =
             own.filter(|_| tokens).map(|(preset, sizes)| preset.tokens_of_rank(sizes.tokens_max, n_ranks));
-        let tokens_max = group.tokens_max.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
+        // An engine that does not start with fewer tokens than a prompt has starts on no group so.
+        let least = if choice.batcher.keeps_budget() { 0 } else { choice.tokens_raised };
+        let of_group = group.tokens_max.map(|tokens| tokens.max(least));
+        let tokens_max = of_group.or(usual_tokens).unwrap_or(choice.limits.tokens_max);
         let lowers = sequences && choice.batcher.counts_decoding();
         let room = if lowers { tokens_max / choice.operation.tokens_per_sequence() } else { u32::MAX };
         let sequences_max = usual_sequences.unwrap_or(choice.limits.sequences_max).min(room).max(1);

@@ -82,6 +82,8 @@ struct TooLong {
     longest: (u64, u32),
     /// Whether prompts are not cut, so that an iteration holds a whole one.
     is_whole: bool,
+    /// Whether the group says how many tokens an iteration has.
+    is_of_group: bool,
 }
 
 impl TooLong {
@@ -90,8 +92,8 @@ impl TooLong {
         let limits = serving
             .groups_of(choice)
             .into_iter()
-            .map(|group| (of_rank(serving, choice, group), written_blocks(serving, group)));
-        let (largest, written) = limits.max_by_key(|(limits, _)| most(limits))?;
+            .map(|group| (of_rank(serving, choice, group), written_blocks(serving, group), group.tokens_max.is_some()));
+        let (largest, written, is_of_group) = limits.max_by_key(|(limits, ..)| most(limits))?;
         let requests = serving.requests_of(choice);
         let is_whole = choice.batcher.cut() == Cut::Never;
         let is_too_long = |index: &usize| {
@@ -104,7 +106,7 @@ impl TooLong {
             n += 1;
             longest = (longest.0.max(u64::from(prompt) + u64::from(output)), longest.1.max(prompt));
         }
-        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, written, longest, is_whole })
+        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, written, longest, is_whole, is_of_group })
     }
 
     /// Whether other engines could hold some: memory leaves no room, and no limit that is written.
@@ -133,12 +135,14 @@ impl TooLong {
 
     /// What would hold them: the limits that the longest of them exceeds.
     fn remedy(&self) -> String {
-        let Self { largest, written, is_whole, longest: (tokens, prompt), .. } = *self;
+        let Self { largest, written, is_whole, is_of_group, longest: (tokens, prompt), .. } = *self;
+        let iteration =
+            if is_of_group { "a larger `max_tokens` of `[[fleet.group]]`" } else { "a larger `engine.max_tokens`" };
         let memory = if written.is_some() { "more `kv_blocks`" } else { "more memory, or a larger `engine.tp`" };
         let limits = [
             (tokens > room(&largest) + 1, memory),
             (tokens > u64::from(largest.context_max), "a larger `engine.max_context`"),
-            (is_whole && prompt > largest.tokens_max, "a larger `engine.max_tokens`"),
+            (is_whole && prompt > largest.tokens_max, iteration),
         ];
         let wider: Vec<&str> = limits.into_iter().filter_map(|(is_over, words)| is_over.then_some(words)).collect();
         format!("all would need {}", wider.join(" and "))

@@ -45,6 +45,7 @@ pub fn policies(
         router,
         limits: engine.limits,
         tokens_asked: engine.limits.tokens_max,
+        tokens_raised: 0,
         is_usual: engine.is_usual,
         servers: engine.servers,
         operation: engine.operation.clone(),

@@ -62,6 +62,7 @@ pub fn way(
         batcher: batcher?,
         router,
         tokens_asked: limits.tokens_max,
+        tokens_raised: 0,
         limits,
         is_usual,
         servers,

@@ -29,8 +29,9 @@ impl Serving {
 
     /// A choice as its engine is started for the requests of this draw.
     pub fn for_draw(&self, choice: &ServingChoice) -> ServingChoice {
-        let tokens_max = choice.tokens_asked.max(self.raised(choice, longest(&self.requests)));
-        ServingChoice { limits: Limits { tokens_max, ..choice.limits }, ..choice.clone() }
+        let tokens_raised = self.raised(choice, longest(&self.requests));
+        let tokens_max = choice.tokens_asked.max(tokens_raised);
+        ServingChoice { tokens_raised, limits: Limits { tokens_max, ..choice.limits }, ..choice.clone() }
     }
 }
 
@@ -45,8 +46,9 @@ pub fn fill_in(serving: &mut Serving) {
         let positions = u32::try_from(positions.unwrap_or(0)).unwrap_or(u32::MAX);
         serving.choices[index].limits.context_max = if given > 0 { given } else { positions };
         let raised = serving.raised(&serving.choices[index], of_all);
-        let limits = &mut serving.choices[index].limits;
-        limits.tokens_max = limits.tokens_max.max(raised);
+        let choice = &mut serving.choices[index];
+        choice.tokens_raised = raised;
+        choice.limits.tokens_max = choice.limits.tokens_max.max(raised);
     }
 }
 

@@ -3,8 +3,8 @@
 //! TTFT: arrival to first token. TPOT: (last token − first token) / (output tokens − 1), requests with one token left out. Quantiles
 //! interpolate linearly between order statistics. A run lasts from time zero until the last request ends or is refused: a fleet that is lost serves nobody
 //! any more. Replicas are paid as long. The window of rates is the same without the warm-up. Latencies are of requests that arrive in it, rates count what
-//! ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client
-//! had enough before the end is nobody's any more and counts neither way. Units: seconds, requests, tokens.
+//! ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client had enough before the end counts neither way. Output tokens
+//! are those that clients have: all of a served request, and those that a client read who had enough. Units: seconds, requests, tokens.
 
 pub mod adapters;
 pub mod average;
@@ -189,6 +189,8 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         if record.finished().is_some_and(|finished| finished > start) {
             n_ended += 1;
             n_good += u64::from(is_met);
+        }
+        if record.satisfied().is_some_and(|last| last > start) {
             output_tokens += u64::from(request.output);
         }
         if request.arrival < start || is_cancelled {
@@ -335,10 +337,10 @@ fn ways(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served) 
     }
 }
 
-/// Output tokens of requests whose clients have all of them.
+/// Output tokens that clients have.
 fn kept_tokens(requests: &Requests, served: &Served) -> u64 {
     let both = requests.list.iter().zip(&served.records.list);
-    both.filter(|(_, record)| record.finished().is_some()).map(|(request, _)| u64::from(request.output)).sum()
+    both.filter(|(_, record)| record.satisfied().is_some()).map(|(request, _)| u64::from(request.output)).sum()
 }
 
 /// Adds times to the first token of requests from so many prompt tokens on, and of the shorter ones.

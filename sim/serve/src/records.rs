@@ -70,6 +70,11 @@ impl Record {
         self.ended().filter(|_| self.end == End::Served)
     }
 
+    /// Last output token that its client wanted: of all, or of as many as were enough. Tokens of a client who gave up are nobody's.
+    pub fn satisfied(&self) -> Option<Time> {
+        self.ended().filter(|_| self.end != End::TimedOut)
+    }
+
     /// When it ended, whichever way.
     pub fn ended(&self) -> Option<Time> {
         (self.ended != Tick::NEVER).then(|| self.ended.time())

@@ -91,6 +91,8 @@ enum Phase {
     Decode,
     /// It has ended, but an asynchronous engine computes one more token before it knows.
     Spent,
+    /// It decodes, but for the iteration under way.
+    Skipped,
     /// Its keys and values are on their way to or from another replica.
     Moving,
 }
@@ -173,6 +175,8 @@ pub struct Replica<'a> {
     verifying: Vec<u32>,
     /// Decoding sequences that have ended.
     n_spent: u32,
+    /// Decoding sequences that have no part in what is under way.
+    skipped: Vec<u32>,
     /// Swapped sequences on their way back.
     n_returning: u32,
     /// Requests that came during a round, and when their micro-batches enter before the next one.
@@ -291,6 +295,7 @@ impl<'a> Replica<'a> {
             n_decode: 0,
             verifying: Vec::new(),
             n_spent: 0,
+            skipped: Vec::new(),
             n_returning: 0,
             newcomers: Vec::new(),
             context: 0,
@@ -414,7 +419,8 @@ impl<'a> Replica<'a> {
 
     /// Sequences with blocks.
     pub fn n_running(&self) -> u32 {
-        self.n_decode + self.n_returning + u32::try_from(self.prefilling.len()).expect("fewer than 2^32 sequences")
+        let others = self.prefilling.len() + self.skipped.len();
+        self.n_decode + self.n_returning + u32::try_from(others).expect("fewer than 2^32 sequences")
     }
 
     /// Whether someone waits to be admitted.
@@ -482,14 +488,13 @@ impl<'a> Replica<'a> {
         if self.n_decode == 0 {
             return;
         }
+        if self.engine.limits.order == Order::Priority {
+            self.take_turns(composed);
+        }
         if self.engine.table.acceptance().is_some() {
             return self.verify_all(composed);
         }
-        loop {
-            let need = self.phases[self.phase_of(self.step)];
-            if self.pool.take(need) {
-                break;
-            }
+        while !self.pool.take(self.phases[self.phase_of(self.step)]) {
             self.preempt_latest(composed);
         }
         composed.decodes = self.n_decode > 0;

@@ -12,6 +12,7 @@ mod power_of_two;
 mod prefix_aware;
 mod random;
 mod round_robin;
+mod turns;
 
 use crate::assignment::Assignment;
 use crate::replica::Replica;
@@ -137,7 +138,7 @@ pub static ROUTERS: [RouterKind; 9] = [
     },
     RouterKind {
         name: "interleaved-round-robin",
-        about: "replicas in interleaved weighted turns, by the planned share of their group (Helix)",
+        about: "replicas in interleaved turns, by their part of the planned share of their group (Helix)",
         by_shares: true,
         make: |_| Box::<interleaved::Interleaved>::default(),
     },

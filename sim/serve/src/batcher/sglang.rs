@@ -29,7 +29,7 @@ impl Batcher for Sglang {
         if replica.draws_ranks() {
             replica.compute_on_drawn(composed, self);
         } else {
-            replica.continue_prefills(composed, replica.tokens_of_rank());
+            replica.continue_prefills(composed, |replica| replica.tokens_of_rank());
             while composed.n_preempted == 0 {
                 let left = replica.prompt_tokens_left(composed);
                 if !replica.admit(composed, left, self.reserve(), self.cut()) {

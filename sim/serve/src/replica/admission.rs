@@ -93,12 +93,12 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Gives chunks to prompts that are under way, oldest first, within `room` tokens on every rank. Preempts the latest admitted until
-    /// blocks suffice, which may be the prompt itself.
-    pub fn continue_prefills(&mut self, composed: &mut Composed, room: u32) {
+    /// Gives chunks to prompts that are under way, oldest first, within `room` tokens on every rank, which grows as decoding sequences give way. Preempts the latest
+    /// admitted until blocks suffice, which may be the prompt itself.
+    pub fn continue_prefills(&mut self, composed: &mut Composed, room: fn(&Self) -> u32) {
         let mut index = 0;
         while index < self.prefilling.len() {
-            let left = room.saturating_sub(composed.fewest_tokens());
+            let left = room(self).saturating_sub(composed.fewest_tokens());
             if left == 0 {
                 break;
             }
@@ -116,6 +116,9 @@ impl<'a> Replica<'a> {
 
     /// Gives a prompt that is under way its next chunk of at most `budget` tokens; false where it had to give up its own blocks.
     pub(super) fn give_chunk(&mut self, composed: &mut Composed, id: u32, budget: u32) -> bool {
+        if composed.behind.contains(&id) {
+            return false;
+        }
         let slot = self.slots[id as usize];
         let tokens = budget.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
         let (tokens, encoded) =
@@ -125,8 +128,9 @@ impl<'a> Replica<'a> {
         }
         let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
         while !self.pool.take(missing) {
-            self.preempt_latest(composed);
+            let at = self.preempt_latest(composed);
             if self.slots[id as usize].epoch != slot.epoch {
+                self.stop_behind(composed, at);
                 return false;
             }
         }
@@ -331,8 +335,7 @@ impl<'a> Replica<'a> {
     /// Notes an admission; void entries are dropped once they outnumber the running sequences.
     pub(super) fn remember(&mut self, id: u32) {
         if self.order.len() > 64 + 4 * self.n_running() as usize {
-            let slots = &self.slots;
-            self.order.retain(|(id, epoch)| slots[*id as usize].epoch == *epoch);
+            self.drop_void();
         }
         self.order.push((id, self.slots[id as usize].epoch));
     }

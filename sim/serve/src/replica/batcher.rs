@@ -60,7 +60,7 @@ pub trait Batcher: Sync + std::fmt::Debug {
     /// Composes the next iteration: decoding sequences first, then prompts under way, then whoever waits, as far as there is room.
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         replica.decode_all(composed);
-        replica.continue_prefills(composed, replica.room_of_rank());
+        replica.continue_prefills(composed, Replica::room_of_rank);
         while composed.n_preempted == 0 {
             let left = replica.tokens_left(composed);
             if !replica.admit(composed, left, self.reserve(), self.cut()) {

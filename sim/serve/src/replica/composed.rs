@@ -19,6 +19,8 @@ pub struct Composed {
     pub(super) n_chunk_tokens: u32,
     /// Sequences that lost their blocks.
     pub n_preempted: u32,
+    /// Prompts under way that get no chunk, because one that was admitted before them had to give up its own blocks.
+    pub(super) behind: Vec<u32>,
     /// Requests that lost their blocks since the records were told.
     pub(super) preempted: Vec<u32>,
     /// Swapped sequences whose blocks come back during the iteration; they decode from the next one on.
@@ -102,6 +104,7 @@ impl Composed {
         self.of_ranks.fill(0);
         self.returning.clear();
         self.images.clear();
+        self.behind.clear();
         (self.decodes, self.joins, self.gathers) = (false, false, false);
         (self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (0, 0, Tick::ZERO);
     }

@@ -375,7 +375,7 @@ impl Replica<'_> {
         let slot = &self.slots[id as usize];
         let own = match slot.phase {
             Phase::Decode | Phase::Spent => self.own_blocks(slot, done),
-            Phase::Prefill => slot.blocks,
+            Phase::Prefill | Phase::Skipped => slot.blocks,
             Phase::Free | Phase::Waiting | Phase::Swapped | Phase::Moving => return 0,
         };
         own - self.loans.as_ref().map_or(0, |loans| loans.blocks_away(id))
@@ -393,7 +393,8 @@ impl Replica<'_> {
         let Some(loans) = &self.loans else { return Vec::new() };
         let mut found = Vec::new();
         for (&id, parts) in &loans.away {
-            let runs = matches!(self.slots[id as usize].phase, Phase::Decode | Phase::Spent | Phase::Prefill);
+            let runs =
+                matches!(self.slots[id as usize].phase, Phase::Decode | Phase::Spent | Phase::Skipped | Phase::Prefill);
             let blocks = blocks_on(parts, lender);
             if runs && blocks > 0 {
                 found.push((id, blocks));

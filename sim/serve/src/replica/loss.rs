@@ -47,6 +47,7 @@ impl Replica<'_> {
         self.waiting.clear();
         self.n_unseen = 0;
         self.prefilling.clear();
+        self.skipped.clear();
         self.order.clear();
         self.newcomers.clear();
         self.leaving.clear();
@@ -101,7 +102,7 @@ impl Replica<'_> {
                 blocks = own;
                 generated += tokens - slot.target;
             }
-            Phase::Waiting | Phase::Swapped | Phase::Prefill | Phase::Moving => {}
+            Phase::Waiting | Phase::Swapped | Phase::Prefill | Phase::Skipped | Phase::Moving => {}
         }
         self.vacate(id, blocks);
         if slot.phase == Phase::Spent {
@@ -168,6 +169,7 @@ impl Replica<'_> {
                 self.prefilling.retain(|other| *other != id);
                 self.composed.drop_chunk(id);
             }
+            Phase::Skipped => self.skipped.retain(|other| *other != id),
             Phase::Swapped => {
                 self.leave_host(id);
                 let before = self.composed.returning.len();

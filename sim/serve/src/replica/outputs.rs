@@ -42,7 +42,9 @@ impl Replica<'_> {
     pub(super) fn give_firsts(&mut self, now: Tick, records: &mut Records) {
         for (id, epoch) in std::mem::take(&mut self.firsts) {
             let slot = &self.slots[id as usize];
-            if slot.epoch == epoch {
+            if slot.phase == Phase::Skipped {
+                self.firsts.push((id, epoch));
+            } else if slot.epoch == epoch {
                 records.give_first_token(slot.request, now.shifted(self.lag(slot)));
             }
         }

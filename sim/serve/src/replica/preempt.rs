@@ -4,6 +4,8 @@
 //! `prefix_caching_block.py` (`swap_in` asks for full blocks by what they hold, and finds those that are cached). Approximation: vLLM copies cached
 //! blocks onto themselves as well; here a prefix that others hold is not copied out, and what is cached or still lies where it was left is not copied back.
 
+use std::cmp::Ordering;
+
 use super::{Composed, Phase, Preemption, Replica};
 
 /// What a swapped sequence takes on its way back.
@@ -18,12 +20,88 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Replica<'a> {
-    /// Takes the blocks of the sequence that was admitted last; by priority, of the last one of the class that gives way first.
-    pub(super) fn preempt_latest(&mut self, composed: &mut Composed) {
-        let last = self.gives_way().or_else(|| self.order.pop());
-        let (id, epoch) = last.expect("blocks are held by someone who runs");
+    /// Takes the blocks of the sequence that was admitted last; by priority, of the last one of the class that gives way first. Returns its place in the
+    /// order of admission, at which the one behind it is now.
+    pub(super) fn preempt_latest(&mut self, composed: &mut Composed) -> usize {
+        let at = self.gives_way();
+        let (id, epoch) = self.order.remove(at);
         if self.slots[id as usize].epoch == epoch {
             self.preempt(composed, id);
+        }
+        at
+    }
+
+    /// By priority, running sequences take their blocks in the order of admission, and whoever gives way may have had its turn. One that has to give up its own
+    /// blocks ends the turns of this iteration (vLLM, `schedule` of vllm/v1/core/sched/scheduler.py).
+    pub(super) fn take_turns(&mut self, composed: &mut Composed) {
+        if self.pool.available() >= self.decode_growth() {
+            return;
+        }
+        self.drop_void();
+        let (mut at, mut before) = (0, 0);
+        while at < self.order.len() {
+            let needed = before + self.growth_of(self.order[at]);
+            if needed <= self.pool.available() {
+                (at, before) = (at + 1, needed);
+                continue;
+            }
+            let last = self.gives_way();
+            let given = self.growth_of(self.order[last]);
+            self.preempt_latest(composed);
+            match last.cmp(&at) {
+                Ordering::Less => (at, before) = (at - 1, before - given),
+                Ordering::Equal => return self.stop_behind(composed, at),
+                Ordering::Greater => {}
+            }
+        }
+    }
+
+    /// Blocks that a running sequence takes to decode once; none where it does not decode.
+    fn growth_of(&self, (id, _): (u32, u32)) -> u32 {
+        let slot = &self.slots[id as usize];
+        let decodes = matches!(slot.phase, Phase::Decode | Phase::Spent);
+        match self.engine.table.acceptance() {
+            _ if !decodes => 0,
+            Some(_) => self.missing(slot),
+            None => u32::from(self.phase_at(self.step, self.cached_of(slot)) == self.phase_of(self.step)),
+        }
+    }
+
+    /// Nobody from a place in the order of admission on gets a token in this iteration.
+    pub(super) fn stop_behind(&mut self, composed: &mut Composed, place: usize) {
+        for at in place..self.order.len() {
+            let id = self.order[at].0;
+            match self.slots[id as usize].phase {
+                Phase::Decode => self.skip(composed, at),
+                Phase::Prefill => composed.behind.push(id),
+                _ => {}
+            }
+        }
+        composed.decodes &= self.n_decode > 0;
+    }
+
+    /// A decoding sequence has no part in this iteration and keeps its blocks, but for one that it had taken for it.
+    fn skip(&mut self, composed: &Composed, at: usize) {
+        let id = self.order[at].0;
+        let taken = if composed.decodes { self.growth_of(self.order[at]) } else { 0 };
+        let (tokens, blocks) = self.leave(id, false);
+        if self.engine.table.acceptance().is_none() {
+            self.pool.give(taken);
+        }
+        let slot = &mut self.slots[id as usize];
+        slot.generated += tokens - slot.target;
+        (slot.target, slot.blocks) = (tokens, blocks);
+        (slot.phase, slot.epoch) = (Phase::Skipped, slot.epoch + 1);
+        self.order[at].1 = slot.epoch;
+        let first = self.firsts.iter_mut().find(|(other, _)| *other == id);
+        first.into_iter().for_each(|first| first.1 = slot.epoch);
+        self.skipped.push(id);
+    }
+
+    /// Sequences that had no part in the last iteration decode again.
+    pub(super) fn go_on(&mut self) {
+        for id in std::mem::take(&mut self.skipped) {
+            self.join(id, self.slots[id as usize].target);
         }
     }
 
@@ -40,8 +118,11 @@ impl<'a> Replica<'a> {
     /// Takes the blocks of a running sequence.
     fn preempt(&mut self, composed: &mut Composed, id: u32) {
         let slot = self.slots[id as usize];
-        let is_decoding = matches!(slot.phase, Phase::Decode | Phase::Spent);
-        let (tokens, blocks) = if is_decoding {
+        let is_decoding = matches!(slot.phase, Phase::Decode | Phase::Spent | Phase::Skipped);
+        let (tokens, blocks) = if slot.phase == Phase::Skipped {
+            self.skipped.retain(|other| *other != id);
+            (slot.target, slot.blocks)
+        } else if is_decoding {
             let left = self.leave(id, composed.decodes);
             composed.decodes &= self.n_decode > 0;
             left

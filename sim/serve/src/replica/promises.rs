@@ -41,7 +41,7 @@ impl Replica<'_> {
     fn to_come(&self, slot: &Slot) -> u32 {
         let held = match slot.phase {
             Phase::Free | Phase::Waiting | Phase::Swapped => return 0,
-            Phase::Prefill | Phase::Moving => self.held(slot),
+            Phase::Prefill | Phase::Moving | Phase::Skipped => self.held(slot),
             Phase::Decode | Phase::Spent => self.own_blocks(slot, 0) + slot.shared * self.pool.blocks_per_prefix(),
         };
         let whole = self.whole(slot.request);

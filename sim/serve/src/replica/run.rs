@@ -77,8 +77,10 @@ impl Replica<'_> {
         let mut composed = std::mem::take(&mut self.composed);
         self.compose(&mut composed, now, records);
         if composed.is_empty() && (self.has_waiting() || self.handover.has_news()) {
-            // Nothing is under way, so the host sees who came last. Or blocks of a sequence that had ended came free in the attempt.
+            // Nothing is under way, so the host sees who came last and who has left. Or blocks of a sequence that had ended came free in the attempt.
+            self.let_leave(now, records);
             self.see_all();
+            self.looks.idle();
             self.handover.ready.extend(self.handover.arrived.drain(..));
             self.compose(&mut composed, now, records);
         }
@@ -113,6 +115,7 @@ impl Replica<'_> {
     /// Composes an iteration of whoever the host sees.
     fn compose(&mut self, composed: &mut Composed, now: Tick, records: &mut Records) {
         composed.clear();
+        self.go_on();
         self.pool.begin(now);
         match self.role() {
             Role::Decode => self.receive(composed, now, records),

@@ -10,7 +10,7 @@ use hw::Tick;
 
 impl Replica<'_> {
     /// Blocks that a slot lacks for its next verification.
-    fn missing(&self, slot: &Slot) -> u32 {
+    pub(super) fn missing(&self, slot: &Slot) -> u32 {
         let left = self.requests.list[slot.request as usize].output - slot.generated;
         let ahead = left.min(self.engine.table.tokens_per_sequence());
         self.blocks_of(slot.target + ahead).saturating_sub(self.held(slot))

@@ -1,8 +1,6 @@
 //! Groups by the shares of a plan, then a replica of the group (arXiv:2502.00722: type `w` goes to configuration `c` with probability `x_cw`).
 //!
-//! Groups take turns by smooth weighted round robin (the rule of nginx's upstream module): every group gains its weight, the one with most
-//! is chosen and pays the sum of all. After `n` requests of a type each group has its share of them to within one request for
-//! two groups, and close to that for more; a draw would miss by the square root of `n`. A group's weight is its share times the part of its
+//! Groups take turns by their weights (`turns.rs`), so that each has its share; a draw would miss by the square root of the number of requests. A group's weight is its share times the part of its
 //! replicas that can take the request: each that is left gets what was planned for it, and what the lost ones had goes to all groups by their
 //! weights. Where no group has a weight all candidates are one group.
 //!
@@ -12,12 +10,13 @@
 //! this is the least loaded replica. So while no request has ended each replica has its even share of every type, and when lengths differ
 //! loads are even to within `k` requests.
 
+use super::turns::Turns;
 use crate::router::{Router, View};
 
-/// The policy: what every group is owed, and when every replica had its last turn, by row of the assignment and stage.
+/// The policy: turns of groups, and when every replica had its last turn, by row of the assignment and stage.
 #[derive(Default)]
 pub(super) struct PlanWeights {
-    owed: Vec<Vec<f64>>,
+    turns: Vec<Turns>,
     /// Number of the last request that each replica took; 0 for none.
     last: Vec<Vec<u64>>,
     n_routed: u64,
@@ -41,30 +40,14 @@ impl PlanWeights {
 
     /// The group whose turn it is; `None` where no group has a weight.
     fn group(&mut self, row: usize, at: usize, view: &View<'_, '_>) -> Option<u32> {
-        let owed = &mut self.owed[at];
-        let (mut best, mut sum): (Option<u32>, f64) = (None, 0.0);
-        let of = |replica: &u32| view.group_of[*replica as usize];
+        let (of, sizes) = (|replica: &u32| view.group_of[*replica as usize], &self.sizes);
         // Replicas of a group are consecutive.
-        for left in view.candidates.chunk_by(|a, b| of(a) == of(b)) {
-            let group = of(&left[0]);
-            let left = u32::try_from(left.len()).expect("fewer than 2^32 replicas");
-            let weight = view.assignment.weight(row, group) * f64::from(left) / f64::from(self.sizes[group as usize]);
-            if weight <= 0.0 {
-                continue;
-            }
-            if owed.len() <= group as usize {
-                owed.resize(group as usize + 1, 0.0);
-            }
-            owed[group as usize] += weight;
-            sum += weight;
-            if best.is_none_or(|best| owed[group as usize] > owed[best as usize]) {
-                best = Some(group);
-            }
-        }
-        if let Some(group) = best {
-            owed[group as usize] -= sum;
-        }
-        best
+        let groups = view.candidates.chunk_by(|a, b| of(a) == of(b));
+        let weights = groups.map(|left| {
+            let (group, left) = (of(&left[0]), hw::real(left.len() as u64));
+            (group, view.assignment.weight(row, group) * left / f64::from(sizes[group as usize]))
+        });
+        self.turns[at].next(weights)
     }
 
     /// The replica of a group whose turn it is.
@@ -90,8 +73,8 @@ impl Router for PlanWeights {
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
         let row = view.row(request);
         let at = 2 * row + view.stage();
-        if self.owed.len() <= at {
-            self.owed.resize(at + 1, Vec::new());
+        if self.turns.len() <= at {
+            self.turns.resize_with(at + 1, Turns::default);
             self.last.resize(at + 1, Vec::new());
         }
         self.count(view);

@@ -1,6 +1,7 @@
 //! Replicas that come and go: losses, repairs and the autoscaler.
 //!
-//! Events of one tick are handled in the order in which they were made. A stopped replica serves to the end what it has, and a started one
+//! Events of one tick are handled in the order in which they were made, and requests that wait at the router behind all of them: replicas that come at the
+//! same moment share these. A stopped replica serves to the end what it has, and a started one
 //! is first one that was to stop. Invariant: a replica takes requests while it is up, and is paid while it starts, is up or drains.
 
 use std::cmp::Reverse;
@@ -12,7 +13,7 @@ use super::{Run, Waiter};
 use crate::fleet::dynamics::{Rule, Scaling, Wishes};
 use crate::fleet::scaler::{GroupSeen, Watch};
 use crate::fleet::{Changes, Fleet, PaidChange};
-use crate::replica::{Lost, Role};
+use crate::replica::{Lost, Order, Role};
 use engine::random::{self, Stream};
 
 /// What a replica is doing.
@@ -113,6 +114,8 @@ pub(in crate::fleet) struct Control {
     n_events: u64,
     /// Requests for which there is no replica now.
     pub(in crate::fleet) backlog: VecDeque<Waiter>,
+    /// Whether requests that wait for a replica may find another one than before.
+    is_news: bool,
     /// By group: wishes, and requests in the system integrated up to the last decision with its tick.
     scalers: Vec<(Wishes, TickSum, Tick)>,
     /// What the planner of the fleet has not seen yet.
@@ -148,6 +151,7 @@ impl Control {
             events: BinaryHeap::new(),
             n_events: 0,
             backlog: VecDeque::new(),
+            is_news: false,
             scalers: fleet.groups.iter().map(|_| (Wishes::default(), TickSum::default(), Tick::ZERO)).collect(),
             watch: Watch::default(),
             changes: Changes::default(),
@@ -213,6 +217,15 @@ impl Control {
 
     pub(in crate::fleet) fn next(&self) -> Option<Tick> {
         self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Whether a replica that is to be lost is back at some time, as its next loss says.
+    fn is_lost_for_a_while(&self, replica: u32) -> bool {
+        let loss = |Reverse((at, n, event)): &Reverse<(Tick, u64, Event)>| match event {
+            Event::Lose { replica: of, back_after } if *of == replica => Some((*at, *n, back_after.is_some())),
+            _ => None,
+        };
+        self.events.iter().filter_map(loss).min().is_some_and(|(.., comes_back)| comes_back)
     }
 
     /// What a replica or a station is doing.
@@ -291,7 +304,17 @@ impl Run<'_, '_> {
 
     /// Whether a replica serves or will again.
     pub(in crate::fleet) fn comes_back(&self, replica: u32) -> bool {
-        self.is_in(replica, &[State::Up, State::Starting, State::Off, State::Repair])
+        match self.control.state(replica as usize) {
+            State::Off | State::Starting | State::Up | State::Draining | State::Repair => true,
+            State::Noticed => self.is_scaled(replica) || self.control.is_lost_for_a_while(replica),
+            State::Gone => false,
+        }
+    }
+
+    /// Whether its group rents replicas as load changes, and another machine in the place of one that is lost.
+    fn is_scaled(&self, replica: u32) -> bool {
+        let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
+        group.is_some_and(|group| group.scaling.is_some())
     }
 
     /// Whether a replica that could hold a request, in a stage, may come.
@@ -333,6 +356,7 @@ impl Run<'_, '_> {
                 Event::Up { .. } | Event::Notice { .. } | Event::Fail { .. } => {}
             }
         }
+        self.try_again(now);
     }
 
     fn is_in(&self, replica: u32, states: &[State]) -> bool {
@@ -343,7 +367,7 @@ impl Run<'_, '_> {
         self.control.set(replica, State::Up, now);
         self.control.await_failure(self.fleet, &self.group_of, replica, now);
         self.find_candidates();
-        self.try_again(now);
+        self.control.is_news = true;
     }
 
     fn drain(&mut self, replica: u32, now: Tick) {
@@ -354,10 +378,10 @@ impl Run<'_, '_> {
 
     /// A replica that was to stop and has nothing left is stopped.
     pub(in crate::fleet) fn rest(&mut self, replica: u32, now: Tick) {
-        let has_scaling =
-            |group: u32| self.fleet.groups.get(group as usize).is_some_and(|group| group.scaling.is_some());
-        let is_scaled = has_scaling(self.group_of[replica as usize]);
-        if is_scaled && self.is_in(replica, &[State::Draining]) && self.replicas[replica as usize].is_idle() {
+        if self.is_scaled(replica)
+            && self.is_in(replica, &[State::Draining])
+            && self.replicas[replica as usize].is_idle()
+        {
             self.control.set(replica, State::Off, now);
         }
     }
@@ -369,9 +393,7 @@ impl Run<'_, '_> {
         self.control.changes.n_outages += 1;
         let is_in_vain = self.is_lost_in_vain(replica, now);
         let back_after = back_after.filter(|_| !is_in_vain);
-        let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
-        let is_scaled = group.is_some_and(|group| group.scaling.is_some());
-        let state = match (back_after, is_scaled) {
+        let state = match (back_after, self.is_scaled(replica)) {
             (Some(_), _) => State::Repair,
             // Another machine can be rented in its place, if that one would gain something.
             (None, true) if !is_in_vain => State::Off,
@@ -383,6 +405,7 @@ impl Run<'_, '_> {
             self.control.at(now + after, Event::Up { replica, epoch });
         }
         self.find_candidates();
+        self.control.is_news = true;
         if self.stations.is_some() {
             return self.lose_station(replica, now);
         }
@@ -390,7 +413,6 @@ impl Run<'_, '_> {
         let lost = self.lose_memory(replica, now);
         self.ends.set(replica, crate::fleet::ends::IDLE);
         self.send_back(lost, now);
-        self.try_again(now);
     }
 
     /// Whether a replica that comes back would be lost again before it gains anything; counts the loss. Gains are tokens, or prompts that are handed on;
@@ -423,26 +445,35 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Requests of a lost replica go elsewhere.
+    /// Requests of a lost replica wait for another one.
     pub(in crate::fleet) fn send_back(&mut self, lost: Lost, now: Tick) {
         self.split.drop_handed(&lost.sending);
         self.give_up_moves(&lost.sending, now);
         for moving in lost.unsent {
             let of = self.split.moves.remove(&moving.request).expect("a sequence that was sent here");
             self.split.transfers.cancel(moving.request, now);
-            self.onward(crate::replica::Moving { at: now, ..moving }, of.from, now);
+            self.split.held.push((crate::replica::Moving { at: now, ..moving }, of.from));
         }
-        for (request, generated) in lost.again {
+        for (request, generated) in lost.again.into_iter().rev() {
             self.control.changes.n_retried += 1;
             self.records.lose(request, now);
-            self.dispatch(Waiter { request, again: Some(generated) }, now);
+            self.control.backlog.push_front(Waiter { request, again: Some(generated) });
         }
+        self.control.is_news = true;
     }
 
-    /// Requests that wait for a replica find one, wait on, or are refused where none may come any more.
-    fn try_again(&mut self, now: Tick) {
+    /// After all changes of a moment: requests that wait for a replica find one, wait on, or are refused where none may come any more. By priority, the
+    /// lowest number goes first here too.
+    pub(in crate::fleet) fn try_again(&mut self, now: Tick) {
+        if !std::mem::take(&mut self.control.is_news) {
+            return;
+        }
         self.admit_to_stations(now);
-        for waiter in std::mem::take(&mut self.control.backlog) {
+        let mut backlog = std::mem::take(&mut self.control.backlog);
+        if let Some(replica) = self.replicas.iter().find(|replica| replica.limits().order == Order::Priority) {
+            backlog.make_contiguous().sort_by_key(|waiter| replica.class_of(waiter.request));
+        }
+        for waiter in backlog {
             self.dispatch(waiter, now);
         }
         for (moving, from) in std::mem::take(&mut self.split.held) {

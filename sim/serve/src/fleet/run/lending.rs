@@ -513,6 +513,7 @@ impl Run<'_, '_> {
             let lost = self.replicas[replica as usize].lose_too_long(now);
             self.send_back(lost, now);
         }
+        self.try_again(now);
     }
 
     /// Everybody with blocks on a replica that is lost, and everybody on it.

@@ -6,7 +6,7 @@ use super::split::check_books;
 use super::{Arrivals, close, engine, lay, named, requests, slow_link};
 use crate::fleet::dynamics::{Concurrency, Failures, Outage, Rule, Scaling};
 use crate::fleet::{Fleet, Group, Served};
-use crate::replica::{Engine, Role, Spans};
+use crate::replica::{Engine, Order, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::speculation::Speculation;
 use crate::step_cost::host::{EngineLoop, Host};
@@ -99,6 +99,99 @@ fn notice_lets_a_replica_end_what_it_has() {
     // Without notice both go back.
     fleet.outages = vec![outage(0, 0.12, 0.0, None)];
     assert_eq!(fleet.serve(&requests, named("round-robin").as_mut()).changes.n_retried, 2);
+}
+
+/// The only replica is known at 1 s to be lost at 1.5 s, and is back at 2.5 s. Three that come at 1.2 s wait for it, as they would after its loss; the one
+/// that is there ends. Where it does not come back they are refused, and where another one does they wait for that.
+#[test]
+fn requests_wait_for_a_replica_that_is_to_be_lost_and_comes_back() {
+    let mut list = vec![Request::new(seconds(0.9), 5, 30)];
+    list.extend(vec![Request::new(seconds(1.2), 5, 3); 3]);
+    let requests = Requests::of(list);
+    let serve = |fleet: &Fleet| fleet.serve(&requests, named("least-loaded").as_mut());
+    let mut one = fleet(1);
+    for failures in [None, failing(1e6, 1.0)] {
+        one.groups[0].failures = failures;
+        one.outages = vec![outage(0, 1.0, 0.5, Some(1.0))];
+        let served = serve(&one);
+        assert_eq!((served.n_refused, served.changes.n_outages, served.changes.n_retried), (0, 1, 0));
+        close(moments(&served, 0).1, 1.2, 1e-9, "the last token of the one that is there");
+        close(moments(&served, 1).0, 2.51, 1e-9, "the first token of one that waits");
+        one.outages[0].back_after = None;
+        assert_eq!(serve(&one).n_refused, 3, "for good");
+    }
+    let mut two = fleet(2);
+    two.outages = vec![outage(0, 1.0, 0.5, None), outage(1, 1.0, 0.5, Some(1.0))];
+    assert_eq!(serve(&two).n_refused, 0, "one of two comes back");
+    // The first loss counts: the replica is repaired when the later one would come.
+    two.outages = vec![outage(0, 1.0, 3.0, None), outage(0, 1.1, 0.4, Some(1.0)), outage(1, 0.5, 0.0, None)];
+    let served = serve(&two);
+    assert_eq!((served.n_refused, served.changes.n_outages), (0, 2), "back before it is lost for good");
+    // A small replica beside it holds none of those that come.
+    let mut small = fleet(1);
+    small.groups.push(small.groups[0].clone());
+    small.groups[1].engine.limits.context_max = 7;
+    small.outages = vec![outage(0, 1.0, 0.5, Some(1.0))];
+    let served = serve(&small);
+    assert_eq!(served.n_refused, 0, "the only one that is large enough comes back");
+    close(moments(&served, 1).0, 2.51, 1e-9, "the first token of one that waits");
+}
+
+/// Either side of a split fleet is known to be lost, and comes back.
+#[test]
+fn requests_wait_for_either_side_that_is_to_be_lost_and_comes_back() {
+    let of = |name: &str, role| Group { role, ..Group::new(name, engine(8), 1) };
+    let groups = vec![of("p", Role::Prefill), of("d", Role::Decode)];
+    let mut fleet = Fleet { groups, ..Fleet::default() }.handing_on(1.0);
+    let requests = Requests::of(vec![Request::new(seconds(1.2), 5, 3)]);
+    for group in [0, 1] {
+        fleet.outages = vec![Outage { group, ..outage(0, 1.0, 0.5, Some(1.0)) }];
+        let served = fleet.serve(&requests, named("least-loaded").as_mut());
+        assert_eq!(served.n_refused, 0, "group {group}");
+        close(moments(&served, 0).0, 2.51, 1e-9, "first token");
+        fleet.outages[0].back_after = None;
+        assert_eq!(fleet.serve(&requests, named("least-loaded").as_mut()).n_refused, 1, "group {group} for good");
+    }
+}
+
+/// Requests by replica.
+fn by_replica(served: &Served) -> Vec<usize> {
+    let on = |replica: u32| served.records.list.iter().filter(|record| record.replica == replica).count();
+    (0..u32::try_from(served.counts.len()).expect("few")).map(on).collect()
+}
+
+/// Four replicas come at the same moment, after outages or because an autoscaler started them; 64 requests wait by then and are shared by all.
+#[test]
+fn replicas_that_come_at_the_same_moment_share_who_waits() {
+    let requests = Requests::of(vec![Request::new(seconds(1.2), 5, 30); 64]);
+    for router in ["round-robin", "least-loaded", "least-memory", "power-of-two", "plan-weights"] {
+        let mut back = fleet(4);
+        back.outages = (0..4).map(|replica| outage(replica, 1.0, 0.0, Some(1.0))).collect();
+        let served = back.serve(&requests, named(router).as_mut());
+        let taken = by_replica(&served);
+        assert!(taken.iter().all(|n| (12..=20).contains(n)), "{router}: {taken:?}");
+    }
+    let mut started = scaled(1, 4, 6);
+    started.outages = vec![outage(0, 1.0, 0.0, None)];
+    let served = started.serve(&requests, named("least-loaded").as_mut());
+    assert_eq!((by_replica(&served), served.changes.n_started), (vec![16; 4], 4));
+}
+
+/// A batch job of 8 requests and two people come while the only replica with two places is away: by priority people go first, as they would in its queue.
+#[test]
+fn people_go_first_at_the_router_too() {
+    let mut list = vec![Request::new(seconds(1.2), 5, 10); 8];
+    list.extend(vec![Request::new(seconds(1.3), 5, 10); 2]);
+    let streams = [vec![0; 8], vec![1; 2]].concat();
+    let requests = Requests { streams, priorities: vec![1, 0], ..Requests::of(list) };
+    let mut fleet = fleet(1);
+    (fleet.groups[0].engine.limits.sequences_max, fleet.outages) = (2, vec![outage(0, 1.0, 0.0, Some(1.0))]);
+    for (order, place) in [(Order::Arrival, 4.0), (Order::Priority, 0.0)] {
+        fleet.groups[0].engine.limits.order = order;
+        let served = fleet.serve(&requests, named("least-loaded").as_mut());
+        // Ten iterations for two requests; who comes to an idle replica begins alone, and the next one an iteration later.
+        close(moments(&served, 8).0, 2.01 + 0.1 * place, 1e-9, "the first of the people");
+    }
 }
 
 fn failing(mtbf: f64, mttr: f64) -> Option<Failures> {

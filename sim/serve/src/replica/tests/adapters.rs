@@ -1,5 +1,6 @@
 //! Adapters: the cap and the loading against an engine that keeps every sequence and the order of uses by itself, and spans against single steps.
 
+use super::brute_force::{Sequence, step_ticks};
 use super::*;
 use crate::adapters::{AdapterLimits, Popularity};
 use crate::step_cost::host::{EngineLoop, Host};

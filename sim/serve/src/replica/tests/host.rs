@@ -1,6 +1,7 @@
 //! Serial and asynchronous loops: the published ratio, the wasted iteration, and closed forms against single steps.
 
 use super::*;
+use crate::request::Patience;
 use crate::step_cost::host::{EngineLoop, Host};
 
 const US: f64 = 1e-6;
@@ -81,6 +82,29 @@ fn a_host_that_is_ahead_looks_as_prompts_begin_and_misses_who_comes_while_they_a
     // Between 4 and 5 ms the fourth decode iteration runs, and it was looked at as it began. So are the eighth and the twelfth.
     let came = [3.5, 4.5, 8.5].map(|ms| admitted_ms(EngineLoop::Asynchronous, 4, ms).round());
     assert_eq!(came, [5.0, 9.0, 13.0]);
+}
+
+/// Iterations take a millisecond, and the host looks after thirty that decode. The first request decodes from 1 to 20 ms; the second comes at 2 ms and its client
+/// leaves at 12 ms, and the third comes at 18 ms. At 20 ms nothing is under way, so the host sees the third, and that the second has left.
+#[test]
+fn a_host_with_nothing_under_way_sees_who_has_left() {
+    let at = |ms: u64| Time::from_ns(ms * 1_000_000);
+    let list = vec![Request::new(at(0), 8, 20), Request::new(at(2), 60, 20), Request::new(at(18), 8, 1)];
+    let patience = Patience { first_token: Some(at(10) - Time::ZERO), whole: None };
+    let patience = vec![Patience::default(), patience, Patience::default()];
+    let requests = Requests { streams: vec![0, 1, 2], patience, ..Requests::of(list) };
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0", "sglang", "trtllm"] {
+        for (engine_loop, first_look_ms) in [(EngineLoop::Serial, 20), (EngineLoop::Asynchronous, 21)] {
+            for spans in [Spans::Closed, Spans::Stepwise] {
+                let mut engine = hosted(host(engine_loop, 0.0, 0.0));
+                (engine.batcher, engine.spans) = (batcher::named(batcher).expect("listed"), spans);
+                (engine.limits.recv_interval, engine.limits.tokens_max) = (looks_every(30), 128);
+                let served = run(&requests, &engine);
+                let [second, third] = [1, 2].map(|request| served.records.list[request].scheduled());
+                assert_eq!((second, third), (None, Some(at(first_look_ms))), "{batcher}, {engine_loop:?}, {spans:?}");
+            }
+        }
+    }
 }
 
 #[test]

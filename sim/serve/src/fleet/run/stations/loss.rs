@@ -78,11 +78,10 @@ impl Run<'_, '_> {
         stations.paths.limit_to(&usable);
     }
 
-    /// A station is lost, and the requests over it look for other paths.
+    /// A station is lost, and the requests over it are to look for other paths.
     pub(in crate::fleet) fn lose_station(&mut self, node: u32, now: Tick) {
         let Some(stations) = &mut self.stations else { return };
         self.control.changes.n_retried += stations.lose(node as usize, now, &mut self.ends);
-        stations.admit(now);
     }
 
     /// Requests without a path look for one.
