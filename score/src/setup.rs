@@ -294,7 +294,6 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
     };
     let batching = recipe.batcher.unwrap_or(preset.batcher);
     let batcher = batcher::named(batching).expect("presets name batchers");
-    let longest = asked.prompt + run.output;
     // Without chunks a prompt has to fit an iteration, beside all who decode.
     let least = if batcher.cut() == Cut::Never { asked.prompt + sequences_max } else { 1 };
     let tokens = published.and_then(|side| side.tokens).unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
@@ -311,7 +310,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         limits: Limits {
             sequences_max,
             tokens_max: tokens_asked.max(least),
-            context_max: longest,
+            context_max: asked.prompt + run.output,
             block_tokens: preset.block_tokens,
             kv_blocks: 0,
             recv_interval: looks,
