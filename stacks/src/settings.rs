@@ -242,8 +242,8 @@ pub(crate) fn said(settings: &Settings, server: &str) -> Said {
         if key == "engine.weights" {
             said.notes.extend(weights::of_checkpoint(value, server));
             match weights::of_wide_keys(settings, server) {
-                Ok(words) => said.words.extend(words),
-                Err(unsaid) => said.unsaid.push(unsaid),
+                Some(words) => said.words.extend(words),
+                None => said.unsaid.push(format!("`{key} = {value}` (the checkpoint has 8-bit keys and values)")),
             }
         }
     }

@@ -81,16 +81,16 @@ fn converted(value: &Value, mut words: Vec<String>) -> Vec<String> {
 }
 
 /// What a server is told of keys and values in 16 bits where the checkpoint has 8 by itself, as those of ModelOpt have. TensorRT-LLM takes none of other words
-/// than the checkpoint's (`validate_and_set_kv_cache_quant` of tensorrt_llm/_torch/model_config.py), so `Err`.
-pub(super) fn of_wide_keys(settings: &Settings, server: &str) -> Result<Vec<String>, String> {
+/// than the checkpoint's (`validate_and_set_kv_cache_quant` of tensorrt_llm/_torch/pyexecutor/model_loader.py): `None`.
+pub(super) fn of_wide_keys(settings: &Settings, server: &str) -> Option<Vec<String>> {
     let is_wide = settings.get("engine.weights").and_then(|value| value.get("kv")).is_some_and(|kv| kv == "bf16");
     if !is_wide || has_layers(settings) || !has_narrow_keys(settings) {
-        return Ok(Vec::new());
+        return Some(Vec::new());
     }
     match server {
-        "vllm" => Ok(vec!["--kv-cache-dtype bfloat16".to_owned()]),
-        "sglang" => Ok(vec!["--kv-cache-dtype bf16".to_owned()]),
-        _ => Err("`engine.weights.kv = \"bf16\"` (the checkpoint has 8-bit keys and values)".to_owned()),
+        "vllm" => Some(vec!["--kv-cache-dtype bfloat16".to_owned()]),
+        "sglang" => Some(vec!["--kv-cache-dtype bf16".to_owned()]),
+        _ => None,
     }
 }
 
