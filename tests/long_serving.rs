@@ -73,9 +73,9 @@ fn chunks_of_equal_time_gain_little_over_the_best_equal_ones() {
 #[test]
 fn what_does_not_fit_is_refused_with_its_figures() {
     let set = ["engine.tp=1", "policies.run=['fixed-chunks']", "policies.baseline=fixed-chunks"];
-    let one = super::checked("serving/qwen-1m", &set);
-    let messages = diagnostic::render(&one.source, &one.findings);
-    assert!(one.scenario.is_none() && messages.contains("longer than a replica"), "{messages}");
+    let one = run("serving/qwen-1m", &set);
+    let row = &one.results[0];
+    assert!(row.status == reports::Ended::OutOfMemory && row.why.contains("longer than a replica"), "{row:?}");
     let half = run(
         "serving/flash-llm",
         &[

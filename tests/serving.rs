@@ -23,8 +23,18 @@ fn limits_that_leave_no_room_are_named() {
         "cluster.gpu='h100-sxm'",
         "model.name='llama-3-8b'",
     ];
-    let found = messages(&[&one[..], &["engine.max_context=64"]].concat());
-    assert!(found.contains("S097") && found.contains("all would need a larger `engine.max_context`"), "{found}");
+    let found = |set: &[&str]| {
+        let checked = checked(&[&one, set].concat());
+        diagnostic::render(&checked.source, &checked.findings)
+    };
+    for (set, words) in [
+        (&["engine.kv_blocks=20"][..], "in `kv_blocks` = 20"),
+        (&["engine.kv_blocks=20"], "all would need more `kv_blocks`"),
+        (&["engine.max_context=64"], "all would need a larger `engine.max_context`"),
+    ] {
+        let found = found(set);
+        assert!(found.contains("S097") && found.contains(words), "{set:?}: {found}");
+    }
 }
 
 #[test]
@@ -133,8 +143,6 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
         ("policies.baseline=sarathy", "did you mean `sarathi`?"),
         ("trace.arrivals=replay", "the requests have no arrivals"),
         ("engine.max_tokens=100", "`engine.max_tokens` = 100 is below `engine.max_sequences` = 128"),
-        ("model.name=llama-3-70b", "would fit"),
-        ("model.name=deepseek-v3", "the published checkpoint is narrower: `name = \"deepseek-ai/DeepSeek-V3\"`"),
         ("engine.max_context=2", "are longer than a replica of `vllm-v1` can hold"),
         ("fleet.replicas=2", "2 replicas of 1 GPUs, the cluster has 1 GPUs"),
         ("engine.tp=3", "does not divide the 32 attention heads"),

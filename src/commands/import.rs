@@ -32,15 +32,15 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         of_tables_alone(args)?;
         return script(args, text.clone());
     }
+    if let Some(what) = text.as_deref().and_then(elsewhere::of_own) {
+        return Err(Failure::about(&name, Code::UnreadableScript, what));
+    }
     let like = |text| elsewhere::of_no_stack(text).filter(|_| args.name.is_none());
     let known = text.as_deref().and_then(|text| elsewhere::of_text(text).or_else(|| like(text)));
     if let Some(what) =
         known.or_else(|| elsewhere::of_name(&name).filter(|_| args.name.is_none() && args.dir.is_file()))
     {
         return Err(no_scenario(&name, what));
-    }
-    if let Some(what) = text.as_deref().and_then(elsewhere::of_own) {
-        return Err(Failure::about(&name, Code::UnreadableScript, what));
     }
     of_scripts_alone(args)?;
     let needed = |value: &Option<String>, name: &str| {
