@@ -1,7 +1,7 @@
 //! The queue: in order of arrival, or of priority and then of arrival.
 //!
 //! By priority, whoever has the lowest number is admitted first, and when blocks run out the running sequence with the highest number gives way,
-//! the last one that came among equals. Nobody who runs gives way to somebody who waits. Source: vllm-project/vllm,
+//! the last one admitted among equals. Nobody who runs gives way to somebody who waits. Source: vllm-project/vllm,
 //! `--scheduling-policy priority`, `vllm/v1/core/sched/scheduler.py` (Apache-2.0), for which the order is (priority, arrival). Invariant: the seen part of
 //! the queue is in order, and newcomers that the host has not seen stand behind it as they came.
 
@@ -50,17 +50,9 @@ impl Replica<'_> {
         self.n_unseen += 1;
     }
 
-    /// Puts a sequence that has lost its blocks before its equals; by priority behind those that lost theirs and had come before it.
+    /// Puts a sequence that has lost its blocks before its equals.
     pub(super) fn queue_first(&mut self, id: u32) {
-        let request = self.slots[id as usize].request;
-        let mut at = self.place(self.class_of(request), Ordering::Equal);
-        let is_before = |waiting: &Waiting| {
-            let other = self.who(*waiting);
-            matches!(waiting, Waiting::Again(_)) && self.class_of(other) == self.class_of(request) && other < request
-        };
-        if self.engine.limits.order == Order::Priority {
-            at += self.waiting.iter().skip(at).take_while(|waiting| is_before(waiting)).count();
-        }
+        let at = self.place(self.class_of(self.slots[id as usize].request), Ordering::Equal);
         self.waiting.insert(at, Waiting::Again(id));
     }
 
@@ -103,9 +95,8 @@ impl Replica<'_> {
             Order::Arrival => self.order.len().checked_sub(1),
             Order::Priority => {
                 self.drop_void();
-                let requests = self.order.iter().map(|(id, _)| self.slots[*id as usize].request);
-                let last = requests.enumerate().max_by_key(|(_, request)| (self.class_of(*request), *request));
-                last.map(|(at, _)| at)
+                let class = |at: &usize| self.class_of(self.slots[self.order[*at].0 as usize].request);
+                (0..self.order.len()).max_by_key(class)
             }
         };
         last.expect("blocks are held by someone who runs")
