@@ -7,7 +7,7 @@ use engine::CostModel;
 use hw::topology::Topology;
 use hw::{Cluster, Rank};
 use train::Problem;
-use train::long_run::slow::{Asked, Beside, Reaction, SlowNodes, Slowed};
+use train::long_run::slow::{Asked, Beside, Reaction, Replanned, SlowNodes, Slowed};
 use train::long_run::{Job, Lasted, LongRun};
 use train::plan::Plan;
 use train::straggler::Straggler;
@@ -76,7 +76,7 @@ fn beside(
             let found = nodes.iter().map(of_node).collect::<Result<Vec<(f64, f64)>, PlanError>>().map(|found| {
                 let (steps, pauses): (Vec<f64>, Vec<f64>) = found.into_iter().unzip();
                 let pause_s = pauses.iter().sum::<f64>() / hw::real(pauses.len() as u64);
-                ((pace(&steps) / healthy_s).max(1.0), pause_s)
+                Replanned { pace: (pace(&steps) / healthy_s).max(1.0), pause_s, late_s: n_late(choice) * healthy_s }
             });
             match (found, asked) {
                 (Err(why), Asked::Given(_)) => return Err(why),
@@ -99,6 +99,17 @@ fn own((policy, parameters): Chosen<'_>) -> Reaction {
         Some(Value::Word(word)) if word == "none" => Reaction::Endure,
         Some(Value::Word(word)) if word == "restart" => Reaction::Restart,
         _ => Reaction::Replan,
+    }
+}
+
+/// Parameter of `malleus`: steps in which a change of rates is measured, and its default.
+const LATE: (&str, f64) = ("reaction_steps", 1.0);
+
+/// Steps in which the job measures that a node is slow, or is not any more.
+fn n_late((policy, parameters): Chosen<'_>) -> f64 {
+    match parameters.get(LATE.0) {
+        Some(Value::Number(n)) if policy == Replans::POLICY => *n,
+        _ => LATE.1,
     }
 }
 
@@ -136,7 +147,9 @@ fn replanned(
     let first: Vec<u64> = problem.workload.step(0).map(|(_, tokens)| tokens).collect();
     slowed.workload.lengths = first.repeat(3);
     slowed.workload.batch_size = first.len();
-    let parameters = if policy == Replans::POLICY { parameters.clone() } else { Default::default() };
+    let mut parameters = if policy == Replans::POLICY { parameters.clone() } else { BTreeMap::default() };
+    // However late the change comes, it is the same; here it comes before the third step.
+    parameters.insert(LATE.0.to_owned(), Value::Number(1.0));
     let context = PlanContext { cost, parameters };
     let mut plan = replans.plan(&slowed, &context)?.plan;
     _ = orders::complete(&slowed, &mut plan, cost);
@@ -145,6 +158,12 @@ fn replanned(
 
 #[cfg(test)]
 mod tests {
+    use train::Workload;
+    use train::layout::{ContextExchange, Layout, Zero};
+    use train::long_run::slow::Begins;
+    use train::problem::Execution;
+
+    use super::super::policies;
     use super::*;
 
     #[test]
@@ -155,6 +174,84 @@ mod tests {
         assert_eq!(played(5), [0, 1, 2, 3, 4]);
         assert_eq!(played(64), [15, 31, 47, 63]);
         assert_eq!(played(2048), [2047]);
+    }
+
+    /// Two nodes of eight GPUs with two pipelines of two stages.
+    fn job() -> Problem {
+        let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+        let mut model = engine::model::embedded("llama-2-70b").expect("embedded");
+        model.n_layers = 16;
+        Problem {
+            model,
+            cluster: hw::catalog::cluster(&gpu, 2, 8),
+            layout: Layout {
+                tp: 4,
+                pp: 2,
+                sequence_parallel: true,
+                ..Layout::data_and_context(2, 1, Zero::OptimizerStates, ContextExchange::Gather)
+            },
+            schedule: train::schedule::named("1f1b").expect("listed"),
+            workload: Workload { lengths: vec![4096; 8], batch_size: 8, source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            execution: Execution::default(),
+            bucket_tokens: 4096,
+            reserved_memory: hw::Bytes(1 << 30),
+            seed: 0,
+        }
+    }
+
+    /// A job of many steps in which a node becomes slow before the second one, played by hand: the step that changes the plan is as many behind it as the change is measured for.
+    #[test]
+    fn steps_and_pauses_are_those_of_the_change_however_late_it_comes() {
+        let problem = job();
+        let (cost, topology) =
+            (engine::cost::roofline::Roofline::new(&problem.cluster), Topology::of(&problem.cluster));
+        let slow = SlowNodes {
+            begins: Begins::Trace { at_s: vec![100.0] },
+            lasts_s: 1000.0,
+            rate: 3.0,
+            reaction: Asked::OfPolicy,
+        };
+        for n_late in [0, 1, 2, 5_u32] {
+            let parameters = BTreeMap::from([(LATE.0.to_owned(), Value::Number(f64::from(n_late)))]);
+            let context = PlanContext { cost: &cost, parameters: parameters.clone() };
+            let plan_of = |problem: &Problem| {
+                let mut plan =
+                    policies::named(Replans::POLICY).expect("listed").plan(problem, &context).expect("a plan").plan;
+                _ = orders::complete(problem, &mut plan, &cost);
+                plan
+            };
+            let played_s = |problem: &Problem, plan: &Plan, index: usize| {
+                let graph = train::lower::training::lower(problem, plan, index);
+                search::play(problem, &graph, &context, &topology).expect("it fits").span().to_seconds().get()
+            };
+            let plan = plan_of(&problem);
+            let found = beside(&slow, (Replans::POLICY, &parameters), (&problem, &plan), (&cost, &topology));
+            let found = found.expect("a plan beside a slow node").slowed.replanned.expect("a plan that fits");
+            let healthy_s = played_s(&problem, &plan, 0);
+            // By hand: all steps in a row, for a slow node at each place.
+            let by_hand = [0, 1].map(|node| {
+                let mut all = with_slow_node(&problem, (node, 3.0), 1);
+                all.workload.lengths = problem.workload.lengths.repeat(3 + n_late as usize);
+                let plan = plan_of(&all);
+                let changed: Vec<usize> = (0..plan.steps.len()).filter(|&step| plan.steps[step].pause_ns > 0).collect();
+                assert_eq!(changed, [1 + n_late as usize]);
+                let pause_s = hw::Span::from_ns(plan.steps[changed[0]].pause_ns).to_seconds().get();
+                (played_s(&all, &plan, changed[0]) - pause_s, pause_s)
+            });
+            let [first, second] = by_hand;
+            let expected = Replanned {
+                pace: (pace(&[first.0, second.0]) / healthy_s).max(1.0),
+                pause_s: f64::midpoint(first.1, second.1),
+                late_s: f64::from(n_late) * healthy_s,
+            };
+            let near = |found: f64, expected: f64| (found - expected).abs() <= 1e-9 * expected;
+            assert!(found.pause_s > 0.0 && near(found.pause_s, expected.pause_s), "{n_late}: {found:?} {expected:?}");
+            assert!(
+                near(found.pace, expected.pace) && near(found.late_s, expected.late_s),
+                "{n_late}: {found:?} {expected:?}"
+            );
+        }
     }
 
     #[test]

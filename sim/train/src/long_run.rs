@@ -484,9 +484,9 @@ impl Lasted {
             ("slow_step_ratio", slowed.endured),
         ];
         self.values.extend(values.map(|(key, value)| (key.to_owned(), value)));
-        if let Some((pace, migration_s)) = slowed.replanned {
-            self.values.insert("replanned_step_ratio".to_owned(), pace);
-            self.values.insert("replan_s".to_owned(), migration_s);
+        if let Some(plan) = slowed.replanned {
+            self.values.insert("replanned_step_ratio".to_owned(), plan.pace);
+            self.values.insert("replan_s".to_owned(), plan.pause_s);
         }
         self.why = format!(
             "{}; slow nodes (reaction `{}`) cost {}, the reaction {}",

@@ -4,7 +4,7 @@
 use engine::CostModel;
 use engine::play::Case;
 use engine::verdict::Refused;
-use train::long_run::slow::{Asked, Beside, Reaction, Slowed};
+use train::long_run::slow::{Asked, Beside, Reaction, Replanned, Slowed};
 use train::mixed_gpus::{MixedJob, Pipelines, SlowNode};
 
 use super::{counted, fits};
@@ -36,7 +36,8 @@ pub(super) fn beside(
             all
         });
     }
-    let replanned = shared.map(|steps| ((pace(&steps) / healthy_s).max(1.0), 0.0));
+    let replanned =
+        shared.map(|steps| Replanned { pace: (pace(&steps) / healthy_s).max(1.0), pause_s: 0.0, late_s: 0.0 });
     let slowed = Slowed { endured: (pace(&endured) / healthy_s).max(1.0), replanned };
     let reactions = match asked {
         Asked::Given(Reaction::Replan) if slowed.replanned.is_none() => {

@@ -85,7 +85,7 @@ impl Clock<'_> {
                 true
             })
         };
-        let change = self.spells.as_mut().expect("there are some").change(&mut spare);
+        let change = self.spells.as_mut().expect("there are some").change(now_s, &mut spare);
         match change {
             Change::Pace => {}
             Change::Stop(stop_s) => self.spent.reacting_s += self.pass(stop_s),

@@ -3,9 +3,10 @@
 //! A slow node computes so many times slower, and recovers after a time. The job goes on at the pace of its slowest node, or restarts with a
 //! spare node in its place, or changes its plan to one that fits the speeds (Malleus, arXiv:2410.13333) and back. Without a spare a restarted job
 //! goes on without the node, at the pace of those that are left, and takes it back when it recovers. Several nodes slow a changed plan
-//! down by as much each. Units: seconds.
+//! down by as much each. A change of plan comes some steps late, as the job measures first: until then it goes on with the plan that it has. Units: seconds.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// When nodes become slow.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,8 +84,19 @@ impl SlowNodes {
 pub struct Slowed {
     /// With the plan for healthy nodes.
     pub endured: f64,
-    /// With a plan that fits one slow node, and how long the change to it takes; `None` where there is no such plan.
-    pub replanned: Option<(f64, f64)>,
+    /// With a plan that fits one slow node; `None` where there is no such plan.
+    pub replanned: Option<Replanned>,
+}
+
+/// Steps with a plan that fits one slow node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replanned {
+    /// Over a healthy step.
+    pub pace: f64,
+    /// How long the change to it takes, and the one back.
+    pub pause_s: f64,
+    /// Work of the steps in which a change of speeds is measured, among healthy nodes.
+    pub late_s: f64,
 }
 
 impl Slowed {
@@ -108,7 +120,16 @@ pub(super) struct Spells<'r> {
     of_type: Box<dyn FnMut() -> usize>,
     /// When those that are slow recover, and whether the job has left them out without a spare.
     ends: VecDeque<(f64, bool)>,
+    /// Slow times that have begun.
+    n_begun: usize,
+    /// When the job has measured changes of speeds for which it changes its plan, and which nodes were slow behind each.
+    measured: VecDeque<(f64, Slow)>,
+    /// Slow nodes that its plan fits.
+    planned: Slow,
 }
+
+/// Nodes that are slow at one time, as slow times are counted: each lasts as long, so the first to begin is the first to end.
+type Slow = Range<usize>;
 
 /// What happens to a job when a node becomes slow or recovers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,9 +148,10 @@ impl<'r> Spells<'r> {
         (lasts_s, n_nodes): (f64, u32),
         mut next: Box<dyn FnMut() -> f64 + 'r>,
     ) -> Self {
-        assert!(slowed.endured >= 1.0 && slowed.replanned.is_none_or(|(pace, _)| pace >= 1.0), "{slowed:?}");
+        assert!(slowed.endured >= 1.0 && slowed.replanned.is_none_or(|plan| plan.pace >= 1.0), "{slowed:?}");
         let begins_s = next();
-        Self { reaction, slowed, lasts_s, n_nodes, begins_s, next, of_type: Box::new(|| 0), ends: VecDeque::new() }
+        let (ends, measured, of_type) = (VecDeque::new(), VecDeque::new(), Box::new(|| 0));
+        Self { reaction, slowed, lasts_s, n_nodes, begins_s, next, of_type, ends, n_begun: 0, measured, planned: 0..0 }
     }
 
     /// The same of nodes of several types.
@@ -138,16 +160,26 @@ impl<'r> Spells<'r> {
     }
 
     /// When a node next becomes slow or recovers.
-    pub(super) fn changes_s(&self) -> f64 {
+    fn turns_s(&self) -> f64 {
         self.ends.front().map_or(self.begins_s, |(ends_s, _)| ends_s.min(self.begins_s))
+    }
+
+    /// The same, or when the job has measured it.
+    pub(super) fn changes_s(&self) -> f64 {
+        self.measured.front().map_or_else(|| self.turns_s(), |(measured_s, _)| measured_s.min(self.turns_s()))
     }
 
     /// Time that work takes, over that among healthy nodes.
     pub(super) fn pace(&self) -> f64 {
-        let n = f64::from(u32::try_from(self.ends.len()).expect("few slow nodes"));
-        match (self.reaction, self.slowed.replanned) {
-            (Reaction::Endure, _) if n > 0.0 => self.slowed.endured,
-            (Reaction::Replan, Some((pace, _))) => (1.0 + n * (pace - 1.0)).min(self.slowed.endured.max(pace)),
+        let Slowed { endured, replanned } = self.slowed;
+        match (self.reaction, replanned) {
+            (Reaction::Endure, _) if !self.ends.is_empty() => endured,
+            // The plan does not fit all that are slow.
+            (Reaction::Replan, Some(_)) if !self.ends.is_empty() && self.n_begun > self.planned.end => endured,
+            (Reaction::Replan, Some(Replanned { pace, .. })) => {
+                let n = hw::real(self.planned.len() as u64);
+                (1.0 + n * (pace - 1.0)).min(endured.max(pace))
+            }
             (Reaction::Restart, _) => {
                 let n_out = self.ends.iter().filter(|(_, is_out)| *is_out).count();
                 let n_left = f64::from(self.n_nodes) - hw::real(n_out as u64);
@@ -157,30 +189,51 @@ impl<'r> Spells<'r> {
         }
     }
 
-    /// Takes the next change; `spare` gives the place of a node of a type that is left out to a spare one of its type, if one is there: the node itself is a
+    /// Takes the change of this moment; `spare` gives the place of a node of a type that is left out to a spare one of its type, if one is there: the node itself is a
     /// spare one from a moment on.
-    pub(super) fn change(&mut self, spare: &mut dyn FnMut(usize, f64) -> bool) -> Change {
-        let recovers = self.ends.front().is_some_and(|(ends_s, _)| *ends_s <= self.begins_s);
-        if recovers {
-            let (_, is_out) = self.ends.pop_front().expect("one recovers");
-            return match self.reaction {
-                Reaction::Restart if is_out => Change::Restart,
-                Reaction::Replan => self.stop(),
-                _ => Change::Pace,
-            };
+    pub(super) fn change(&mut self, now_s: f64, spare: &mut dyn FnMut(usize, f64) -> bool) -> Change {
+        if self.measured.front().is_some_and(|(measured_s, _)| *measured_s <= self.turns_s()) {
+            let (_, slow) = self.measured.pop_front().expect("one is measured");
+            return self.replan(slow);
         }
+        let recovers = self.ends.front().is_some_and(|(ends_s, _)| *ends_s <= self.begins_s);
+        let is_out = if recovers { self.recovered() } else { self.begun(spare) };
+        match self.reaction {
+            Reaction::Replan => self.measure(now_s),
+            Reaction::Restart if is_out || !recovers => Change::Restart,
+            _ => Change::Pace,
+        }
+    }
+
+    /// Takes back the node that recovers: whether the job has left it out without a spare.
+    fn recovered(&mut self) -> bool {
+        self.ends.pop_front().expect("one recovers").1
+    }
+
+    /// Has the next node become slow: whether the job leaves it out without a spare.
+    fn begun(&mut self, spare: &mut dyn FnMut(usize, f64) -> bool) -> bool {
         let ends_s = self.begins_s + self.lasts_s;
         self.begins_s = (self.next)();
         let is_out = self.reaction == Reaction::Restart && !spare((self.of_type)(), ends_s);
         self.ends.push_back((ends_s, is_out));
-        match self.reaction {
-            Reaction::Endure => Change::Pace,
-            Reaction::Restart => Change::Restart,
-            Reaction::Replan => self.stop(),
-        }
+        self.n_begun += 1;
+        is_out
     }
 
-    fn stop(&self) -> Change {
-        self.slowed.replanned.map_or(Change::Pace, |(_, migration_s)| Change::Stop(migration_s))
+    /// Begins to measure a change of speeds, with the plan that runs.
+    fn measure(&mut self, now_s: f64) -> Change {
+        let slow = self.n_begun - self.ends.len()..self.n_begun;
+        let late_s = self.slowed.replanned.map_or(0.0, |plan| plan.late_s);
+        if late_s == 0.0 {
+            return self.replan(slow);
+        }
+        self.measured.push_back((now_s + late_s * self.pace(), slow));
+        Change::Pace
+    }
+
+    /// Stops for a plan that fits these nodes.
+    fn replan(&mut self, slow: Slow) -> Change {
+        self.planned = slow;
+        self.slowed.replanned.map_or(Change::Pace, |plan| Change::Stop(plan.pause_s))
     }
 }

@@ -232,6 +232,84 @@ fn what_is_kept_lies_between_the_slowest_steps_of_the_worst_draw_and_the_fastest
     assert_eq!(intervals["run_goodput_ratio"], [0.6, 0.9]);
 }
 
+/// A run that is drawn: failures at random or at moments, spare nodes or none, any checkpoints, slow nodes or none; and a step.
+fn any_run(random: &mut random::Stream) -> (LongRun, f64) {
+    let span_s = hours(10.0 + hw::real(random.below(2000)));
+    let failures = match random.below(3) {
+        0 => {
+            let mut at_s: Vec<f64> = (0..random.below(12)).map(|_| random.unit() * span_s).collect();
+            at_s.sort_by(f64::total_cmp);
+            Failures::Trace { at_s }
+        }
+        _ => Failures::Rate { gpu_mtbf_s: hours(20.0 + hw::real(random.below(4000))) },
+    };
+    let mode = CheckpointMode::WORDS[random.below(3) as usize].1;
+    let every_s = (random.below(2) == 0).then(|| 60.0 + hw::real(random.below(20_000)));
+    let storage_bytes_per_s = gigabytes(1.0 + hw::real(random.below(200)));
+    let reaction = [Reaction::Endure, Reaction::Restart, Reaction::Replan][random.below(3) as usize];
+    let slow_nodes = (random.below(2) == 0).then(|| SlowNodes {
+        begins: Begins::Rate { node_s: hours(5.0 + hw::real(random.below(300))) },
+        lasts_s: hours(1.0 + hw::real(random.below(20))),
+        rate: 2.0,
+        reaction: slow::Asked::Given(reaction),
+    });
+    let run = LongRun {
+        span_s,
+        failures,
+        restart_s: hw::real(random.below(3000)),
+        spares: u32::try_from(random.below(4)).expect("few"),
+        repair_s: hours(hw::real(random.below(48))),
+        checkpoint: Checkpoint { mode, every_s, storage_bytes_per_s },
+        slow_nodes,
+    };
+    (run, 0.5 + hw::real(random.below(100)))
+}
+
+#[test]
+fn no_run_that_is_played_keeps_more_than_the_bound() {
+    let mut random = random::stream(3, "bound of runs");
+    let mut nearest = 0.0_f64;
+    for case in 0..300 {
+        let mut problem = problem();
+        problem.cluster = hw::catalog::cluster(&problem.cluster.gpu, 2, 4);
+        problem.seed = case;
+        let (run, step_s) = any_run(&mut random);
+        let job = Job::of_training(&problem, step_s);
+        let beside = run.slow_nodes.as_ref().map(|slow| {
+            let slow::Asked::Given(reaction) = slow.reaction else { unreachable!("each case has one") };
+            let replanned = Some(slow::Replanned { pace: 1.2, pause_s: 20.0, late_s: step_s });
+            Beside { slowed: Slowed { endured: 1.7, replanned }, reactions: vec![reaction] }
+        });
+        let lasted = run.play(&job, beside.as_ref());
+        let [per_s, per_usd] = run.most_kept(&job);
+        for (key, most) in [("run_tokens_per_s", per_s), ("run_tokens_per_usd", per_usd)] {
+            let kept = lasted.values.get(key).copied().unwrap_or(0.0);
+            assert!(kept <= most * (1.0 + 1e-9), "{case}: {key} {kept} above {most}: {run:?}");
+            nearest = nearest.max(kept / most);
+        }
+    }
+    assert!(nearest > 0.98, "the bound is {nearest} of a run at best");
+}
+
+/// Two failures a day apart, each with a restart of 200 s, and a repair of an hour that both wait for: where steps and checkpoints take next to nothing, the run is as good
+/// as its bound.
+#[test]
+fn the_bound_of_a_run_counts_restarts_and_waits() {
+    let mut problem = problem();
+    problem.execution.adapters = Some(Adapters::new(1, AdaptedProducts::OUTPUT));
+    let trace = Failures::Trace { at_s: vec![24.0 * HOUR, 48.0 * HOUR] };
+    let checkpoint = Checkpoint { mode: CheckpointMode::Synchronous, every_s: Some(100.0), storage_bytes_per_s: 1e15 };
+    let run = LongRun { spares: 0, checkpoint, ..run(trace) };
+    let job = Job::of_training(&problem, 0.1);
+    let share = run.up_share(&job);
+    assert!((share - (1.0 - 2.0 * (3600.0 + 200.0) / run.span_s)).abs() < 1e-12, "{share}");
+    let useful = run.play(&job, None).useful();
+    assert!(useful <= share && useful > share * 0.999, "{useful} {share}");
+    // A spare node spares one the wait, and both where it is repaired meanwhile.
+    let with_spare = LongRun { spares: 1, ..run }.up_share(&job);
+    assert!((with_spare - (1.0 - 2.0 * 200.0 / run.span_s)).abs() < 1e-12, "{with_spare}");
+}
+
 /// Three failures within two hours, repairs of a day, a spare node of each type: of one type the second waits for the first repair, of two types in turn none does
 /// but the third.
 #[test]
