@@ -123,7 +123,15 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                 None
             }
             Ok(text) => match with_formats(text, &folder.join(&path).with_file_name(FORMATS)) {
-                Ok(text) => of_config(section, &path, &text, at),
+                Ok((text, is_idle)) => {
+                    if is_idle {
+                        let what = format!(
+                            "`{FORMATS}` beside `{path}` changes nothing: its own `quantization_config` comes first"
+                        );
+                        section.find(Finding::warning(Code::NoEffect, at.clone(), what));
+                    }
+                    of_config(section, &path, &text, at)
+                }
                 Err(why) => {
                     section.wrong(Code::UnreadableModel, at, format!("`{FORMATS}` beside `{path}`: {why}"));
                     None
@@ -172,20 +180,20 @@ enum NoFormats {
     NoKey,
 }
 
-/// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both.
-fn with_formats(text: String, beside: &Path) -> Result<String, NoFormats> {
+/// The configuration with what the file of formats beside it says, where it says nothing itself: engines read both. Else that file is idle.
+fn with_formats(text: String, beside: &Path) -> Result<(String, bool), NoFormats> {
     if !beside.is_file() {
-        return Ok(text);
+        return Ok((text, false));
     }
     // What is no configuration is told by whoever reads it.
-    let Ok(Value::Object(mut config)) = serde_json::from_str(&text) else { return Ok(text) };
+    let Ok(Value::Object(mut config)) = serde_json::from_str(&text) else { return Ok((text, false)) };
     if config.contains_key("quantization_config") {
-        return Ok(text);
+        return Ok((text, true));
     }
     let found: Value = serde_json::from_str(&text_file::read(beside)?)?;
     let formats = found.get("quantization").ok_or(NoFormats::NoKey)?;
     config.insert("quantization_config".to_owned(), formats.clone());
-    Ok(Value::Object(config).to_string())
+    Ok((Value::Object(config).to_string(), false))
 }
 
 /// A model of a configuration; what is wrong with it, and what is left out of it, are findings.
@@ -218,16 +226,16 @@ mod tests {
         let config = r#"{ "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
             "intermediate_size": 128, "vocab_size": 100 }"#;
         let format = |text: &str| {
-            let text = with_formats(text.to_owned(), &beside).map_err(|why| why.to_string())?;
-            Ok::<_, String>(Model::from_config("x", &text).expect("read").formats.dense)
+            let (text, is_idle) = with_formats(text.to_owned(), &beside).map_err(|why| why.to_string())?;
+            Ok::<_, String>((Model::from_config("x", &text).expect("read").formats.dense, is_idle))
         };
-        assert_eq!(format(config), Ok(hw::Format::Bf16), "there is no file yet");
+        assert_eq!(format(config), Ok((hw::Format::Bf16, false)), "there is no file yet");
         std::fs::write(&beside, r#"{ "quantization": { "quant_algo": "NVFP4", "exclude_modules": ["lm_head"] } }"#)
             .expect("written");
-        assert_eq!(format(config), Ok(hw::Format::Nvfp4));
+        assert_eq!(format(config), Ok((hw::Format::Nvfp4, false)));
         let own =
             config.replace("\"model_type\"", "\"quantization_config\": { \"quant_method\": \"fp8\" }, \"model_type\"");
-        assert_eq!(format(&own), Ok(hw::Format::Fp8), "the file's own word comes first");
+        assert_eq!(format(&own), Ok((hw::Format::Fp8, true)), "the file's own word comes first");
         std::fs::write(&beside, "{").expect("written");
         assert!(format(config).is_err_and(|why| why.starts_with("not valid JSON")));
         std::fs::remove_dir_all(&folder).expect("removed");

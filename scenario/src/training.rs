@@ -293,6 +293,7 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
+    checks::positions(reader, &problem);
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {

@@ -145,6 +145,13 @@ impl Job {
     }
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
+        if machine.has_configuration() {
+            return;
+        }
+        let beside = self.model.as_ref().filter(|_| machine.model.is_none());
+        if let Some(path) = beside.and_then(|asked| checkpoint::local(asked, machine)) {
+            return out.word("model", "config", path, "the checkpoint's own file");
+        }
         let Some(asked) = machine.model.as_ref().or(self.model.as_ref()) else {
             if self.has_shape {
                 return;

@@ -187,6 +187,11 @@ impl Machine {
         self.stated.iter().any(|stated| keys.contains(&stated.as_str()))
     }
 
+    /// Whether an override gives the configuration of a model, in the place of the one that a file names.
+    pub(crate) fn has_configuration(&self) -> bool {
+        self.states(&["model.config"])
+    }
+
     /// Whether overrides state all that a warning asks for, so that nothing is taken in its place.
     fn answers(&self, finding: &Finding) -> bool {
         let help = finding.help.as_deref().unwrap_or_default();
@@ -201,7 +206,7 @@ impl Machine {
     }
 }
 
-/// Names of files that a text of a stack refers to and that are read with it: bare names, so that nothing outside of its folder is opened.
+/// Names of files that a text of a stack refers to and that are read with it: names within its folder, so that nothing outside of it is opened.
 pub fn named_beside(text: &str) -> Vec<String> {
     const OPTION: &str = "pipeline_parallel_schedule_csv";
     let values = launch::lines(text).filter_map(|line| {
@@ -220,6 +225,7 @@ pub fn named_beside(text: &str) -> Vec<String> {
     let of_engine = megatron::deepspeed::named_beside(text).filter(|name| !names.contains(name));
     names.extend(of_engine);
     names.extend(nanotron::named_beside(text).filter(|name| !names.contains(name)));
+    names.extend(checkpoint::named_beside(text));
     names
 }
 

@@ -73,7 +73,7 @@ fn of_yaml(text: &str, machine: &Machine) -> Imported {
     let mut job = Job { stack: "nanotron", model_key: "model.model_config", ..Job::default() };
     degrees(&mut flags, &mut job);
     tokens(&mut flags, &mut job);
-    if machine.model.is_none() {
+    if machine.model.is_none() && !machine.has_configuration() {
         shape(&mut flags, &mut job);
     }
     states(&mut flags, &mut job);

@@ -30,6 +30,8 @@ pub(crate) struct Server {
     pub(crate) policy: &'static str,
     /// Checkpoint.
     pub(crate) model: Option<String>,
+    /// The file that says its shape in the place of a name, where one lies beside the script; empty where an override gives it.
+    pub(crate) configuration: Option<String>,
     /// GPUs that share every layer.
     pub(crate) tp: u64,
     /// Stages.
@@ -65,6 +67,7 @@ impl Server {
             engine,
             policy,
             model: None,
+            configuration: None,
             tp: 1,
             pp: 1,
             dp: 1,
@@ -170,6 +173,12 @@ impl Server {
         self.load = Load::of(machine);
         if machine.model.is_some() {
             return self.model.clone_from(&machine.model);
+        }
+        let beside = given.as_ref().and_then(|path| checkpoint::local(path, machine));
+        if machine.has_configuration() || beside.is_some() {
+            let _ = flags.text("served-model-name");
+            self.configuration = Some(beside.filter(|_| !machine.has_configuration()).unwrap_or("").to_owned());
+            return;
         }
         let path = given.map(|path| checkpoint::in_cache(&path).unwrap_or(path));
         let of_path = path.as_deref().and_then(of_checkpoint);
@@ -312,6 +321,12 @@ impl Server {
     }
 
     fn model(&self, flags: &mut Flags<'_>, out: &mut Document) {
+        if let Some(path) = &self.configuration {
+            if !path.is_empty() {
+                out.word("model", "config", path, "the checkpoint's own file");
+            }
+            return self.weights(None, out);
+        }
         let Some(asked) = &self.model else {
             let help = "name the checkpoint that is served, or give `--set model.name=…` (`import`: `--model …`)";
             flags.missing("model", help);
@@ -326,12 +341,14 @@ impl Server {
                 flags.findings.push(checkpoint::unknown(asked, at));
             }
         }
+        self.weights(found.as_ref(), out);
+    }
+
+    /// Formats that flags name.
+    fn weights(&self, found: Option<&Model>, out: &mut Document) {
         // A flag names how such a checkpoint was made, and changes nothing of it.
-        let weights = self.formats[0].filter(|_| !found.as_ref().is_some_and(is_narrow));
-        // Keys and values of 16 bits are said where the checkpoint has others.
-        let has_narrow_keys = found.as_ref().is_some_and(|model| model.formats.kv.bytes() == 1);
-        let kept = self.formats[1].filter(|kv| *kv != WIDE_KEYS || has_narrow_keys);
-        match (weights, kept) {
+        let weights = self.formats[0].filter(|_| !found.is_some_and(is_narrow));
+        match (weights, self.formats[1]) {
             (Some(weights), Some(kv)) => {
                 let parts = format!("{{ format = \"{weights}\", kv = \"{kv}\" }}");
                 out.set("model", "weights", parts, "format of weights, keys and values");

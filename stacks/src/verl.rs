@@ -104,7 +104,7 @@ fn update(mut flags: Flags<'_>, mut job: Job, machine: &Machine) -> Imported {
 /// The model by its path. Of a path in a folder that only a shell knows, the last part names it.
 fn model(flags: &mut Flags<'_>, machine: &Machine) -> Option<String> {
     const KEY: &str = "actor_rollout_ref.model.path";
-    if machine.model.is_some() {
+    if machine.model.is_some() || machine.has_configuration() {
         return None;
     }
     let path = flags.find(KEY)?.value();

@@ -76,6 +76,23 @@ pub fn cross_checks(
     }
 }
 
+/// A table of positions has no row for tokens behind its last one, so a model looks nothing up there.
+pub fn positions(reader: &mut Reader<'_>, problem: &Problem) {
+    let (model, longest) = (&problem.model, problem.workload.lengths.iter().copied().max().unwrap_or(0));
+    if model.learned_positions && longest > model.max_positions {
+        let what = format!(
+            "sequences of {longest} tokens, and the table of positions of `{}` has {} rows",
+            model.name, model.max_positions
+        );
+        reader.refuse(
+            Code::LongContext,
+            None,
+            what,
+            "`workload` has shorter sequences, or the model's configuration more positions",
+        );
+    }
+}
+
 /// Packed weights beside what no library packs, cuts or multiplies.
 fn frozen(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
     let (layout, frozen) = (&problem.layout, problem.shard().frozen());

@@ -1,7 +1,7 @@
 //! A plan as the launch script of Megatron-LM.
 
 use engine::formats::Formats;
-use engine::model::{Mixer, Model, Norms, OutputGate, QueryKeyNorm};
+use engine::model::{Activation, Mixer, Model, Norm, Norms, OutputGate, Positions, QueryKeyNorm};
 use hw::{Dtype, Format};
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Zero};
@@ -190,9 +190,7 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
         ("qk-layernorm", model.qk_norm == QueryKeyNorm::Head),
     ];
     given.extend(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(flag, _)| (flag, None)));
-    if !model.learned_positions {
-        given.push(n("normalization", "RMSNorm"));
-    }
+    given.extend(style(model, what));
     let odd = [
         (model.sinks, "learned scores that no key belongs to"),
         (model.norms != Norms::Each, "norms behind mixer and feed-forward, or one for both"),
@@ -218,6 +216,32 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
     given
 }
 
+/// Norms and functions of a model. Megatron-LM has LayerNorm and a plain GELU unless flags say otherwise, and gates with SiLU alone (`--swiglu`).
+fn style(model: &Model, what: &mut Vec<String>) -> Given {
+    let style = model.style;
+    let mut given = match style.norm {
+        _ if model.learned_positions => Vec::new(),
+        Norm::Rms => vec![n("normalization", "RMSNorm")],
+        Norm::LayerAroundOne => vec![n("normalization", "LayerNorm"), ("apply-layernorm-1p", None)],
+        Norm::Layer | Norm::LayerWithoutWeights => vec![n("normalization", "LayerNorm")],
+    };
+    given.extend((style.activation == Some(Activation::SquaredRelu) && !model.gated).then_some(("squared-relu", None)));
+    let is_usual = match style.activation {
+        None => true,
+        Some(Activation::Silu) => model.gated,
+        Some(Activation::Gelu | Activation::SquaredRelu) => !model.gated,
+        Some(Activation::Relu | Activation::Other) => false,
+    };
+    let odd = [
+        (style.norm == Norm::LayerWithoutWeights, "norms without weights"),
+        (!is_usual, "a function of feed-forwards that is neither SwiGLU nor a plain GELU or squared ReLU"),
+        (style.positions == Positions::Biases && !model.learned_positions, "positions as biases of attention (ALiBi)"),
+        (style.parallel && model.norms == Norms::Each, "attention and feed-forward that run beside each other"),
+    ];
+    what.extend(unsaid(&odd));
+    given
+}
+
 fn experts(model: &Model, problem: &Problem) -> Given {
     let Some(experts) = &model.experts else { return Vec::new() };
     let sends = problem.execution.experts.dispatcher;
@@ -232,6 +256,7 @@ fn experts(model: &Model, problem: &Problem) -> Given {
     given.extend((!problem.execution.unfused.has(Fusion::Permutation)).then_some(("moe-permute-fusion", None)));
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
+        given.extend(experts.shared_gate.then_some(("moe-shared-expert-gate", None)));
     }
     given.extend(expert_layers(model).map(|layers| n("moe-layer-freq", layers)));
     given
@@ -525,6 +550,37 @@ mod tests {
     use super::*;
 
     /// Asserts of `validate_args` for `use_megatron_fsdp`.
+    #[test]
+    fn what_flags_cannot_say_of_a_model_is_refused() {
+        let of = |kind: &str, more: &str| {
+            let config = format!(
+                r#"{{ "model_type": "{kind}", "hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "num_hidden_layers": 4,
+                "intermediate_size": 1024, "vocab_size": 1000, "max_position_embeddings": 4096{more} }}"#
+            );
+            let (model, mut what) = (Model::from_config("x", &config).expect(kind), Vec::new());
+            let given = style(&model, &mut what)
+                .into_iter()
+                .map(|(flag, value)| format!("{flag} {}", value.unwrap_or_default()));
+            (given.collect::<Vec<_>>().join(" ").trim().to_owned(), what.join("; "))
+        };
+        let said = |kind: &str, more: &str, flags: &str| {
+            assert_eq!(of(kind, more), (flags.to_owned(), String::new()), "{kind}")
+        };
+        said("llama", "", "normalization RMSNorm");
+        said("nemotron", "", "normalization LayerNorm apply-layernorm-1p  squared-relu");
+        said("gpt_neox", r#", "use_parallel_residual": false, "hidden_act": "gelu""#, "normalization LayerNorm");
+        for (kind, part) in [
+            ("gpt_neox", "run beside each other"),
+            ("bloom", "ALiBi"),
+            ("olmo", "norms without weights"),
+            ("opt", "a function of feed-forwards"),
+            ("gemma", "a function of feed-forwards"),
+        ] {
+            let (_, what) = of(kind, "");
+            assert!(what.contains(part), "{kind}: {what}");
+        }
+    }
+
     #[test]
     fn scripts_of_fsdp_have_what_it_asserts() {
         for (zero, is_sharded) in

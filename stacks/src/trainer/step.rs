@@ -11,7 +11,7 @@ use crate::shell::UNKNOWN;
 /// The model by its path or by a builder's name. Of a path in a folder that only a shell knows, the last part names it.
 pub(super) fn model(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     let Some(name) = word_of(flags, "model.name") else { return };
-    if machine.model.is_some() {
+    if machine.model.is_some() || machine.has_configuration() {
         return;
     }
     let path = flags.find(&name).map_or_else(String::new, crate::flags::Flag::value);
