@@ -209,9 +209,8 @@ fn activations_that_leave_no_room_are_named_with_tokens_that_fit() {
     let lines = |tokens: u32| {
         format!("[model]\nname = \"llama-3.1-8b\"\n{HELD}[engine]\nname = \"vllm\"\nmax_tokens = {tokens}\n")
     };
-    let (metrics, _, said) = served(("h100-sxm", 1), &lines(1_048_576));
-    assert!(metrics.is_empty());
-    let what = said.iter().find(|what| what.contains("activations of `max_tokens` = 1048576")).expect("it is named");
+    let (metrics, what, _) = served(("h100-sxm", 1), &lines(1_048_576));
+    assert!(metrics.is_empty() && what.contains("activations of `max_tokens` = 1048576"), "{what}");
     let fitting = what.rsplit_once("`max_tokens = ").and_then(|(_, rest)| rest.split_once('`')).expect("a number").0;
     assert!(!what.contains("larger GPUs"), "{what}");
     assert!(!served(("h100-sxm", 1), &lines(fitting.parse().expect("a number"))).0.is_empty(), "{what}");
