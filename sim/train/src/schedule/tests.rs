@@ -169,6 +169,24 @@ fn dualpipe_idles_no_more_than_the_paper_says() {
     }
 }
 
+/// A micro-batch more never ends sooner, and two ranks more do not either: a rank has as much to do. Odd numbers of ranks are not the paper's.
+#[test]
+fn dualpipe_takes_no_less_with_a_micro_batch_or_two_ranks_more() {
+    for durations in [[1, 1, 1], [4, 5, 3], [10, 12, 8], [4, 6, 2]] {
+        let spans = |p: usize| (1..=40).map(|m| check("dualpipe", p, m, durations).span).collect::<Vec<_>>();
+        let mut fewer = vec![0; 40];
+        for p in (2..=12).step_by(2) {
+            let all = spans(p);
+            assert!(all.windows(2).all(|pair| pair[0] <= pair[1]), "{durations:?}, {p} ranks: {all:?}");
+            assert!(
+                fewer.iter().zip(&all).all(|(fewer, all)| fewer <= all),
+                "{durations:?}, {p} ranks: {fewer:?}, {all:?}"
+            );
+            fewer = all;
+        }
+    }
+}
+
 /// Micro-batches of a whole rank that a schedule says it holds at most; `None` for all.
 fn stated(name: &str, p: usize) -> Option<usize> {
     match name {
