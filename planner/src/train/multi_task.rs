@@ -1,6 +1,6 @@
 //! Several tasks that share parts of a model, on one machine: which layers run where and when (`train::multi_task` has the nouns).
 //!
-//! `contract` makes the plannable units, `spindle` plans them in waves after Spindle (arXiv:2409.03365) with `optimum` (continuous allocation)
+//! `most_work` puts tasks in an order, `contract` makes the plannable units, `spindle` plans them in waves after Spindle (arXiv:2409.03365) with `optimum` (continuous allocation)
 //! and `waves`; `sequential`, `distmm` and `optimus` are what it is compared with. A policy decides on slots, that is devices by number
 //! and start; `place` gives them devices. `bound` is below every schedule, whoever made it.
 
@@ -8,6 +8,7 @@ pub mod bound;
 pub mod contract;
 pub mod distmm;
 pub mod judged;
+mod most_work;
 pub mod optimum;
 pub mod optimus;
 pub mod place;

@@ -12,6 +12,7 @@ use train::multi_task::{MultiTask, Work};
 
 use super::bound::bound;
 use super::contract::contract;
+use super::most_work::most_work_first;
 use super::place::Placement;
 use super::{Policy, plan, spindle};
 use crate::proof::{Bound, Decision, Status};
@@ -40,7 +41,9 @@ pub struct Row {
 impl Asked {
     /// Contracts the tasks and finds the bound.
     pub fn new(training: &MultiTask, cost: Box<dyn CostModel>) -> Self {
-        let work = Work::new(training.clone(), contract(training), cost.as_ref(), Case::Expected);
+        let training = most_work_first(training);
+        let meta_ops = contract(&training);
+        let work = Work::new(training, meta_ops, cost.as_ref(), Case::Expected);
         let bound = work.as_ref().map_err(Clone::clone).and_then(bound);
         Self { cost, work, bound }
     }
