@@ -38,6 +38,7 @@ mod idle_training;
 mod inventory;
 mod keys;
 mod laws;
+mod layouts;
 mod long_context;
 mod long_serving;
 mod measured;

@@ -2,6 +2,8 @@
 
 use input::diagnostic;
 use reports::RunResult;
+use scenario::Overrides;
+use skrull_sim::kinds;
 
 fn run(name: &str, set: &[&str]) -> RunResult {
     let checked = super::checked(name, set);
@@ -16,6 +18,38 @@ fn placement_by_the_rules_takes_messages_from_a_fifth_of_the_iteration_to_a_twen
     assert!(share("spindle-random") >= 0.15, "{}", share("spindle-random"));
     assert!(share("spindle") <= 0.06, "{}", share("spindle"));
     assert!(share("spindle-consecutive") >= 3.0 * share("spindle"), "{}", share("spindle-consecutive"));
+}
+
+/// A file with the sections of a list in reverse. What stands behind the last one stays there.
+fn reversed(text: &str, section: &str) -> String {
+    let mut parts: Vec<&str> = text.split(section).collect();
+    let head = parts.remove(0);
+    let last = parts.pop().expect("there are some");
+    let (one, rest) = last.split_at(last.find("\n[").map_or(last.len(), |at| at + 1));
+    parts.push(one);
+    parts.reverse();
+    format!("{head}{section}{}\n{rest}", parts.join(&format!("\n{section}")))
+}
+
+/// Tasks and operators of a file are sets: listed in reverse they take as long under every way.
+#[test]
+fn the_order_of_sections_changes_nothing() {
+    for (name, section) in [
+        ("multi-task/example", "[[task]]"),
+        ("multi-task/example", "[[operator]]"),
+        ("multi-task/qwen-val", "[[task]]"),
+        ("multi-task/qwen-val", "[[operator]]"),
+        ("multi-task/clip-10", "[[task]]"),
+    ] {
+        let (source, folder) = scenario::find(name).expect("shipped");
+        let source = diagnostic::Source { text: reversed(&source.text, section), ..source };
+        let checked = kinds::check(source, &folder, &Overrides::default());
+        let findings = diagnostic::render(&checked.source, &checked.findings);
+        let other = checked.scenario.unwrap_or_else(|| panic!("{findings}")).run(&|_| {});
+        for (row, other) in run(name, &[]).results.iter().zip(&other.results) {
+            assert_eq!(row.metrics, other.metrics, "{name}, {section}, {}", row.policy);
+        }
+    }
 }
 
 #[test]
