@@ -218,6 +218,38 @@ fn a_stage_trains_by_what_it_says_otherwise() {
     assert_eq!(metric(&same, "gradual", "training_s"), metric(&plain, "gradual", "training_s"));
 }
 
+/// Where all stages have keys of their own, `[train]` is what they lie over: nothing trains by it alone, so it may lack what they all have.
+#[test]
+fn a_section_that_no_stage_trains_by_is_not_checked_and_its_hidden_keys_are_named() {
+    let stages = |set: &[&str], trains: [&str; 2]| {
+        let (source, folder) = scenario::find(NAME).expect("shipped");
+        let mut text = source.text.clone();
+        for (epochs, train) in ["epochs = 8 ", "epochs = 2 "].into_iter().zip(trains) {
+            assert!(text.contains(epochs), "{epochs}");
+            text = text.replace(epochs, &format!("train = {train}\n{epochs}"));
+        }
+        kinds::check(Source { text, ..source }, &folder, &super::over(&[&["stages.held_out_ratio=0.0"], set].concat()))
+    };
+    let said = |checked: &kinds::Checked| diagnostic::render(&checked.source, &checked.findings);
+    let both = ["{ training = { batch_size = 32 } }", "{ training = { batch_size = 64 } }"];
+    let checked = stages(&[], both);
+    let words = said(&checked);
+    assert!(words.contains("warning[S017]") && words.contains("`train.training.batch_size` has no effect"), "{words}");
+    assert_eq!(words.matches("S017").count(), 1, "{words}");
+    // What it says beside them counts, and what it says wrongly instead of them is not looked at.
+    let figures = run_of(checked);
+    let odd = run_of(stages(&["train.training.batch_size=3"], both));
+    assert_eq!(metric(&odd, "gradual", "training_s"), metric(&figures, "gradual", "training_s"));
+    let [first, second] = ["train.training.batch_size=32", "train.training.batch_size=64"]
+        .map(|set| run(&["stages.held_out_ratio=0.0", set]));
+    assert_eq!(metric(&figures, "one-stage", "training_s"), metric(&first, "one-stage", "training_s"));
+    assert_ne!(metric(&figures, "gradual", "training_s"), metric(&first, "gradual", "training_s"));
+    assert_ne!(metric(&figures, "gradual", "training_s"), metric(&second, "gradual", "training_s"));
+    // One stage that trains by `[train]` alone is enough for it to count.
+    let one = stages(&[], [both[0], "{ }"]);
+    assert!(!said(&one).contains("has no effect"), "{}", said(&one));
+}
+
 #[test]
 fn a_stage_says_what_its_layout_leaves_out_and_what_no_key_is() {
     let notes = |train: &str| {

@@ -15,7 +15,7 @@ use planner::curriculum::asked::{Answering, Asked};
 use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::policies::{POLICIES, Policy, Way};
 use planner::curriculum::{Choice, Costs};
-use toml_span::value::ValueInner;
+use toml_span::value::{Table, ValueInner};
 
 use crate::network::{Exchanges, Written, of_model};
 use crate::training::{self, Scenario};
@@ -63,10 +63,10 @@ pub struct Curriculum {
     pub head: Head,
     /// What every way is asked.
     pub asked: Asked,
-    /// How examples are trained, by one policy.
-    pub training: Scenario,
-    /// The same of each stage that says something else.
-    pub of_stages: Vec<Option<Scenario>>,
+    /// How examples are trained, each by one policy: as the scenario says where a stage says nothing else, and as stages say otherwise.
+    pub trainings: Vec<Scenario>,
+    /// Which of them each stage has.
+    pub of_stages: Vec<usize>,
     /// Ways, in order.
     pub choices: Vec<(String, Way)>,
     /// Measured profile; `None` for the datasheet roofline.
@@ -75,20 +75,6 @@ pub struct Curriculum {
     pub sustained_flops_ratio: f64,
     /// What was fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
-}
-
-impl Curriculum {
-    /// Trainings that stages have, each by the one policy that the reader lets pass, and which of them each stage has.
-    pub fn trainings(&self) -> (Vec<&Scenario>, Vec<usize>) {
-        let is_shared = self.of_stages.is_empty() || self.of_stages.iter().any(Option::is_none);
-        let mut all: Vec<&Scenario> = is_shared.then_some(&self.training).into_iter().collect();
-        let mut of_stage = Vec::with_capacity(self.of_stages.len());
-        for own in &self.of_stages {
-            of_stage.push(if own.is_some() { all.len() } else { 0 });
-            all.extend(own);
-        }
-        (all, of_stage)
-    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -102,11 +88,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         training::read(inside, source, folder, &seeded)
     };
     let Transitions { retest, stages: effects, trains, everything } = transitions;
-    let mut of_stages = Vec::with_capacity(trains.len());
-    for over in trains {
-        of_stages.push(over.map(|over| reader.inside_with("train", &SHARED, over, train)));
-    }
-    let training = reader.inside("train", &SHARED, train);
+    let (trainings, of_stages) = trainings(reader, trains, &train);
     let (model, cluster, cost) = reader.once(|reader| {
         let cluster = cluster::of_steps(reader.section("cluster"), true);
         let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
@@ -124,14 +106,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (usd_per_gpu_hour, budget_s) = budget(reader.section("budget"), gpus);
     let run = policies(reader.section("policies"), &base);
     let expectations = expect::read(reader.section("expect"));
-    let ((model, (cluster, reserved)), training) = model.zip(cluster).zip(training)?;
+    let trainings: Vec<Scenario> = trainings.into_iter().collect::<Option<_>>()?;
+    let (model, (cluster, reserved)) = model.zip(cluster)?;
     let exchanges = Exchanges::among(&cluster, cluster.n_gpus(), of_model(&model));
     network.warn(reader, &[(&cluster, cost.profile.as_ref(), exchanges)]);
-    let of_stages: Vec<Option<Scenario>> =
-        of_stages.into_iter().map(|own| own.map_or(Some(None), |read| read.map(Some))).collect::<Option<_>>()?;
     let search = Choice { budget_s, ..search };
-    let trainings = std::iter::once(&training).chain(of_stages.iter().flatten());
-    let (retest, free_parameters) = (retest?, free_parameters(&engine, trainings, cost.sustained_flops_ratio));
+    let (retest, free_parameters) = (retest?, free_parameters(&engine, &trainings, cost.sustained_flops_ratio));
     let asked = Asked {
         model: Model { formats, ..model },
         cluster,
@@ -148,7 +128,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut scenario = Curriculum {
         head: Head { baseline: run.baseline, expectations, ..head },
         asked,
-        training,
+        trainings,
         of_stages,
         choices: run.choices,
         profile: cost.profile,
@@ -161,6 +141,28 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         fit(reader, &mut scenario, &base, target);
     }
     Some(scenario)
+}
+
+/// How examples are trained: by `[train]` where a stage says nothing else, then as stages say otherwise; and which of these each stage has.
+fn trainings(
+    reader: &mut Reader<'_>,
+    overs: Vec<Option<Table<'static>>>,
+    read: &dyn Fn(&mut Reader<'_>) -> Option<Scenario>,
+) -> (Vec<Option<Scenario>>, Vec<usize>) {
+    // Where every stage says something else, none trains by `[train]` alone.
+    let is_shared = overs.is_empty() || overs.iter().any(Option::is_none);
+    if !is_shared {
+        reader.overlaid("train", &overs.iter().flatten().collect::<Vec<_>>());
+    }
+    let (mut own, mut of_stages) = (Vec::new(), vec![0; overs.len()]);
+    for (of_stage, over) in of_stages.iter_mut().zip(overs) {
+        if let Some(over) = over {
+            *of_stage = own.len() + usize::from(is_shared);
+            own.push(reader.inside_with("train", &SHARED, over, read));
+        }
+    }
+    let shared = is_shared.then(|| reader.inside("train", &SHARED, read));
+    (shared.into_iter().chain(own).collect(), of_stages)
 }
 
 fn facts(mut section: Section<'_>) -> Counts {
@@ -310,18 +312,15 @@ fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
     name.map(|name| (name, choice))
 }
 
-fn free_parameters<'s>(
-    engine: &Answering,
-    trainings: impl Iterator<Item = &'s Scenario>,
-    sustained_flops_ratio: f64,
-) -> Vec<String> {
+fn free_parameters(engine: &Answering, trainings: &[Scenario], sustained_flops_ratio: f64) -> Vec<String> {
     let given =
         [("engine.host_us_per_step", engine.host_s[0] * 1e6), ("engine.host_us_per_sequence", engine.host_s[1] * 1e6)];
     let words = |(key, value): (&str, f64)| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut found: Vec<String> = given.into_iter().filter(|(_, value)| *value > 0.0).map(words).collect();
     let of_answers =
         (sustained_flops_ratio < 1.0).then(|| words(("cost.sustained_flops_ratio", sustained_flops_ratio)));
-    for sentence in of_answers.into_iter().chain(trainings.flat_map(|training| training.free_parameters.clone())) {
+    for sentence in of_answers.into_iter().chain(trainings.iter().flat_map(|training| training.free_parameters.clone()))
+    {
         if !found.contains(&sentence) {
             found.push(sentence);
         }
@@ -357,9 +356,7 @@ fn suits(reader: &mut Reader<'_>, scenario: &Curriculum, training: &Scenario) {
 fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     let (model, tensor, n_gpus) =
         (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
-    std::iter::once(&scenario.training)
-        .chain(scenario.of_stages.iter().flatten())
-        .for_each(|training| suits(reader, scenario, training));
+    scenario.trainings.iter().for_each(|training| suits(reader, scenario, training));
     if let Some(what) = formats::misfit(&model.formats, &scenario.asked.cluster.gpu) {
         reader.refuse(
             Code::WrongOperation,

@@ -3,7 +3,8 @@
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
-use super::{Reader, copied, seen};
+use super::{Reader, copied, place_of, seen};
+use crate::diagnostic::Code;
 
 impl Reader<'_> {
     /// Reads the sections inside of the section `name`. Of the sections `shared` each has the keys of this file's that it does not say otherwise.
@@ -26,6 +27,30 @@ impl Reader<'_> {
         }
         root.append(&mut over);
         self.sections(name, shared, root, read)
+    }
+
+    /// Warns of keys of a section that each of these lies over, where nothing reads the section without one of them.
+    pub fn overlaid(&mut self, name: &str, overs: &[&Table<'static>]) {
+        let Some(root) = self.root.get(name).and_then(Value::as_table) else {
+            _ = self.taken(name, &format!("sections `[{name}.…]`"));
+            return;
+        };
+        let mut hidden = Vec::new();
+        for (section, value) in root {
+            let of_all: Option<Vec<&Value<'_>>> = overs.iter().map(|over| over.get(section.name.as_ref())).collect();
+            let Some(of_all) = of_all else { continue };
+            let Some(keys) = value.as_table() else {
+                hidden.push((format!("{name}.{}", section.name), place_of(value)));
+                continue;
+            };
+            let says = |key: &str, over: &Value<'_>| over.as_table().is_none_or(|over| over.contains_key(key));
+            let idle = keys.iter().filter(|(key, _)| of_all.iter().all(|over| says(&key.name, over)));
+            hidden.extend(idle.map(|(key, value)| (format!("{name}.{}.{}", section.name, key.name), place_of(value))));
+        }
+        for (key, at) in hidden {
+            let help = "it needs something that does not say it otherwise";
+            self.warn(Code::NoEffect, at, format!("`{key}` has no effect: all that it is for say it otherwise"), help);
+        }
     }
 
     fn sections<T>(

@@ -37,7 +37,7 @@ impl Kind for Curriculum {
     }
 
     fn strict_hull(&self) -> Option<bool> {
-        Some(self.trainings().0.iter().any(|training| training.strict_hull))
+        Some(self.trainings.iter().any(|training| training.strict_hull))
     }
 }
 
@@ -45,14 +45,13 @@ impl Kind for Curriculum {
 type Trains = Result<Trainings, Refused>;
 
 fn trained(scenario: &Curriculum) -> Trains {
-    let (all, of_stage) = scenario.trainings();
-    let mut steps = Vec::with_capacity(all.len());
-    for trains in all {
+    let mut steps = Vec::with_capacity(scenario.trainings.len());
+    for trains in &scenario.trainings {
         let (cost, topology) = (trains.costs(), Topology::of(&trains.problem.cluster));
         let decided = training::run::decide(trains, &trains.policies[0], cost.as_ref(), &topology)?;
         steps.push(Trained::of(decided, cost.as_ref())?);
     }
-    Ok(Trainings::new(steps, of_stage))
+    Ok(Trainings::new(steps, scenario.of_stages.clone()))
 }
 
 fn result(scenario: &Curriculum, trained: &Trains, rows: Vec<(PolicyResult, Source)>) -> RunResult {
