@@ -206,13 +206,14 @@ fn sequences(mut section: Section<'_>, folder: &Path, batch: Batch, seed: u64) -
         let steps = usize::try_from(batch.steps).expect("bounded");
         Workload { lengths: first(batch_size * steps), batch_size, source }
     });
-    if batch.n * batch.steps > 0 && drawn.as_ref().is_some_and(|drawn| drawn.lengths.is_empty()) {
+    let is_asked = batch.n > 0 && batch.steps > 0;
+    if is_asked && drawn.as_ref().is_some_and(|drawn| drawn.lengths.is_empty()) {
         let what = format!("every sequence of the workload is longer than `max_tokens = {max_tokens}`");
         let at = section.place("max_tokens").unwrap_or_else(|| section.at());
         section.refuse(Code::WrongLengths, at, what, "raise it, or cut them: `longer = \"cut\"`");
     }
     section.finish();
-    drawn.filter(|drawn| !drawn.lengths.is_empty() || batch.n * batch.steps == 0)
+    drawn.filter(|drawn| !drawn.lengths.is_empty() || !is_asked)
 }
 
 /// Names a cut of sequences of which none is longer.

@@ -330,7 +330,6 @@ fn options_that_megatron_lm_refuses_are_refused() {
         "--main-grads-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer",
         "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
         "--max-position-embeddings 4096",
-        // One virtual stage is none.
         "--num-virtual-stages-per-pipeline-rank 1",
         "--overlap-param-gather --overlap-grad-reduce --optimizer dist_muon",
         "--overlap-param-gather --overlap-grad-reduce --use-megatron-fsdp",
