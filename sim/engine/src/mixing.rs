@@ -168,6 +168,20 @@ mod tests {
         }
     }
 
+    /// A chunk by counting; shares of a document cut over ranks have together what the document has.
+    #[test]
+    fn a_window_leaves_of_a_document_what_counting_gives_and_of_its_shares_as_large_a_part() {
+        for (past, new, window) in [(0, 8, 4), (3, 8, 4), (100, 8, 4), (0, 3, 4), (2, 1, 4), (0, 4096, 3000)] {
+            let pairs: u64 = (past..past + new).map(|at| window.min(at + 1)).sum();
+            let seen = Document::chunk(past, new).within(window);
+            assert_eq!((seen.queries, seen.keys, seen.pairs), (new, past + new, pairs), "{past} {new} {window}");
+        }
+        for (parts, window) in [(2, 1000), (4, 100), (8, 4000), (4, 10_000)] {
+            let [share, whole] = [Document::zigzag(4096, parts), Document::causal(4096)].map(|of| of.within(window));
+            assert!((share.pairs * parts).abs_diff(whole.pairs) <= 2 * parts, "{parts} {window}: {share:?} {whole:?}");
+        }
+    }
+
     #[test]
     fn a_window_makes_long_prompts_cheap() {
         let model = embedded("gpt-oss-120b").expect("embedded");

@@ -142,6 +142,18 @@ impl Document {
         let pairs = past * short + short * (short + 1) / 2 + (tokens - short) * window;
         Self { pairs, ..whole }
     }
+
+    /// The same where each token sees at most `window` keys, its own among them. A chunk loses what lies before the window of each of its tokens, and a share of a
+    /// document as large a part of its pairs as the whole document does.
+    pub const fn within(self, window: u64) -> Self {
+        let past = self.keys.saturating_sub(self.queries);
+        if self.pairs == Self::chunk(past, self.queries).pairs {
+            return Self { keys: self.keys, ..Self::windowed(past, self.queries, window) };
+        }
+        let [left, all] = [Self::windowed(0, self.keys, window).pairs, Self::causal(self.keys).pairs];
+        let pairs = if all == 0 { 0 } else { (self.pairs as u128 * left as u128).div_ceil(all as u128) as u64 };
+        Self { pairs, ..self }
+    }
 }
 
 /// Direction of differentiation.

@@ -3,6 +3,7 @@
 use hw::Format;
 
 use super::cast_per_block;
+use crate::model::Mixer;
 use crate::shard::{AttentionKernel, Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
 
@@ -53,10 +54,21 @@ fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
     let (mut pairs, mut n_layers) = (0, 0);
     for (kind, n) in model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| kind.mixer.attends()) {
         n_layers += n;
-        let most = kind.mixer.attended_max().map_or(u64::MAX, |tokens| tokens.saturating_mul(document.queries));
-        pairs += n * (document.pairs / kind.mixer.kept_together()).min(most);
+        pairs += n * seen_by(kind.mixer, document);
     }
     Document { pairs: pairs / n_layers.max(1), ..document }
+}
+
+/// Pairs of a document that a kind of layer computes.
+fn seen_by(mixer: Mixer, document: Document) -> u64 {
+    let together = mixer.kept_together();
+    match (mixer, mixer.attended_max()) {
+        (_, None) => document.pairs / together,
+        // The mean over a chunk, whose first token sees itself alone.
+        (Mixer::Chunked(_), Some(mean)) => document.pairs.min(mean.saturating_mul(document.queries)),
+        // Of vectors that stand for several tokens each, as many are seen as of so many more tokens.
+        (_, Some(most)) => document.within(most.saturating_mul(together)).pairs / together,
+    }
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
@@ -123,7 +135,7 @@ mod tests {
         let whole = Document::causal(4096);
         assert_eq!(over_windows(&forward, whole), whole, "the published formulas know no windows");
         let shard = Shard { framework: Framework::MegatronCore, ..forward };
-        // 36 layers, every second with a window of 128: the mean of 4096 · 4097 / 2 and 4096 · 128.
-        assert_eq!(over_windows(&shard, whole).pairs, u64::midpoint(4096 * 4097 / 2, 4096 * 128));
+        // 36 layers, every second with a window of 128, of which the first tokens see less.
+        assert_eq!(over_windows(&shard, whole).pairs, u64::midpoint(4096 * 4097 / 2, 4096 * 128 - 128 * 127 / 2));
     }
 }
