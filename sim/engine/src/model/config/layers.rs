@@ -2,7 +2,7 @@
 //!
 //! Rules where a file does not list its layers are those of the public model code: huggingface/transformers, `configuration_<type>.py`.
 
-use super::listed::{listed, window};
+use super::listed::{listed, turns, window, within};
 use super::patterns;
 use super::reader::Reader;
 use super::searched;
@@ -230,22 +230,6 @@ fn feed_forwards(of: Type, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> 
             && at(&each, index) > 0
     };
     (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
-}
-
-/// Every so many-th layer from one on.
-pub(super) fn turns(reader: &mut Reader<'_>, [period_key, offset_key]: [&str; 2]) -> (u64, u64) {
-    let (period, offset) = (reader.required(&[period_key]), reader.count(offset_key));
-    if offset >= period {
-        reader.find(offset_key, &offset, &format!("numbers below the {period} of `{period_key}`"));
-    }
-    (period, offset)
-}
-
-/// Refuses a layer behind the last one in a list of layers.
-pub(super) fn within(reader: &mut Reader<'_>, key: &str, layers: &[u64], n: u64) {
-    if let Some(far) = layers.iter().find(|index| **index >= n) {
-        reader.find(key, &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
-    }
 }
 
 /// Layers of Step 3.7 with experts, as `moe_layers_enum` writes them: numbers with commas between them.

@@ -59,3 +59,19 @@ fn listed_mixer(word: &str, whole: Mixer, rest: Mixer) -> Option<Mixer> {
         _ => None,
     }
 }
+
+/// Every so many-th layer from one on.
+pub(super) fn turns(reader: &mut Reader<'_>, [period_key, offset_key]: [&str; 2]) -> (u64, u64) {
+    let (period, offset) = (reader.required(&[period_key]), reader.count(offset_key));
+    if offset >= period {
+        reader.find(offset_key, &offset, &format!("numbers below the {period} of `{period_key}`"));
+    }
+    (period, offset)
+}
+
+/// Refuses a layer behind the last one in a list of layers.
+pub(super) fn within(reader: &mut Reader<'_>, key: &str, layers: &[u64], n: u64) {
+    if let Some(far) = layers.iter().find(|index| **index >= n) {
+        reader.find(key, &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
+    }
+}

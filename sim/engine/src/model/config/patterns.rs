@@ -2,8 +2,7 @@
 //!
 //! Source: huggingface/transformers 5.24.0, `configuration_<type>.py`.
 
-use super::layers::{turns, within};
-use super::listed::{listed, window};
+use super::listed::{listed, turns, window, within};
 use super::reader::Reader;
 use super::types::Family;
 use crate::model::Mixer;
