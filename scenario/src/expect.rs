@@ -84,7 +84,8 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
 /// The band around a figure, by a distance in its unit or by `"5 %"` of it. `None` where it would hold 0 and more: nearly every figure is above 0, so such a
 /// distance was meant as a share.
 fn around(near: f64, within: &Value<'_>) -> Option<(f64, f64)> {
-    let share = |text: &str| text.strip_suffix('%')?.trim_end().parse::<f64>().ok().map(|percent| near.abs() * percent / 100.0);
+    let share =
+        |text: &str| text.strip_suffix('%')?.trim_end().parse::<f64>().ok().map(|percent| near.abs() * percent / 100.0);
     let number = within.as_float().or_else(|| within.as_integer().map(|n| n as f64));
     let distance = number.or_else(|| within.as_str().and_then(share)).filter(|distance| distance.is_finite())?;
     let holds_zero = near != 0.0 && distance >= near.abs();
@@ -112,7 +113,12 @@ mod tests {
     #[test]
     fn no_band_around_a_figure_holds_zero() {
         assert_eq!(band(0.0, ValueInner::Float(0.1)), Some((-0.1, 0.1)));
-        for within in [ValueInner::Float(0.02), ValueInner::Float(0.05), ValueInner::String("100 %".into()), ValueInner::String("5".into())] {
+        for within in [
+            ValueInner::Float(0.02),
+            ValueInner::Float(0.05),
+            ValueInner::String("100 %".into()),
+            ValueInner::String("5".into()),
+        ] {
             assert_eq!(band(0.02, within), None);
         }
     }

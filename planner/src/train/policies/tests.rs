@@ -101,7 +101,12 @@ proptest! {
             context.parameters.insert("binaries_max".to_owned(), Value::Number(1.0));
             context.parameters.insert("tries".to_owned(), Value::Number(3.0));
             match policy.plan(&problem, &context) {
-                Err(PlanError::Infeasible(why) | PlanError::Unsupported(why) | PlanError::Budget(why)) => prop_assert!(!why.is_empty()),
+                Err(
+                    PlanError::Infeasible(why)
+                    | PlanError::Unsupported(why)
+                    | PlanError::Budget(why)
+                    | PlanError::OutOfMemory(why),
+                ) => prop_assert!(!why.is_empty()),
                 Ok(decision) => {
                     let mut plan = decision.plan.clone();
                     crate::train::orders::complete(&problem, &mut plan, &Nothing);
