@@ -12,6 +12,7 @@ mod deep_ep;
 mod experts;
 mod gates;
 mod positions;
+mod predicting;
 mod reached;
 mod recomputed;
 mod single;
@@ -391,9 +392,7 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         again.gemm(vocab, shard.model.hidden);
         ops.extend(again.done());
     }
-    // Each layer that predicts a further token sends its output through the same head (Megatron-Core, `MultiTokenPredictionBlock`).
-    let n_predicting = if shard.framework == Framework::MegatronCore { shard.model.n_predicting } else { 0 };
-    repeated(&ops, 1 + u32::try_from(n_predicting).expect("few layers predict"))
+    predicting::with_heads(shard, tokens, kind, &ops)
 }
 
 /// Kernels of the loss over so many logits.

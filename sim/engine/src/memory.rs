@@ -6,6 +6,7 @@
 mod adapters;
 mod framework;
 mod mixers;
+mod outside;
 mod sizes;
 mod torch;
 
@@ -93,12 +94,7 @@ pub fn state_bytes(shard: &Shard<'_>, mixer: Mixer) -> u64 {
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
     let mut shared = over_layers(shard, stage, Model::shared_layer_parameters) + repeated(shard, stage);
-    if stage.first {
-        shared += hw::real(model.first_stage_parameters());
-    }
-    if stage.last {
-        shared += hw::real(model.last_stage_parameters(stage.first));
-    }
+    shared += hw::real(outside::parameters(shard, stage));
     let routed = model.experts.map_or(0.0, |experts| hw::real(experts.n_routed * model.expert_parameters()));
     let experts = f64::from(stage.n_expert) * routed / f64::from(shard.ep * shard.expert_tp);
     (shared / f64::from(shard.tp), experts)

@@ -1,7 +1,7 @@
 //! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
 
 use super::{Writer, adapters, attention, positions, torch};
-use crate::model::{CompressedAttention, Index, IndexMade, LatentAttention, Mixer};
+use crate::model::{CompressedAttention, Index, IndexMade, LatentAttention, Mixer, QueryKeyNorm};
 use crate::shard::{Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
 
@@ -57,6 +57,14 @@ pub(super) fn behind(writer: &mut Writer<'_>, mixer: Mixer, width: u64) {
     writer.row(model.hidden, compressed.n_groups * compressed.group_rank);
 }
 
+/// A norm of each head's queries and one of its keys, a kernel each in Megatron-Core (`SelfAttention`, `q_layernorm` and `k_layernorm`).
+fn norm_heads(writer: &mut Writer<'_>, widths: [u64; 2]) {
+    let shard = writer.shard;
+    if shard.framework == Framework::MegatronCore && shard.model.qk_norm == QueryKeyNorm::Head {
+        widths.into_iter().filter(|width| *width > 0).for_each(|width| writer.elementwise(2 * width));
+    }
+}
+
 fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
     let model = writer.shard.model;
     let of = model.heads(mixer);
@@ -74,6 +82,7 @@ fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
         None => writer.columns(&[query, key, kept - key], model.hidden),
     }
     adapters::query_key_value(writer, [query, key, kept - key]);
+    norm_heads(writer, [of.query_width(), key]);
     positions::rotate(writer, of.query_width() + key);
     torch::before_attention(writer);
 }

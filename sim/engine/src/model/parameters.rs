@@ -271,10 +271,14 @@ impl Model {
 
     /// Parameters of the embedding table and the learned positions, and of what makes streams and inputs of layers.
     pub fn first_stage_parameters(&self) -> u64 {
-        let positions = if self.learned_positions { self.max_positions } else { 0 };
         let streams = self.streams.map_or(0, |streams| streams.first_parameters(self.hidden));
         let inputs = self.layer_inputs.map_or(0, |inputs| inputs.first_parameters(self.hidden, self.n_layers));
-        (self.vocab + positions) * self.hidden + streams + inputs
+        self.vocab * self.hidden + self.position_parameters() + streams + inputs
+    }
+
+    /// Parameters of the table of learned positions, which no tensor group cuts (Megatron-Core `LanguageModelEmbedding`, vLLM `OPTLearnedPositionalEmbedding`).
+    pub const fn position_parameters(&self) -> u64 {
+        if self.learned_positions { self.max_positions * self.hidden } else { 0 }
     }
 
     /// Parameters of the final norm, of what joins streams, and of the head, which a tied model shares with the embedding.

@@ -11,6 +11,16 @@ const OF_HYBRID: [Layer; 2] = [
 ];
 
 impl Model {
+    /// Parameters with which the layers that predict further tokens begin and end: two norms and a product that joins the vector of the layer before with the
+    /// embedding of the next token, and a norm; and once the embedding, where a stage has none (Megatron-Core `MultiTokenPredictionLayer`, `GPTModel`).
+    pub const fn joining_parameters(&self, has_embedding: bool) -> u64 {
+        if self.n_predicting == 0 {
+            return 0;
+        }
+        let joins = self.n_predicting * (2 * self.hidden * self.hidden + 3 * self.hidden);
+        joins + if has_embedding { 0 } else { self.vocab * self.hidden }
+    }
+
     /// The model with so many layers that predict a further token each, behind its own: what its type says, a window alone beside compressed attention
     /// (DeepSeek-V4's `compress_ratios` end with its 0), attention and experts in a hybrid with state-space layers, else as its last layer
     /// (Megatron-Core, `get_gpt_mtp_block_spec`). They are counted among its layers, and each sends its output through the head (Megatron-Core,
