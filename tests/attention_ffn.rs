@@ -24,6 +24,15 @@ fn words(set: &[&str]) -> String {
     diagnostic::render(&checked.source, &checked.findings)
 }
 
+/// Why the only row does not fit.
+fn no_room(set: &[&str]) -> String {
+    let checked = checked(BASE, set);
+    let messages = diagnostic::render(&checked.source, &checked.findings);
+    let row = checked.scenario.unwrap_or_else(|| panic!("{messages}")).run(&|_| {}).results.remove(0);
+    assert_eq!(row.status, engine::verdict::Ended::OutOfMemory, "{row:?}");
+    row.why
+}
+
 /// Metrics of the only row.
 fn metrics(text: &str) -> BTreeMap<String, f64> {
     let checked = checked(text, &[]);
@@ -60,9 +69,9 @@ fn more_gpus_with_experts_never_leave_less_room_and_more_micro_batches_are_no_ma
 
 #[test]
 fn each_side_says_where_it_has_no_room() {
-    let few = words(&["engine.ffn={ gpus = 1, attention_ranks = 4 }"]);
+    let few = no_room(&["engine.ffn={ gpus = 1, attention_ranks = 4 }"]);
     assert!(few.contains("of experts on each GPU of `ffn`") && few.contains("`ffn.gpus = 4` would fit"), "{few}");
-    let large = words(&["cluster.memory_gib=36"]);
+    let large = no_room(&["cluster.memory_gib=36"]);
     assert!(large.contains("of experts on each GPU of `ffn`"), "{large}");
 }
 
