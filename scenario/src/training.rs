@@ -252,8 +252,8 @@ pub fn of_sequences(
     overrides: &Overrides,
     sequences: Option<workload::Given>,
 ) -> Option<Scenario> {
-    let (network, keys, is_given) = (Written::of(reader), Keys::of(reader), sequences.is_some());
-    let is_of_days = reader.has("failures");
+    let (network, keys) = (Written::of(reader), Keys::of(reader));
+    let (is_given, is_of_days) = (sequences.is_some(), reader.has("failures"));
     let (given, asked, usual) = (no_effect::Given::of(reader, is_given), Asked::of(reader), Usual::of(reader));
     let (head, model) = (Head::read(reader, &SECTIONS, source, overrides), framework::model(reader, folder));
     let cluster = cluster::of_steps(reader.section("cluster"), is_given);
@@ -269,9 +269,8 @@ pub fn of_sequences(
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
-    let question = compressed.as_ref().map(|given| &given.question);
     let policies::Asked { policies, baseline, objective } =
-        policies::policies(reader.section("policies"), question, (card, is_of_days));
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|of| &of.question), (card, is_of_days));
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;

@@ -260,7 +260,9 @@ impl Server {
         let version = version.map_or(Version::NEWEST, |(_, text, _)| Version::parse(text.trim_matches('"')));
         let refusal = blocks::refusal((self.engine, version), (&model, model.formats), [tensor, experts]);
         let Some(blocks::Refusal { why, starts_whole, degrees, newer }) = refusal else { return };
-        if machine.states(&STATED) {
+        // One reason is enough.
+        let is_refused = flags.findings.iter().any(|finding| finding.code == Code::UnevenDegree);
+        if is_refused || machine.states(&STATED) {
             return;
         }
         let name = flags.last_of(names).unwrap_or(names[0]);

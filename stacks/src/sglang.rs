@@ -50,9 +50,9 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     let ranks = attention(&mut server, &mut flags);
     let dense = flags.count("moe-dense-tp-size", 1..=4096).unwrap_or(all);
     let cut = expert_cut(&flags, all);
-    server.divides_blocks(&mut flags, &TENSOR, machine, ([dense, cut], "`--ep-size` as wide as `--tp-size`"));
     // A group of attention has a part of the tensor ranks.
     server.divides_heads(&mut flags, &TENSOR, machine);
+    server.divides_blocks(&mut flags, &TENSOR, machine, ([dense, cut], "`--ep-size` as wide as `--tp-size`"));
     // Groups of attention share both limits.
     server.share_of_count(&mut flags, "max_sequences", "max-running-requests", ranks);
     server.count(&mut flags, "max_context", &["context-length"], 100_000_000);

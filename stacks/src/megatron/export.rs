@@ -14,6 +14,7 @@ use train::schedule::Placement;
 use crate::export::{self, Even, ExportError, File, Planned, Target, Words, comments, even, training, unsaid};
 use crate::fields::{self, Rest, Stack};
 use crate::flags::{Flag, Flags};
+use crate::megatron::model::positions;
 use crate::megatron::rules;
 use crate::weeks;
 use train::stage_text;
@@ -181,7 +182,7 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
     }
     let tokens = problem.workload.lengths.first().copied().unwrap_or(1);
     given.push(n("max-position-embeddings", model.max_positions.max(tokens)));
-    given.push(n("position-embedding-type", if model.learned_positions { "learned_absolute" } else { "rope" }));
+    given.push(n("position-embedding-type", positions(model)));
     let switches = [
         ("swiglu", model.gated),
         ("untie-embeddings-and-output-weights", !model.tied),
@@ -226,12 +227,7 @@ fn style(model: &Model, what: &mut Vec<String>) -> Given {
         Norm::Layer | Norm::LayerWithoutWeights => vec![n("normalization", "LayerNorm")],
     };
     given.extend((style.activation == Some(Activation::SquaredRelu) && !model.gated).then_some(("squared-relu", None)));
-    let is_usual = match style.activation {
-        None => true,
-        Some(Activation::Silu) => model.gated,
-        Some(Activation::Gelu | Activation::SquaredRelu) => !model.gated,
-        Some(Activation::Relu | Activation::Other) => false,
-    };
+    let is_usual = style.activation.is_none_or(|activation| activation.is_usual(model.gated));
     let odd = [
         (style.norm == Norm::LayerWithoutWeights, "norms without weights"),
         (!is_usual, "a function of feed-forwards that is neither SwiGLU nor a plain GELU or squared ReLU"),

@@ -6,7 +6,7 @@ use crate::flags::{Flag, Flags};
 use crate::megatron::Shape;
 use crate::megatron::hybrid::Hybrid;
 use crate::shell::UNKNOWN;
-use engine::model::of_checkpoint;
+use engine::model::{Model, Positions, of_checkpoint};
 use input::diagnostic::{Code, Finding, divisors};
 
 /// Where the shape is written.
@@ -27,6 +27,15 @@ pub(super) const MOST: u64 = 100_000_000;
 /// What to do about a flag that a scenario needs.
 pub(super) const NEEDED: &str = "a scenario needs it, and checkpoints are not read: give it in the script, or the model with `--set model.name=…` and the \
                                  length with `--set workload.tokens=…`";
+
+/// The word of a model's positions.
+pub(super) const fn positions(model: &Model) -> &'static str {
+    match (model.learned_positions, model.style.positions) {
+        (true, _) => "learned_absolute",
+        (false, Positions::Off) => "none",
+        (false, Positions::Rotary | Positions::Biases) => "rope",
+    }
+}
 
 /// Writes the model; `None` without layers, width or heads.
 pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) -> Option<Shape> {
@@ -73,6 +82,10 @@ pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine
     let is_learned = flags.text("position-embedding-type").is_none_or(|word| word == "learned_absolute")
         && !flags.is("use-rotary-position-embeddings");
     out.set(SECTION, "learned_positions", is_learned, "--position-embedding-type");
+    let positions = flags.text("position-embedding-type");
+    if positions.is_some_and(|word| ["none", "alibi", "relative"].contains(&word.as_str())) {
+        out.set(SECTION, "rotary_positions", false, "--position-embedding-type");
+    }
     let has_bias = !flags.is("disable-bias-linear");
     out.set(SECTION, "attention_bias", has_bias || flags.is("add-qkv-bias"), "--disable-bias-linear, --add-qkv-bias");
     out.set(SECTION, "output_bias", has_bias, "--disable-bias-linear");

@@ -4,6 +4,7 @@ use engine::model::{Model, QueryKeyNorm, of_checkpoint};
 use input::diagnostic::Finding;
 
 use super::Shape;
+use super::model::positions;
 use crate::Machine;
 use crate::checkpoint;
 use crate::document::Document;
@@ -89,7 +90,7 @@ fn as_flags(model: &Model, stated: &[String]) -> Vec<Flag> {
         ("kv-channels", model.head_dim.to_string()),
         ("num-query-groups", model.n_kv_heads.to_string()),
         ("max-position-embeddings", model.max_positions.to_string()),
-        ("position-embedding-type", if model.learned_positions { "learned_absolute" } else { "rope" }.to_owned()),
+        ("position-embedding-type", positions(model).to_owned()),
         (rows, model.vocab.to_string()),
     ];
     // Groups are as many as heads where nothing says so.

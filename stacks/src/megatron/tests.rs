@@ -445,6 +445,17 @@ fn permutations_are_fused_by_a_switch_and_other_kernels_without_one() {
 }
 
 #[test]
+fn positions_that_turn_nothing_are_said() {
+    for (kind, expected) in
+        [("rope", None), ("learned_absolute", None), ("none", Some("false")), ("alibi", Some("false"))]
+    {
+        let text = found(&format!("--position-embedding-type {kind}")).scenario;
+        let key = text.lines().find_map(|line| line.strip_prefix("rotary_positions = "));
+        assert_eq!(key.map(|rest| rest.split(" #").next().unwrap_or(rest).trim()), expected, "{kind}: {text}");
+    }
+}
+
+#[test]
 fn a_flag_without_its_value_is_refused_at_the_flag() {
     for (name, flags) in [
         ("--tensor-model-parallel-size", "--tensor-model-parallel-size --sequence-parallel"),

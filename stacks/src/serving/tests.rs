@@ -509,7 +509,7 @@ fn a_tensor_degree_that_does_not_divide_the_heads_is_refused_with_those_that_do(
 #[test]
 fn options_of_a_file_beside_a_command_give_way_to_those_of_the_command() {
     let text = "vllm serve Qwen/Qwen3-32B --config ./conf/vllm.yaml --max-num-seqs 32\n";
-    assert_eq!(crate::named_beside(text), ["vllm.yaml"]);
+    assert_eq!(crate::named_beside(text), ["vllm.yaml", "Qwen/Qwen3-32B/config.json"]);
     let file = "tensor-parallel-size: 4\nmax-num-seqs: 64\nenable-prefix-caching: false\n";
     let files = vec![("vllm.yaml".to_owned(), file.to_owned())];
     let machine = Machine { files, ..on("h200-sxm") };

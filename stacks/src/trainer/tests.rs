@@ -67,7 +67,7 @@ fn llama_factory_takes_the_file_of_its_engine_or_the_stage_in_its_name() {
     let absent = check(LLAMA_FACTORY, &[], &lines);
     assert_eq!(errors(&absent), [""; 0]);
     assert!(said(&absent).iter().any(|what| what.contains("ZeRO 3 is taken, as its name says")), "{:?}", said(&absent));
-    assert_eq!(crate::named_beside(LLAMA_FACTORY), ["ds_z3.json"]);
+    assert_eq!(crate::named_beside(LLAMA_FACTORY), ["ds_z3.json", "meta-llama/Llama-2-7b-hf/config.json"]);
     let files = vec![("ds_z3.json".to_owned(), ENGINE.to_owned())];
     let beside = found(LLAMA_FACTORY, &Machine { files, ..h100(&[]) });
     // What the trainer fills in is not asked for.

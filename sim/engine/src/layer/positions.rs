@@ -11,7 +11,8 @@ const JOIN_BYTES: [f64; 2] = [4.0, 0.0];
 
 /// Positions of so many elements of queries and keys, by a fused kernel or by PyTorch's single ones (`_apply_rotary_pos_emb_bshd`).
 pub(super) fn rotate(writer: &mut Writer<'_>, width: u64) {
-    if writer.shard.model.learned_positions {
+    let model = writer.shard.model;
+    if model.learned_positions || model.style.positions != crate::model::Positions::Rotary {
         return;
     }
     if !writer.shard.rotates_singly() {
@@ -26,6 +27,7 @@ mod tests {
     use hw::Dtype;
 
     use crate::layer::before_attention;
+    use crate::model::{Model, Positions, Style};
     use crate::shard::{Framework, Shard};
     use crate::task::{Op, PassKind};
 
@@ -42,5 +44,17 @@ mod tests {
         let more = |kind| moved(Framework::MegatronCore, kind) - moved(Framework::Formulas, kind);
         assert_eq!(more(PassKind::Forward), elements * (24 - 4));
         assert_eq!(more(PassKind::Backward), elements * (34 - 6));
+    }
+
+    #[test]
+    fn a_table_biases_and_no_positions_turn_nothing() {
+        let plain = crate::model::embedded("llama-3-8b").expect("embedded");
+        let turned =
+            |model: &Model| before_attention(&Shard::forward(model, Dtype::Bf16, 1), 10, PassKind::Forward).len();
+        let with = |positions| Model { style: Style { positions, ..plain.style }, ..plain.clone() };
+        let learned = Model { learned_positions: true, ..plain.clone() };
+        for without in [with(Positions::Off), with(Positions::Biases), learned] {
+            assert_eq!(turned(&without) + 1, turned(&plain));
+        }
     }
 }

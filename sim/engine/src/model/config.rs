@@ -352,7 +352,11 @@ fn style(of: Type, reader: &mut Reader<'_>) -> Style {
     let activation = stated.map(Activation::named).or(of.style.activation).unwrap_or(usual);
     Style {
         activation: (of.family != Family::Megatron).then_some(activation),
-        positions: if has_biases { Positions::Biases } else { Positions::Rotary },
+        positions: match of.family {
+            _ if has_biases => Positions::Biases,
+            Family::Megatron if !reader.flag("rotary_positions", true) => Positions::Off,
+            _ => Positions::Rotary,
+        },
         parallel: match of.family {
             Family::Falcon => reader.flag("parallel_attn", true) || reader.flag("new_decoder_architecture", false),
             _ => reader.flag("use_parallel_residual", of.style.parallel),

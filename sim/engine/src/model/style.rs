@@ -31,6 +31,15 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Whether it is what scripts of training have a switch for: a gate of SiLU, or a plain GELU or squared ReLU.
+    pub const fn is_usual(self, gated: bool) -> bool {
+        match self {
+            Self::Silu => gated,
+            Self::Gelu | Self::SquaredRelu => !gated,
+            Self::Relu | Self::Other => false,
+        }
+    }
+
     /// The function of a word of `hidden_act`.
     pub(super) fn named(word: &str) -> Self {
         match word {
@@ -48,6 +57,8 @@ impl Activation {
 pub enum Positions {
     /// Queries and keys are turned.
     Rotary,
+    /// Nowhere.
+    Off,
     /// As biases of attention that grow with the distance (ALiBi, arXiv:2108.12409).
     Biases,
 }
