@@ -28,6 +28,11 @@ pub enum Holds {
     Order(Vec<String>),
 }
 
+/// So many per cent of a figure, as a distance from it.
+pub const fn share_of(figure: f64, percent: f64) -> f64 {
+    figure.abs() * percent / 100.0
+}
+
 /// The first limit that metrics break, in words; one that they do not have is broken.
 pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option<String> {
     limits.iter().find_map(|limit| {

@@ -1,7 +1,7 @@
 //! `[expect]`: golden figures that a scenario carries (`reports::expect` holds results against them).
 
 use reports::Ended;
-use reports::expect::{Expectation, Holds};
+use reports::expect::{Expectation, Holds, share_of};
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
@@ -84,8 +84,7 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
 /// The band around a figure, by a distance in its unit or by `"5 %"` of it. `None` where it would hold 0 and more: nearly every figure is above 0, so such a
 /// distance was meant as a share.
 fn around(near: f64, within: &Value<'_>) -> Option<(f64, f64)> {
-    let share =
-        |text: &str| text.strip_suffix('%')?.trim_end().parse::<f64>().ok().map(|percent| near.abs() * percent / 100.0);
+    let share = |text: &str| Some(share_of(near, text.strip_suffix('%')?.trim_end().parse().ok()?));
     let number = within.as_float().or_else(|| within.as_integer().map(|n| n as f64));
     let distance = number.or_else(|| within.as_str().and_then(share)).filter(|distance| distance.is_finite())?;
     let holds_zero = near != 0.0 && distance >= near.abs();
