@@ -169,7 +169,7 @@ impl Table {
 
     /// The same of a stack whose flags have the names that the rows say, and no others.
     #[must_use]
-    pub fn as_named(mut self) -> Self {
+    pub fn without_negations(mut self) -> Self {
         self.negates = false;
         self
     }

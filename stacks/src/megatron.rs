@@ -36,7 +36,8 @@ use train::megatron_core::{self, Graphs};
 use train::problem::{Dropout, Fusion};
 
 /// Flags of Megatron-LM.
-pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")).as_named());
+pub static FLAGS: LazyLock<Table> =
+    LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")).without_negations());
 
 /// Its flags that take no value.
 static SWITCHES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
