@@ -350,7 +350,10 @@ impl Server {
     fn weights(&self, found: Option<&Model>, out: &mut Document) {
         // A flag names how such a checkpoint was made, and changes nothing of it.
         let weights = self.formats[0].filter(|_| !found.is_some_and(is_narrow));
-        match (weights, self.formats[1]) {
+        // Keys and values of 16 bits are said where the checkpoint has others.
+        let has_narrow_keys = found.is_some_and(|model| model.formats.kv.bytes() == 1);
+        let kept = self.formats[1].filter(|kv| *kv != WIDE_KEYS || has_narrow_keys);
+        match (weights, kept) {
             (Some(weights), Some(kv)) => {
                 let parts = format!("{{ format = \"{weights}\", kv = \"{kv}\" }}");
                 out.set("model", "weights", parts, "format of weights, keys and values");
