@@ -392,7 +392,7 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         again.gemm(vocab, shard.model.hidden);
         ops.extend(again.done());
     }
-    predicting::with_heads(shard, tokens, kind, &ops)
+    predicting::with_heads(shard, tokens, kind, ops)
 }
 
 /// Kernels of the loss over so many logits.

@@ -79,10 +79,10 @@ pub(crate) fn write(flags: &mut Flags<'_>, out: &mut Document, machine: &Machine
     vocabulary(flags, out, machine);
     let is_tied = !flags.is("untie-embeddings-and-output-weights");
     out.set(SECTION, "tie_word_embeddings", is_tied, "--untie-embeddings-and-output-weights");
-    let is_learned = flags.text("position-embedding-type").is_none_or(|word| word == "learned_absolute")
+    let positions = flags.text("position-embedding-type");
+    let is_learned = positions.as_deref().is_none_or(|word| word == "learned_absolute")
         && !flags.is("use-rotary-position-embeddings");
     out.set(SECTION, "learned_positions", is_learned, "--position-embedding-type");
-    let positions = flags.text("position-embedding-type");
     if positions.is_some_and(|word| ["none", "alibi", "relative"].contains(&word.as_str())) {
         out.set(SECTION, "rotary_positions", false, "--position-embedding-type");
     }

@@ -169,3 +169,31 @@ fn index(writer: &mut Writer<'_>, index: Index) {
         writer.residual(2 * index.projected());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::before_attention;
+    use crate::model::{Model, embedded};
+    use crate::task::PassKind;
+
+    #[test]
+    fn norms_of_heads_are_two_kernels_in_megatron_core() {
+        let normed = embedded("qwen3-30b-a3b").expect("embedded");
+        let plain = Model { qk_norm: QueryKeyNorm::Off, ..normed.clone() };
+        let moved = |model: &Model, framework, kind| {
+            let shard = Shard { framework, ..Shard::forward(model, hw::Dtype::Bf16, 2) };
+            let ops = before_attention(&shard, 10, kind);
+            let of = |(op, _): &(Op, u32)| if let Op::Elementwise { bytes } = op { Some(*bytes) } else { None };
+            let kernels: Vec<u64> = ops.iter().filter_map(of).collect();
+            (kernels.len(), kernels.iter().sum::<u64>())
+        };
+        // Half of 32 heads and of four, 128 wide each, for ten tokens: read and written in 16 bits, and half as much again in backward.
+        let bytes = 10 * (32 + 4) / 2 * 128 * 4;
+        for (kind, expected) in [(PassKind::Forward, bytes), (PassKind::Backward, bytes * 3 / 2)] {
+            let [with, without] = [&normed, &plain].map(|model| moved(model, Framework::MegatronCore, kind));
+            assert_eq!((with.0 - without.0, with.1 - without.1), (2, expected), "{kind:?}");
+            assert_eq!(moved(&normed, Framework::Formulas, kind), moved(&plain, Framework::Formulas, kind), "{kind:?}");
+        }
+    }
+}

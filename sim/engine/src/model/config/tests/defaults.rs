@@ -1,6 +1,6 @@
 //! Public files that leave out what their configuration classes take.
 
-use crate::model::{Mixer, Model};
+use crate::model::{Mixer, Model, Positions};
 
 /// Text of google/gemma-3-12b-it and of -4b-it: the one has no width of a head, the other no heads either.
 const GEMMA_3_12B: &str = r#"{ "model_type": "gemma3", "text_config": { "model_type": "gemma3_text", "hidden_size": 3840,
@@ -64,4 +64,18 @@ fn heads_of_other_classes_are_those_of_their_configurations() {
     // Qwen3-MoE's class has no width of a head: it is a part of the hidden width.
     let moe = r#", "num_attention_heads": 32, "num_key_value_heads": 4, "num_experts": 8, "num_experts_per_tok": 2"#;
     assert_eq!(of("qwen3_moe", moe).2, 72);
+}
+
+#[test]
+fn a_model_that_flags_state_turns_heads_unless_they_say_otherwise() {
+    let of = |more: &str| {
+        let config = format!(
+            r#"{{"model_type": "megatron", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+            "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64{more}}}"#
+        );
+        Model::from_config("stated", &config).unwrap().style.positions
+    };
+    assert_eq!(of(""), Positions::Rotary);
+    assert_eq!(of(r#", "rotary_positions": true"#), Positions::Rotary);
+    assert_eq!(of(r#", "rotary_positions": false"#), Positions::Off);
 }
