@@ -2,6 +2,7 @@
 
 mod a100;
 mod adapters;
+mod amd;
 mod attention_ffn;
 #[expect(dead_code, reason = "an example is a program; its tests run here, with those of everything else")]
 #[path = "../examples/bridge_layouts.rs"]

@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use engine::cost::names;
-use engine::cost::profile::{CollectiveCurve, Profile};
+use engine::cost::profile::{CollectiveCurve, Profile, SCHEMA};
 use engine::shard::{AttentionKernel, Framework};
-use hw::Format;
+use hw::{Format, Maker};
 
 /// Serving engines whose profiles may be shipped.
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
@@ -70,7 +70,24 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
-/// Kernels of training under a framework on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. On
+/// Whether curves of other cards stand in for a GPU's. All of them are of NVIDIA's libraries, so cards of another maker have their datasheet.
+fn borrows(gpu: &str) -> bool {
+    hw::catalog::maker(gpu) != Some(Maker::Amd)
+}
+
+/// A profile of a card of which nothing was measured: every operation is the datasheet's.
+fn without_curves(gpu: &str) -> Profile {
+    Profile {
+        schema: SCHEMA.to_owned(),
+        name: "roofline".to_owned(),
+        gpu: gpu.to_owned(),
+        source: "the datasheet".to_owned(),
+        ..Profile::default()
+    }
+}
+
+/// Kernels of training under a framework on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Cards of other
+/// makers have none. On
 /// Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by
 /// cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
 /// So is attention of narrow heads (`with_narrow_heads`).
@@ -79,6 +96,9 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 /// Never: a test holds that every shipped profile is one.
 pub fn training(gpu: &hw::Gpu, framework: Framework, attention: AttentionKernel) -> Profile {
     let name = gpu.name.as_str();
+    if !borrows(name) {
+        return without_curves(name);
+    }
     let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
@@ -199,7 +219,7 @@ pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
 }
 
 /// Tables of a GPU that serves. Those of the engine, where one is named and was measured there; else the GPU's own, where they tell how decoding
-/// attends; else those of the engine on the neighbour, lent. Where no engine is named, vLLM's stand in for a GPU's own that know training alone: its
+/// attends; else those of the engine on the neighbour, lent, if it is of the same maker. Where no engine is named, vLLM's stand in for a GPU's own that know training alone: its
 /// products have thousands of rows, and beyond them they say nothing of a batch that decodes. Nothing is left but the GPU's own, or nothing.
 pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
@@ -281,6 +301,9 @@ fn is_same_exchange(a: &CollectiveCurve, b: &CollectiveCurve) -> bool {
 
 /// Tables of an engine on the neighbour of a GPU, lent.
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
+    if !borrows(gpu) {
+        return None;
+    }
     let lender = neighbour(gpu);
     let mut profile = as_served(parsed_of_engine(lender, engine)?, lender, engine);
     let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);

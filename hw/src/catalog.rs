@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::cluster::{Cluster, Fabric};
-use crate::generation::Generation;
-use crate::gpu::{Capability, Draw, Gpu, Price};
+use crate::generation::{Generation, Maker};
+use crate::gpu::{Capability, Draw, Gpu, Price, Reached};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
 /// Start-up time of a message over NVLink: astra-sim's validated HGX-H100 network file has 936 ns per hop.
@@ -33,7 +33,9 @@ struct Entry {
     peak_fp4_tflops: Option<f64>,
     power_watts: Option<f64>,
     draw: Option<Draw>,
+    reached: Option<Reached>,
     intra_node_gb_per_s: f64,
+    mesh_links: Option<u32>,
     host_gb_per_s: f64,
     #[serde(default = "has_peer_access")]
     peer_access: bool,
@@ -95,19 +97,29 @@ pub fn generation(name: &str) -> Option<Generation> {
     Generation::named(&ENTRIES.get(name)?.generation)
 }
 
+/// Whose card a GPU of the catalogue is.
+pub fn maker(name: &str) -> Option<Maker> {
+    generation(name).map(Generation::maker)
+}
+
 /// Whether two GPUs of the catalogue run the same kernels.
 pub fn same_generation(one: &str, other: &str) -> bool {
     generation(one).is_some() && generation(one) == generation(other)
 }
 
 impl Gpu {
-    /// Its compute capability by the catalogue, whatever links it was given; of a card that the catalogue lacks, what its figures tell.
+    /// Its compute capability by the catalogue, whatever links it was given; of a card that the catalogue lacks, what its figures tell. No card of NVIDIA with 8 bits
+    /// is joined by a mesh.
     pub fn capability(&self) -> Capability {
         match generation(&self.name) {
             Some(Generation::Hopper) => Capability::Nine,
             Some(Generation::Blackwell) => Capability::Ten,
             Some(_) => Capability::Other,
-            None => match (self.has_own_link(), self.peak_fp8.is_some(), self.peak_fp4.is_some()) {
+            None => match (
+                self.has_own_link() && self.mesh_links.is_none(),
+                self.peak_fp8.is_some(),
+                self.peak_fp4.is_some(),
+            ) {
                 (true, _, true) => Capability::Ten,
                 (true, true, false) => Capability::Nine,
                 _ => Capability::Other,
@@ -136,6 +148,11 @@ pub fn draw(name: &str) -> Option<Draw> {
     ENTRIES.get(name)?.draw
 }
 
+/// Shares of its datasheet that kernels of a GPU of the catalogue reach, where they are published; empty elsewhere.
+pub fn reached(name: &str) -> Reached {
+    ENTRIES.get(name).and_then(|entry| entry.reached).unwrap_or_default()
+}
+
 /// A GPU by name.
 pub fn gpu(name: &str) -> Option<Gpu> {
     let entry = ENTRIES.get(name)?;
@@ -153,6 +170,7 @@ pub fn gpu(name: &str) -> Option<Gpu> {
         peak_fp4: entry.peak_fp4_tflops.map(tera),
         power_watts: entry.power_watts,
         intra_node_bandwidth: giga(entry.intra_node_gb_per_s),
+        mesh_links: entry.mesh_links,
         host_bandwidth: giga(entry.host_gb_per_s),
         peer_access: entry.peer_access,
         source: format!("{}, {}", entry.source, entry.date),
@@ -248,6 +266,7 @@ pub fn cluster_source(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Format;
 
     #[test]
     fn every_entry_parses_with_a_source_a_date_and_sane_figures() {
@@ -258,7 +277,7 @@ mod tests {
             if name == "cpu" {
                 continue;
             }
-            assert!((1.6e10..3e11).contains(&gpu.memory.as_f64()), "{name}: memory");
+            assert!((1.6e10..3.2e11).contains(&gpu.memory.as_f64()), "{name}: memory");
             assert!((2e11..1e13).contains(&gpu.memory_bandwidth.get()), "{name}: bandwidth");
             assert!((3e13..3e15).contains(&gpu.peak_bf16.get()), "{name}: peak");
         }
@@ -271,6 +290,7 @@ mod tests {
         assert!(!same_generation("b200", "rtx-5090"), "10.0 and 12.0");
         assert!(!same_generation("a100-sxm-80g", "a40"), "8.0 and 8.6");
         assert!(!same_generation("mine", "mine"), "nothing is known of a card of the user's own");
+        assert!(same_generation("mi300x", "mi325x") && !same_generation("mi325x", "mi355x"), "gfx942 and gfx950");
     }
 
     #[test]
@@ -289,14 +309,67 @@ mod tests {
             [Capability::Nine, Capability::Nine, Capability::Ten]
         );
         assert_eq!([of("a100-sxm-80g"), of("l40s"), of("rtx-5090")], [Capability::Other; 3]);
+        assert_eq!(["mi300x", "mi325x", "mi355x"].map(of), [Capability::Other; 3], "none is NVIDIA's");
         // A card of the user's own is known by its figures.
         let own = Gpu { name: "mine".to_owned(), ..gpu("b200").expect("listed") };
         assert_eq!(own.capability(), Capability::Ten);
+        // Eight bits and a link of its own do not make a Hopper of a card of a mesh.
+        for like in ["mi300x", "mi355x"] {
+            let own = Gpu { name: "mine".to_owned(), ..gpu(like).expect("listed") };
+            assert!(own.has_own_link() && own.peak_fp8.is_some());
+            assert_eq!(own.capability(), Capability::Other, "{like}");
+        }
+    }
+
+    #[test]
+    fn cards_of_amd_have_compute_units_and_the_peak_of_their_matrix_cores() {
+        // Four matrix cores of a unit, operations of an instruction over its cycles, and the highest clock in GHz: AMD's white papers of CDNA 3 and 4. In 16 bits CDNA 3 has
+        // 32 x 32 x 8 and CDNA 4 32 x 32 x 16 in 32 cycles; 8 bits are twice as fast, 4 bits twice that; 32 bits are 32 x 32 x 2 in 64 cycles.
+        for (name, units, deep, ghz) in
+            [("mi300x", 304, 8.0, 2.1), ("mi325x", 304, 8.0, 2.1), ("mi355x", 256, 16.0, 2.4)]
+        {
+            let gpu = gpu(name).expect("listed");
+            assert_eq!(multiprocessors(name), Some(units));
+            assert_eq!(maker(name), Some(Maker::Amd));
+            let of = |k: f64, cycles: f64| 2.0 * 32.0 * 32.0 * k / cycles * 4.0 * f64::from(units) * ghz * 1e9;
+            let is_near = |peak: Option<FlopsPerSecond>, expected: f64| {
+                peak.is_some_and(|peak| (peak.get() / expected - 1.0).abs() < 1e-3)
+            };
+            let sixteen = of(deep, 32.0);
+            assert!(is_near(Some(gpu.peak_bf16), sixteen) && is_near(gpu.peak_fp8, 2.0 * sixteen), "{name}");
+            assert!(is_near(gpu.peak_int8, 2.0 * sixteen) && is_near(gpu.peak_fp32, of(2.0, 64.0)), "{name}");
+            assert_eq!(gpu.peak_fp4.is_some(), deep > 8.0, "{name}");
+            assert!(gpu.peak_fp4.is_none() || is_near(gpu.peak_fp4, 4.0 * sixteen), "{name}");
+            // A mesh of eight: a link of 16 lanes to each other card, of 32 or 38.4 Gb/s.
+            let link = 16.0 * if deep > 8.0 { 38.4e9 } else { 32e9 } / 8.0;
+            assert!((gpu.intra_node_bandwidth.get() / (7.0 * link) - 1.0).abs() < 1e-9, "{name}");
+            assert_eq!(gpu.mesh_links, Some(gpus_per_node(name) - 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn cards_of_a_mesh_exchange_over_as_many_links_as_there_are_others() {
+        let mesh = cluster(&gpu("mi300x").expect("listed"), 1, 8);
+        for (n, links) in [(2, 1.0), (4, 3.0), (8, 7.0)] {
+            assert_eq!(mesh.inside_bandwidth(n).get(), 64e9 * links, "{n}");
+            assert_eq!(mesh.inside_bandwidth_to(n, 1).get(), 64e9, "{n}");
+        }
+        let switched = cluster(&gpu("h100-sxm").expect("listed"), 1, 8);
+        assert_eq!([2, 8].map(|n| switched.inside_bandwidth_to(n, 1).get()), [450e9; 2]);
+    }
+
+    #[test]
+    fn units_of_amd_multiply_blocks_of_32_and_none_of_16() {
+        let of = |name: &str| {
+            let gpu = gpu(name).expect("listed");
+            [Format::Fp8, Format::Mxfp8, Format::Nvfp4].map(|format| gpu.multiplies(format))
+        };
+        assert_eq!([of("mi300x"), of("mi355x"), of("b200")], [[true, false, false], [true, true, false], [true; 3]]);
     }
 
     #[test]
     fn cards_of_nvidia_have_multiprocessors_and_the_peak_of_their_units() {
-        for name in gpu_names().into_iter().filter(|name| *name != "cpu") {
+        for name in gpu_names().into_iter().filter(|name| maker(name) == Some(Maker::Nvidia)) {
             assert!(multiprocessors(name).is_some_and(|n| (40..=200).contains(&n)), "{name}");
         }
         // Products of 16 bits that a multiprocessor adds in a cycle, and the boost clock in GHz, of NVIDIA's white papers. Two operations each.

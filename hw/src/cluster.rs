@@ -74,10 +74,15 @@ impl Cluster {
         }
     }
 
-    /// Datasheet bandwidth of that link, per GPU and direction.
-    pub const fn inside_bandwidth(&self, n_gpus: u32) -> BytesPerSecond {
+    /// Datasheet bandwidth of that link, per GPU and direction, where each of so many GPUs exchanges with all others.
+    pub fn inside_bandwidth(&self, n_gpus: u32) -> BytesPerSecond {
+        self.inside_bandwidth_to(n_gpus, n_gpus.saturating_sub(1))
+    }
+
+    /// The same where each exchanges with so many of the others at once: a message goes to one.
+    pub fn inside_bandwidth_to(&self, n_gpus: u32, n_others: u32) -> BytesPerSecond {
         match self.inside_link(n_gpus) {
-            InsideLink::Own | InsideLink::Host => self.gpu.intra_node_bandwidth,
+            InsideLink::Own | InsideLink::Host => self.gpu.bandwidth_to(n_others),
             InsideLink::Bus => self.gpu.host_bandwidth,
         }
     }

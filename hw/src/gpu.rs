@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use crate::format::Format;
+use crate::generation::Maker;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 
 /// A rental price as quoted on one day.
@@ -31,6 +32,20 @@ pub struct Draw {
     pub products: f64,
 }
 
+/// Shares of the datasheet that the largest kernels of a card were measured to reach, where somebody published them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reached {
+    /// Of the peak, products in 16 bits.
+    pub products: Option<f64>,
+    /// Of the peak, narrower products.
+    pub narrow: Option<f64>,
+    /// Of the memory's bandwidth, copies.
+    pub memory: Option<f64>,
+    /// Of all links of a GPU, an all-reduce over the node.
+    pub links: Option<f64>,
+}
+
 /// One device type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
@@ -38,7 +53,7 @@ pub struct Gpu {
     pub name: String,
     /// Memory of the board.
     pub memory: Bytes,
-    /// What of it CUDA gives to programs (`cudaMemGetInfo`, `total_memory`), where logs show it.
+    /// What of it CUDA or ROCm gives to programs (`cudaMemGetInfo`, `total_memory`), where logs show it.
     pub visible_memory: Option<Bytes>,
     /// Peak memory bandwidth.
     pub memory_bandwidth: BytesPerSecond,
@@ -54,8 +69,10 @@ pub struct Gpu {
     pub peak_fp4: Option<FlopsPerSecond>,
     /// Power that the card may draw for hours, watts, where its datasheet says so.
     pub power_watts: Option<f64>,
-    /// Link to the other GPUs of the node, per direction (NVLink; PCIe where there is none).
+    /// Link to the other GPUs of the node, per direction (NVLink, Infinity Fabric; PCIe where there is none). All links together, where there are several.
     pub intra_node_bandwidth: BytesPerSecond,
+    /// How many links to others of the node it has, one to each of them, where no switch joins them: two GPUs exchange over one alone.
+    pub mesh_links: Option<u32>,
     /// Link to the host, per direction.
     pub host_bandwidth: BytesPerSecond,
     /// Whether it reads and writes the memory of another GPU of its node; without, what they exchange goes through host memory.
@@ -66,7 +83,7 @@ pub struct Gpu {
     pub prices: Vec<Price>,
 }
 
-/// NVIDIA's compute capability, as far as kernels differ that are known here.
+/// NVIDIA's compute capability, as far as kernels differ that are known here. Cards of other makers have none of these kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Capability {
     /// Hopper. A card that the catalogue lacks counts as one where it multiplies 8 bits and has a link of its own.
@@ -125,19 +142,31 @@ impl Gpu {
         format!("{memory:6.1} GiB  {bandwidth:5.0} GB/s  {peak:6.1} TFLOP/s  {}{prices}", self.source)
     }
 
+    /// What carries a message to so many others at once, per direction: a mesh has a link to each.
+    pub fn bandwidth_to(&self, n_others: u32) -> BytesPerSecond {
+        let share = |links: u32| f64::from(n_others.clamp(1, links)) / f64::from(links);
+        self.intra_node_bandwidth * self.mesh_links.map_or(1.0, share)
+    }
+
     /// Whether devices of a node are joined by a link of their own, as NVLink is, and not by the bus to the host.
     pub fn has_own_link(&self) -> bool {
         self.intra_node_bandwidth > self.host_bandwidth
     }
 
+    /// Whose card it is by the catalogue. One that the catalogue lacks counts as NVIDIA's, as all measured kernels are.
+    pub fn maker(&self) -> Maker {
+        crate::catalog::maker(&self.name).unwrap_or(Maker::Nvidia)
+    }
+
     /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
-    pub const fn multiplies(&self, format: Format) -> bool {
+    pub fn multiplies(&self, format: Format) -> bool {
         match format {
             Format::Fp8 | Format::Fp8Block => self.peak_fp8.is_some(),
             // Scales of 32 elements came into the units together with four bits (OCP Microscaling; PTX `tcgen05.mma` with `block_scale`).
             Format::Mxfp8 => self.peak_fp8.is_some() && self.peak_fp4.is_some(),
             Format::Int8 => self.peak_int8.is_some() || self.peak_fp8.is_some(),
-            Format::Nvfp4 => self.peak_fp4.is_some(),
+            // Units of CDNA 4 scale 32 elements by a power of two (`V_MFMA_SCALE_F32_16X16X128_F8F6F4`), and not 16 by 8 bits.
+            Format::Nvfp4 => self.peak_fp4.is_some() && self.maker() == Maker::Nvidia,
             Format::Fp32 | Format::Bf16 | Format::Fp16 | Format::Int8Weights => true,
             Format::Int4 | Format::Int4By32 | Format::Mxfp4 => true,
         }

@@ -43,7 +43,7 @@ pub struct Power {
     pub lender: Option<&'static str>,
 }
 
-/// Card whose shares stand for those of others of its generation, and of what comes after it.
+/// Card whose shares stand for those of others of its generation, of what comes after it, and of what another maker builds at its time.
 const BLACKWELL: &str = "b200";
 /// The same for older ones.
 const HOPPER: &str = "h100-sxm";
@@ -55,7 +55,11 @@ impl Power {
         if let Some(draw) = catalog::draw(&gpu.name) {
             return Some(Self { limit_watts, draw, lender: None });
         }
-        let is_newer = matches!(catalog::generation(&gpu.name)?, Generation::Blackwell | Generation::BlackwellOfDesks);
+        let is_newer = match catalog::generation(&gpu.name)? {
+            Generation::Blackwell | Generation::BlackwellOfDesks | Generation::Cdna4 => true,
+            Generation::Host | Generation::Volta | Generation::Turing | Generation::Ampere => false,
+            Generation::AmpereOfDesks | Generation::Ada | Generation::Hopper | Generation::Cdna3 => false,
+        };
         let lender = if is_newer { BLACKWELL } else { HOPPER };
         Some(Self { limit_watts, draw: catalog::draw(lender)?, lender: Some(lender) })
     }

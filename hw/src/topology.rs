@@ -1,5 +1,6 @@
 //! Graph of directed links between devices; a pair's route is the links that its traffic loads.
 //!
+//! GPUs of a mesh have a port to all their links together: what two flows between one pair take from each other is left out there.
 //! Capacities in bytes per second. Each GPU has a port up to and down from its NVLink island's switch, a network port to
 //! a leaf (of its rail: GPU `i` of every node shares leaf `i`; or of its node and the next ones), and a link from and to its
 //! host. GPUs of one PCIe switch share the switch's link to the host. Leaves meet in a spine
@@ -220,6 +221,7 @@ mod tests {
                 peak_fp4: None,
                 power_watts: None,
                 intra_node_bandwidth: BytesPerSecond::new(300e9),
+                mesh_links: None,
                 host_bandwidth: BytesPerSecond::new(32e9),
                 peer_access: true,
                 source: String::new(),

@@ -59,11 +59,14 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
 
 /// An error about a GPU that the catalogue lacks.
 pub fn unknown_gpu(what: String, name: &str, at: Place) -> Finding {
-    let finding = unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at);
+    let names = hw::catalog::gpu_names();
     if !is_of_amd(name) {
-        return finding;
+        return unknown(Code::UnknownGpu, what, name, names, at);
     }
-    finding.label("").help("GPUs of AMD are not modelled: the catalogue and all measured kernels are NVIDIA's")
+    let own: Vec<&str> = names.into_iter().filter(|name| hw::catalog::maker(name) == Some(hw::Maker::Amd)).collect();
+    let help =
+        format!("of AMD's cards there are {}, by their datasheets; no kernel of others is known", own.join(", "));
+    unknown(Code::UnknownGpu, what, name, own, at).help(help)
 }
 
 /// Whether a card is AMD's by its name: `mi300x`, `MI355X`, `amd-instinct-mi250`, `radeon-pro-w7900`.
@@ -236,6 +239,9 @@ mod tests {
             assert!(!is_of_amd(name), "{name}");
         }
         let found = |name: &str| unknown_gpu(String::new(), name, None).help.unwrap_or_default();
-        assert!(found("mi300x").contains("not modelled") && found("h100").contains("h100-sxm"));
+        assert!(found("mi250x").contains("mi300x, mi325x, mi355x") && !found("mi250x").contains("h100"));
+        assert!(found("h100").contains("h100-sxm"));
+        let label = |name: &str| unknown_gpu(String::new(), name, None).label;
+        assert!(label("MI300X").contains("`mi300x`"), "{}", label("MI300X"));
     }
 }

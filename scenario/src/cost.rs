@@ -9,9 +9,6 @@ use train::problem::UnitTimes;
 use input::diagnostic::Code;
 use input::reader::{Place, Section, unknown};
 
-/// Name of a host processor in the catalogue.
-const HOST: &str = "cpu";
-
 /// What the section says.
 #[derive(Clone, Debug)]
 pub struct Cost {
@@ -122,7 +119,7 @@ pub fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -
     parsed.ok()
 }
 
-/// A profile of another GPU is lent; one of a host processor says nothing about a GPU.
+/// A profile of another GPU is lent; one of a host processor says nothing about a GPU, and one of another maker's card runs other libraries.
 fn on_gpu(section: &mut Section<'_>, profile: &Profile, gpu: &str, at: &Place) -> Profile {
     let family = calibrate::profiles::of_gpu(gpu);
     let is_own = profile.gpu == gpu || (family.is_some() && family == calibrate::profiles::of_gpu(&profile.gpu));
@@ -130,8 +127,14 @@ fn on_gpu(section: &mut Section<'_>, profile: &Profile, gpu: &str, at: &Place) -
         return profile.clone();
     }
     let what = format!("profile `{}` was measured on `{}`, the cluster has `{gpu}`", profile.name, profile.gpu);
-    if [gpu, profile.gpu.as_str()].contains(&HOST) {
-        section.refuse(Code::OtherGpu, at.clone(), what, "a host processor and a GPU cannot stand for each other");
+    let makers = [gpu, &profile.gpu].map(|name| hw::catalog::maker(name));
+    if makers.iter().all(Option::is_some) && makers[0] != makers[1] {
+        let help = if makers.contains(&Some(hw::Maker::Host)) {
+            "a host processor and a GPU cannot stand for each other"
+        } else {
+            "cards of two makers run no kernel in common; `cost.profile = \"roofline\"` uses the datasheet"
+        };
+        section.refuse(Code::OtherGpu, at.clone(), what, help);
         return profile.clone();
     }
     let help = "its times are scaled by the datasheets of both, with wider intervals; `cost.profile = \"roofline\"` uses the datasheet alone";

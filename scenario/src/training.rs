@@ -12,6 +12,7 @@ pub mod optimizer;
 mod parallel;
 pub mod policies;
 mod rails;
+mod rocm;
 mod search;
 mod searched;
 pub mod stragglers;
@@ -141,7 +142,7 @@ impl Asked {
             return None;
         }
         let constants = Constants::of(gpu);
-        Some(if self.sustained { constants.holding(cost.sustained_flops_ratio) } else { *constants })
+        Some(if self.sustained { constants.holding(cost.sustained_flops_ratio) } else { constants })
     }
 
     /// Time that the host takes of a layer, and of a launch.
@@ -216,7 +217,9 @@ fn of_peak(asked: &Asked, execution: &Execution, cost: &Cost, gpu: &Gpu) -> Vec<
     let held = if narrow { constants.sustained_narrow } else { constants.sustained };
     let is_left_out = execution.framework == Framework::Formulas && !asked.framework && !asked.sustained;
     let mut words = Vec::new();
-    if is_left_out && !cost.is_roofline && held < 1.0 {
+    // What is published of a card holds formulas too.
+    let is_whole = hw::catalog::reached(&gpu.name) == hw::Reached::default();
+    if is_left_out && is_whole && !cost.is_roofline && held < 1.0 {
         words.push(format!(
             "`training.framework` is left out: the formulas of papers hold the whole peak, of which frameworks hold {held} on `{}` (`framework = \"megatron-core\"`)",
             gpu.name
@@ -278,6 +281,7 @@ pub fn of_sequences(
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
+    rocm::check(reader, training.execution.framework, (&overlap, &experts), &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
     let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
     let mut problem = Problem {

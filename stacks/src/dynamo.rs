@@ -6,12 +6,13 @@
 
 use std::fmt::Write as _;
 
+use hw::Maker;
 use serve::deployment::Deployment;
 use serve::replica::Role;
 
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
 use crate::fleet::{Group, group, quoted, remarks, said_of};
-use crate::servers::{self, shares};
+use crate::servers::{self, Unsayable, shares};
 
 mod import;
 
@@ -39,7 +40,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     for deployment in &deployments {
         let mut groups = Vec::new();
         for replica in &deployment.replicas {
-            match group(deployment, replica, NAME, &said) {
+            match group(deployment, replica, NAME, &said).and_then(of_cuda) {
                 Ok(group) => groups.push(group),
                 Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
             }
@@ -63,6 +64,11 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         }
     }
     expressed(files, what, NAME)
+}
+
+/// A group that Dynamo's images run: they are of CUDA.
+fn of_cuda(group: Group<'_>) -> Result<Group<'_>, Unsayable> {
+    if group.plugin.maker == Maker::Nvidia { Ok(group) } else { Err(Unsayable::Rocm(image(&group))) }
 }
 
 /// Remarks about rules of batching and lengths, each once.
@@ -118,11 +124,13 @@ fn worker(deployment: &Deployment, group: &Group<'_>, name: &str) -> String {
     let engine = group.engine.name;
     let _ = write!(
         text,
-        "    podTemplate:\n      spec:\n        nodeSelector:\n          nvidia.com/gpu.product: {}\n        containers:\n        - name: main\n          \
+        "    podTemplate:\n      spec:\n        nodeSelector:\n          {}: {}\n        containers:\n        - name: main\n          \
          image: {}\n          workingDir: /workspace/examples/backends/{engine}\n          resources:\n            limits:\n              \
-         nvidia.com/gpu: \"{}\"\n          command:\n          - python3\n          - \"-m\"\n          - dynamo.{engine}\n          args:\n",
+         {}: \"{}\"\n          command:\n          - python3\n          - \"-m\"\n          - dynamo.{engine}\n          args:\n",
+        group.plugin.label,
         group.label,
         image(group),
+        group.plugin.resource,
         group.gpus_per_node
     );
     for word in arguments(deployment, group) {

@@ -46,12 +46,17 @@ pub(crate) fn value<'v>(variables: &'v [Variable], name: &str) -> Option<&'v str
     variables.iter().rev().find(|variable| variable.name == name).map(|variable| variable.value.as_str())
 }
 
-/// The variable that lists devices which programs see.
-pub(crate) const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
+/// Variables that list devices which programs see: of CUDA, which ROCm heeds as well, and of ROCm.
+pub(crate) const DEVICES: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 
-/// Devices that programs see, where the variable lists them by number.
+/// The variable that lists devices, where there is one.
+pub(crate) fn of_devices(variables: &[Variable]) -> Option<&'static str> {
+    DEVICES.into_iter().find(|name| value(variables, name).is_some())
+}
+
+/// Devices that programs see, where a variable lists them by number.
 pub(crate) fn devices(variables: &[Variable]) -> Option<u32> {
-    let listed = value(variables, DEVICES)?;
+    let listed = value(variables, of_devices(variables)?)?;
     let is_list = listed.chars().all(|letter| letter.is_ascii_digit() || letter == ',');
     let n = listed.split(',').filter(|one| !one.is_empty()).count();
     u32::try_from(n).ok().filter(|n| is_list && *n > 0)

@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use hw::Maker;
 use serde_json::Value;
 use serve::deployment::{Deployment, Machine, Replica};
 use serve::replica::Role;
@@ -13,6 +14,7 @@ use serve::replica::Role;
 use crate::batching::other_rule;
 use crate::export::{ExportError, File, Planned, Target, Words, expressed, model_of, named, serving, to_put};
 use crate::flags::rows;
+use crate::plugins::{self, Plugin};
 use crate::servers::{
     Layout, SGLANG_IMAGE, TAKES_ALL, Takes, Unsayable, VLLM_IMAGE, layout, other_length, packed, sglang, sglang_across,
     sglang_takes, shares, vllm, vllm_across,
@@ -38,10 +40,10 @@ pub const SKYPILOT: Target =
 /// Port at which replicas answer.
 const PORT: u32 = 8000;
 
-/// A GPU of the catalogue, its label of NVIDIA's feature discovery, and its name in SkyPilot's catalogue; empty where there is none.
+/// A GPU of the catalogue, its label by the device plugin of its maker (`plugins.rs`), and its name in SkyPilot's catalogue; empty where there is none.
 ///
-/// Labels are the driver's names of products with dashes (NVIDIA/k8s-device-plugin, `gpu-feature-discovery`); those of B300, GB300 and RTX PRO 6000 as
-/// published manifests select them. SkyPilot's names: 0.14.1, `sky/utils/gpu_names.py` and `sky/catalog/data_fetchers/`. The 96 GB H100 of one owner
+/// Labels are the driver's names of products with dashes (NVIDIA/k8s-device-plugin, `gpu-feature-discovery`) or underscores (ROCm/k8s-device-plugin, node labeller); those of
+/// B300, GB300 and RTX PRO 6000 as published manifests select them. SkyPilot's names: 0.14.1, `sky/utils/gpu_names.py` and `sky/catalog/data_fetchers/`. The 96 GB H100 of one owner
 /// is offered nowhere.
 static GPUS: LazyLock<Vec<[&str; 3]>> = LazyLock::new(|| rows(include_str!("../tables/gpus.tsv")));
 
@@ -100,15 +102,17 @@ pub(crate) struct Group<'a> {
     /// What runs it.
     pub(crate) engine: &'static Engine,
     /// The engine's image.
-    pub(crate) image: &'a str,
+    pub(crate) image: String,
     /// Words of the command.
     pub(crate) words: Vec<String>,
     /// GPUs of a node that it takes.
     pub(crate) gpus_per_node: u32,
     /// Nodes that it takes.
     pub(crate) n_nodes: u32,
-    /// What NVIDIA's feature discovery calls its GPU.
+    /// What a node's label calls its GPU.
     pub(crate) label: &'static str,
+    /// By what pods ask for it.
+    pub(crate) plugin: &'static Plugin,
     accelerator: &'static str,
 }
 
@@ -220,6 +224,8 @@ pub(crate) fn group<'a>(
     if target == SKYPILOT.name && accelerator.is_empty() {
         return Err(Unsayable::Gpu(machine.gpu.clone()));
     }
+    let image = said.image.as_deref().unwrap_or(engine.image);
+    let image = if hw::catalog::maker(&machine.gpu) == Some(Maker::Amd) { of_rocm(image)? } else { image.to_owned() };
     let (n_gpus, per_node) = (replica.n_gpus(), machine.gpus_per_node.max(1));
     if n_gpus > per_node && !n_gpus.is_multiple_of(per_node) {
         return Err(Unsayable::Nodes { n_gpus, per_node });
@@ -229,13 +235,20 @@ pub(crate) fn group<'a>(
         replica,
         machine,
         engine,
-        image: said.image.as_deref().unwrap_or(engine.image),
+        image,
         words: (engine.command)(&layout),
         gpus_per_node: n_gpus.min(per_node),
         n_nodes: n_gpus.div_ceil(per_node),
         label,
+        plugin: plugins::of(&machine.gpu),
         accelerator,
     })
+}
+
+/// The image of the same release for cards of AMD. Tags of SGLang's name a release of ROCm and the card besides (`v0.5.4-rocm700-mi30x`).
+fn of_rocm(image: &str) -> Result<String, Unsayable> {
+    let tag = image.strip_prefix("vllm/vllm-openai:").ok_or_else(|| Unsayable::Rocm(image.to_owned()))?;
+    Ok(format!("vllm/vllm-openai-rocm:{tag}"))
 }
 
 /// A word of YAML: JSON's form of it.
@@ -285,11 +298,13 @@ fn pods(group: &Group<'_>) -> String {
 /// The `spec` of a pod; one that answers is asked whether it is there.
 fn pod(group: &Group<'_>, command: &str, answers: bool) -> String {
     let gpus = group.gpus_per_node;
-    let (label, image) = (group.label, group.image);
+    let Group { label, image, plugin, .. } = group;
     let mut text = format!(
-        "spec:\n  nodeSelector:\n    nvidia.com/gpu.product: {label}\n  containers:\n  - name: engine\n    image: {image}\n    command: [\"/bin/sh\", \"-c\"]\n    \
-         args: [{}]\n    resources:\n      limits:\n        nvidia.com/gpu: {gpus}\n    volumeMounts:\n    - name: shm\n      mountPath: /dev/shm\n",
-        quoted(&format!("exec {command}"))
+        "spec:\n  nodeSelector:\n    {}: {label}\n  containers:\n  - name: engine\n    image: {image}\n    command: [\"/bin/sh\", \"-c\"]\n    \
+         args: [{}]\n    resources:\n      limits:\n        {}: {gpus}\n    volumeMounts:\n    - name: shm\n      mountPath: /dev/shm\n",
+        plugin.label,
+        quoted(&format!("exec {command}")),
+        plugin.resource
     );
     if answers {
         text += &format!(
@@ -374,6 +389,21 @@ mod tests {
             ["kind: LeaderWorkerSet", "size: 2", "nvidia.com/gpu: 8", "--nnodes 2 --node-rank $(LWS_WORKER_INDEX)"]
         {
             assert!(large.contains(part), "{part} in {large}");
+        }
+    }
+
+    #[test]
+    fn pods_on_cards_of_amd_ask_for_them_by_their_plugin_and_run_the_build_for_rocm() {
+        let found = text("kubernetes", &deployment(4, "vllm-v1", "mi300x"));
+        for part in ["amd.com/gpu: 4", "amd.com/gpu.product-name: AMD_Instinct_MI300X_OAM", "vllm/vllm-openai-rocm:v"] {
+            assert!(found.contains(part), "{part} in {found}");
+        }
+        assert!(!found.contains("nvidia.com"), "{found}");
+        let read = crate::example::import_text(&found, &crate::Machine::default());
+        assert!(read.scenario.contains("gpu = \"mi300x\""), "{}", read.scenario);
+        for (target, rule) in [("kubernetes", "sglang"), ("dynamo", "vllm-v1")] {
+            let why = unsaid(target, &deployment(4, rule, "mi300x"), &Settings::new()).join("\n");
+            assert!(why.contains("build for ROCm is not known"), "{target}: {why}");
         }
     }
 

@@ -41,6 +41,7 @@ mod llm_d;
 mod load;
 mod megatron;
 mod nanotron;
+mod plugins;
 mod positional;
 mod schedule;
 mod servers;

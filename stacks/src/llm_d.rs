@@ -103,8 +103,8 @@ fn section(role: &str, group: Option<&Group<'_>>) -> String {
     let data = stage.gpus.n() / tensor;
     let mut text = format!(
         "{role}:\n  create: true\n  replicas: {}\n  parallelism:\n    tensor: {tensor}\n    data: {data}\n    dataLocal: {data}\n  acceleratorTypes:\n    \
-         labelKey: nvidia.com/gpu.product\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: {}\n    modelCommand: vllmServe\n    args:\n",
-        group.replica.copies, group.label, group.image
+         labelKey: {}\n    labelValues:\n    - {}\n  containers:\n  - name: vllm\n    image: {}\n    modelCommand: vllmServe\n    args:\n",
+        group.replica.copies, group.plugin.label, group.label, group.image
     );
     // The chart itself gives model and degrees; both roles send and receive keys and values by the same connector.
     let is_given = |word: &str| {

@@ -176,6 +176,8 @@ pub(crate) enum Unsayable {
     NoMachine,
     #[error("GPUs of type `{0}`, whose name there is not known")]
     Gpu(String),
+    #[error("the image `{0}` on cards of AMD: its build for ROCm is not known")]
+    Rocm(String),
     #[error("{n_gpus} GPUs on nodes of {per_node}: no whole number of nodes")]
     Nodes { n_gpus: u32, per_node: u32 },
     #[error("prompts that wait for others (`batch_wait`), which TensorRT-LLM alone has")]

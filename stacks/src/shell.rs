@@ -38,7 +38,7 @@ const IN_FRONT: [&str; 8] = ["exec", "time", "nohup", "command", "sudo", "!", "e
 const DECLARING: [&str; 5] = ["export", "declare", "local", "readonly", "typeset"];
 
 /// Beginnings of variables that servers and their libraries read, and of those that say how many processes start and which devices they see.
-const READ: [&str; 13] = [
+const READ: [&str; 15] = [
     "VLLM_",
     "SGLANG_",
     "SGL_",
@@ -48,6 +48,8 @@ const READ: [&str; 13] = [
     "NCCL_",
     "CUDA_LAUNCH_",
     "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
     "NPROC_PER_NODE",
     "NNODES",
     "NGPU",

@@ -33,9 +33,6 @@ pub(crate) use replicas::Replicas;
 use routing::Routing;
 use split::Beside;
 
-/// The label by which nodes say their GPU (NVIDIA's feature discovery).
-pub(crate) const LABEL: &str = "nvidia.com/gpu.product";
-
 /// A server of a fleet, as it was read.
 pub(crate) struct Worker {
     /// Its name.
@@ -247,7 +244,7 @@ fn gpu_of(label: Option<&str>, machine: &Machine) -> Result<Option<String>, Find
     let Some(label) = label else { return Ok(None) };
     let found = fleet::of_label(label).map(str::to_owned);
     found.map(Some).ok_or_else(|| {
-        let what = format!("the GPU of nodes with `{LABEL}: {label}` is not known");
+        let what = format!("the GPU of nodes with the label `{label}` is not known");
         Finding::warning(Code::UnknownValue, None, what).help("give `--set cluster.gpu=…`")
     })
 }

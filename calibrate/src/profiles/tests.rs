@@ -8,15 +8,14 @@ use engine::shard::{Casts, TorchModules};
 use engine::task::{Collective, Document, Op, Pass};
 use hw::Dtype;
 
-/// Exchanges of a card by an engine's tables, with so much of a link inside a node.
+/// Exchanges of a card by an engine's tables, or by its datasheet where nobody lends it any, with so much of a link inside a node.
 fn exchange_s(card: &str, engine: &str, gb_per_s: Option<f64>, op: &Op) -> f64 {
     let gpu = hw::catalog::gpu(card).expect("listed");
     let mut cluster = hw::catalog::cluster(&gpu, 1, 8);
     if let Some(rate) = gb_per_s {
         cluster.gpu.intra_node_bandwidth = hw::BytesPerSecond::new(rate * 1e9);
     }
-    let profile = of_serving(card, Some(engine)).expect("every card has or borrows tables");
-    let costs = Profiled::new(&profile, &cluster);
+    let costs = crate::costs::of_serving(&cluster, engine);
     costs.engine(op).unwrap_or_else(|| costs.estimate(op)).time.get()
 }
 
@@ -254,6 +253,36 @@ fn cards_without_tables_are_lent_those_of_their_family_first() {
     assert_eq!(left_out.lent_by.as_deref(), Some("h200-sxm"));
     let latent = parsed_of_engine("h200-sxm", "trtllm").expect("shipped").decode["decode-mla"].kernel.clone();
     assert_eq!(left_out.decode["decode-mla"].kernel, latent);
+}
+
+#[test]
+fn cards_of_amd_borrow_no_curve_of_nvidia() {
+    for card in ["mi300x", "mi325x", "mi355x"] {
+        for engine in [None, Some("vllm"), Some("sglang"), Some("trtllm")] {
+            assert_eq!(of_serving(card, engine), None, "{card} {engine:?}");
+        }
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let cluster = hw::catalog::cluster(&gpu, 1, 8);
+        let datasheet = engine::cost::roofline::Roofline::new(&cluster);
+        for framework in [Framework::Formulas, Framework::MegatronCore] {
+            let profile = training(&gpu, framework, AttentionKernel::Flash);
+            assert_eq!((profile.name.as_str(), profile.gpu.as_str()), ("roofline", card));
+            let profiled = Profiled::new(&profile, &cluster);
+            let document = engine::task::Document::chunk(0, 4096);
+            let attention = Op::Attention {
+                documents: vec![document],
+                n_heads: 32,
+                n_kv_heads: 8,
+                head_dim: 128,
+                kv: hw::Dtype::Bf16,
+                pass: engine::task::Pass::Backward,
+            };
+            for op in [Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Fp8 }, attention] {
+                let found = profiled.estimate(&op);
+                assert_eq!((found, found.source), (datasheet.estimate(&op), Source::Datasheet), "{op:?}");
+            }
+        }
+    }
 }
 
 #[test]

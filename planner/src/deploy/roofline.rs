@@ -95,7 +95,8 @@ impl Layer {
         let bytes = self.weight_bytes + pass.read * self.kv_bytes;
         let compute = flops / (d * COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
         let memory = bytes / (d * BANDWIDTH_REACHED * gpu.memory_bandwidth.get());
-        let message = pass.tokens * self.hidden * 2.0 / (d * LINK_REACHED * gpu.intra_node_bandwidth.get());
+        let others = u32::try_from(hw::whole((d - 1.0).max(0.0))).unwrap_or(u32::MAX);
+        let message = pass.tokens * self.hidden * 2.0 / (d * LINK_REACHED * gpu.bandwidth_to(others).get());
         compute.max(memory) + 4.0 * (d - 1.0) * (LINK_START_S + message)
     }
 }

@@ -198,11 +198,7 @@ impl Task {
 
     /// Bytes per second that reach machine b from a.
     fn bandwidth(&self, a: usize, b: usize) -> f64 {
-        if a == b {
-            LINK_REACHED * self.gpu(a).intra_node_bandwidth.get()
-        } else {
-            self.machines.link(a, b).bytes_per_s
-        }
+        if a == b { LINK_REACHED * self.gpu(a).bandwidth_to(1).get() } else { self.machines.link(a, b).bytes_per_s }
     }
 
     /// Seconds that a message from machine a to machine b takes before its first byte; inside a machine as inside its region.

@@ -282,6 +282,7 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             peak_fp4: None,
             power_watts: None,
             intra_node_bandwidth: rate(intra),
+            mesh_links: None,
             host_bandwidth: rate(intra),
             peer_access: true,
             source: "scenario".to_owned(),

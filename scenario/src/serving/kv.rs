@@ -79,7 +79,7 @@ fn party(serving: &Serving, choice: &ServingChoice, group: &ServingGroup, is_alo
     let per_node = (cluster.domain() / n_gpus).max(1);
     let is_one_node = is_alone && serving.replicas_of(choice, group) <= per_node;
     let (latency, bandwidth) = if is_one_node {
-        (cluster.intra_node_latency, cluster.gpu.intra_node_bandwidth)
+        (cluster.intra_node_latency, cluster.gpu.bandwidth_to(1))
     } else {
         (cluster.inter_node_latency, hw::BytesPerSecond::new(group.port_bytes_per_s))
     };

@@ -12,7 +12,7 @@ mod prompts;
 use engine::cost::reduce::ReduceKernel;
 use engine::model::Model;
 use hw::Bytes;
-use serve::engine_formats::lacking;
+use serve::engine_formats::{lacking, runs_on};
 use serve::engine_preset::PRESETS;
 use serve::engine_reduces::Asked;
 use serve::kv::lending::Borrow;
@@ -31,6 +31,7 @@ use input::reader::{Place, Reader};
 /// Where keys stand that are looked at when the whole is known; `None` where they are not there.
 pub struct Places {
     name: Option<Place>,
+    engine: Option<Place>,
     weights: Option<Place>,
     /// A format of the model's experts by themselves.
     expert_weights: Option<Place>,
@@ -75,6 +76,7 @@ impl Places {
         let experts = experts.map(|key| (key, at("engine", key)));
         Self {
             name: at("model", "name"),
+            engine: at("engine", "name"),
             weights: at("model", "weights"),
             expert_weights: expert_weights(reader),
             dense_weights: at("model.weights", "dense").or_else(|| at("engine.weights", "dense")),
@@ -154,8 +156,18 @@ fn without_prefixes(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
-/// Refuses formats that a card does not multiply, where they stand.
+/// Refuses an engine that has no build for a card.
+fn engine(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    let Some(preset) = serving.engine.preset else { return };
+    let Some(group) = serving.groups.iter().find(|group| !runs_on(preset.name, &group.cluster.gpu)) else { return };
+    let what = format!("`{}` does not run on `{}`", preset.name, group.cluster.gpu.name);
+    let help = "TensorRT-LLM is of CUDA; `vllm` and `sglang` have builds for ROCm";
+    reader.refuse(Code::WrongOperation, places.engine.clone().flatten(), what, help);
+}
+
+/// Refuses formats that a card does not multiply, where they stand, and an engine that does not run there.
 pub fn formats(reader: &mut Reader<'_>, serving: &Serving, places: &Places) {
+    engine(reader, serving, places);
     let mut told = Vec::new();
     for choice in serving.plain() {
         for group in serving.groups_of(choice) {
@@ -207,7 +219,7 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
             let Some(preset) = serving.engine.preset else { continue };
             let asked = choice.operation.kernels.formats(group.model.formats);
             let lacks = lacking(preset.name, &asked, has_experts, &group.cluster.gpu);
-            let is_refused = lacks.iter().any(|row| row.from.is_some());
+            let is_refused = lacks.iter().any(|row| !row.from.is_empty());
             if formats != asked && !is_refused {
                 let what = format!(
                     "`{}` multiplies no 8-bit floats, so `{}` keeps weights alone in 8 bits",
@@ -218,8 +230,10 @@ fn of_played(serving: &Serving, places: &Places) -> Vec<Finding> {
             }
             for row in lacks {
                 let (part, format) = (row.part.name(), row.format);
-                let needs = row.from.map(|from| format!(": it needs {}", from.word())).unwrap_or_default();
-                let on = row.from.map(|_| format!(" on `{}`", group.cluster.gpu.name)).unwrap_or_default();
+                let gpu = &group.cluster.gpu;
+                let first = row.first_of(gpu.maker());
+                let needs = first.map(|from| format!(": it needs {}", from.word())).unwrap_or_default();
+                let on = if row.from.is_empty() { String::new() } else { format!(" on `{}`", gpu.name) };
                 let what = format!("`{}` has no kernel for {part} in {format}{on}{needs}", preset.name);
                 let help = format!("they are priced as if it had; {}", row.instead);
                 found.push(Finding::warning(Code::NoKernel, at.clone(), what).help(help));

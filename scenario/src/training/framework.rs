@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::Model;
-use hw::{Capability, Dtype, Format, Gpu};
+use hw::{Capability, Dtype, Format, Gpu, Maker};
 use train::Problem;
 use train::problem::{AttentionKernel, Execution, Framework, Loss, Overlap, TorchModules};
 
@@ -148,6 +148,7 @@ fn narrow_attention(reader: &mut Reader<'_>, training: &Training, gpu: &Gpu, at:
         (execution.framework != Framework::MegatronCore, "`framework = \"megatron-core\"`"),
         (execution.attention != AttentionKernel::Flash, "`attention = \"flash\"`"),
         (!gpu.multiplies(Format::Fp8), "a card with products in 8 bits"),
+        (gpu.maker() != Maker::Nvidia, "cuDNN, which is of CUDA"),
     ];
     if let Some((_, needs)) = missing.iter().find(|(is_missing, _)| *is_missing) {
         let what = "`dot_product_attention = \"fp8\"` has no kernel here";

@@ -9,7 +9,7 @@ use engine::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
-use hw::{Cluster, Seconds};
+use hw::{Cluster, Reached, Seconds};
 pub use train::megatron_core::Graphs;
 use train::problem::{Captured, Launches};
 
@@ -197,9 +197,23 @@ impl Constants {
     ///
     /// # Panics
     /// Never: the last row is of every card.
-    pub fn of(card: &str) -> &'static Self {
+    pub fn of(card: &str) -> Self {
         let is_its = |constants: &&Self| constants.cards.is_empty() || constants.cards.contains(&card);
-        CONSTANTS.iter().find(is_its).expect("the last one is of every card")
+        CONSTANTS.iter().find(is_its).expect("the last one is of every card").reaching(hw::catalog::reached(card))
+    }
+
+    /// The same with shares of the datasheet that are published of a card.
+    fn reaching(self, reached: Reached) -> Self {
+        if reached == Reached::default() {
+            return self;
+        }
+        Self {
+            sustained: reached.products.unwrap_or(self.sustained),
+            sustained_narrow: reached.narrow.unwrap_or(self.sustained_narrow),
+            link_share: reached.links.unwrap_or(self.link_share),
+            fitted_on: "nothing; what is published of the card's largest kernels and all-reduces",
+            ..self
+        }
     }
 }
 
@@ -278,6 +292,21 @@ mod tests {
         }
         assert!(alike.contains(&["a100-sxm-80g", "a100-sxm-40g"]), "{alike:?}");
         let of_every_card = CONSTANTS.last().expect("listed");
-        assert_ne!(Constants::of("a100-sxm-40g"), of_every_card);
+        assert_ne!(Constants::of("a100-sxm-40g"), *of_every_card);
+    }
+
+    #[test]
+    fn a_card_without_measured_kernels_holds_what_is_published_of_it() {
+        let [mi300x, mi355x] = ["mi300x", "mi355x"].map(Constants::of);
+        // 708 of 1,307 and 1,273 of 2,615 TFLOP/s; 315.7 of 448 GB/s.
+        for (found, expected) in [
+            (mi300x.sustained, 708.0 / 1307.4),
+            (mi300x.sustained_narrow, 1273.0 / 2614.9),
+            (mi300x.link_share, 315.7 / 448.0),
+            (mi355x.sustained_narrow, 3130.0 / 5033.2),
+        ] {
+            assert!((found / expected - 1.0).abs() < 0.01, "{found} for {expected}");
+        }
+        assert_eq!((mi355x.sustained, mi355x.link_share), (1.0, 0.75), "nothing is published of these");
     }
 }

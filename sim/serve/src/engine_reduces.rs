@@ -10,7 +10,7 @@
 use engine::Model;
 use engine::cost::reduce::ReduceKernel;
 use engine::model::QueryKeyNorm;
-use hw::{Capability, Gpu};
+use hw::{Capability, Gpu, Maker};
 
 use crate::step_cost::fusion::Fusion;
 
@@ -70,7 +70,9 @@ impl Reduces {
             Asked::Fused => true,
             Asked::Separate => false,
         };
-        let has_kernel = ranks == 1 && gpu.peak_fp8.is_some() && gpu.peer_access && gpu.has_own_link();
+        // The kernel is FlashInfer's, which is CUDA's.
+        let is_served = gpu.maker() == Maker::Nvidia && gpu.peak_fp8.is_some();
+        let has_kernel = ranks == 1 && is_served && gpu.peer_access && gpu.has_own_link();
         match self {
             _ if fuses && computes_norms && has_kernel => ReduceKernel::Fused,
             Self::Few | Self::Experts | Self::AllExperts => ReduceKernel::Earlier,

@@ -8,8 +8,9 @@ use crate::connectors;
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, last, named as flag_named};
 use crate::launch::Launch;
+use crate::plugins;
 use crate::variables::{Variables, assigned, filled, take_entry};
-use crate::workers::{LABEL, Replicas, Worker, fleet};
+use crate::workers::{Replicas, Worker, fleet};
 use crate::yaml::{self, Entry};
 use crate::{Imported, Machine, sglang, vllm};
 
@@ -137,7 +138,7 @@ fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut 
     flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
     flags.judge();
     findings.append(&mut flags.findings);
-    let label = own.iter().find(|key| key.path.last().is_some_and(|key| key == LABEL));
+    let label = own.iter().find(|key| key.path.last().is_some_and(|key| plugins::is_label(key)));
     let label = label.map(|key| key.entry.value.clone());
     Some(Worker { name: name.to_owned(), role, replicas, label, server })
 }

@@ -67,12 +67,13 @@ pub(super) fn not_enough(before: &[Word], launch: &Launch) -> Option<Finding> {
         return is_known.then(|| Finding::error(Code::WrongFlag, Some(flag.at.clone()), what).help(help));
     }
     let devices = environment::devices(&launch.environment)?;
+    let by = environment::of_devices(&launch.environment)?;
     let (total, per_node) = gpus(&launch.launcher);
     let n_nodes = known(&launch.launcher, &NODES).unwrap_or(1);
     let processes = per_node.or(total.filter(|_| n_nodes == 1)).filter(|processes| *processes > devices)?;
     // DeepSpeed's own numbers count before the variable.
     starter.filter(|starter| !starter.has_own_devices())?;
-    let what = format!("{processes} processes of a node, and `{}` shows {devices} devices", environment::DEVICES);
+    let what = format!("{processes} processes of a node, and `{by}` shows {devices} devices");
     let help = "name as many devices as there are processes, or start fewer";
     let flag = last(&launch.launcher, &PROCESSES).or_else(|| last(&launch.launcher, &ALL));
     Some(Finding::error(Code::WrongFlag, flag.map(|flag| flag.at.clone()), what).help(help))

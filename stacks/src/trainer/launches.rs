@@ -127,6 +127,10 @@ fn launches_that_stop_are_refused() {
             format!("CUDA_VISIBLE_DEVICES=0,1 {eight}"),
             "8 processes of a node, and `CUDA_VISIBLE_DEVICES` shows 2 devices",
         ),
+        (
+            format!("HIP_VISIBLE_DEVICES=0,1,2 {eight}"),
+            "8 processes of a node, and `HIP_VISIBLE_DEVICES` shows 3 devices",
+        ),
         (format!("deepspeed --include localhost:0-3 {JOB}"), "`--include localhost:0-3` is no list of slots"),
     ] {
         let found = found(&format!("{text}\n"), &[]);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use input::diagnostic::Finding;
 
 use crate::launch::{self, Begins, Launch};
+use crate::plugins;
 use crate::shell::quoted;
 use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::yaml::{self, Entry};
@@ -35,9 +36,6 @@ pub(super) fn of_group(size: u64) -> Variables {
 
 /// Keys of a container that are read.
 const KEYS: [&str; 5] = ["args", "command", "env", "image", "resources"];
-
-/// Resources that are GPUs, by what the device plugins of their vendors call them.
-const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
 
 /// Containers of a document, in order: items of a list have the same keys before them.
 pub(super) fn containers(entries: &[Entry]) -> Vec<Container> {
@@ -95,8 +93,9 @@ impl Container {
             "env" => return take_entry(&mut self.variables, entry),
             "image" => return self.image.clone_from(&entry.value),
             "resources" => {
-                let n =
-                    Some(entry).filter(|entry| GPUS.contains(&entry.key())).and_then(|entry| entry.value.parse().ok());
+                let n = Some(entry)
+                    .filter(|entry| plugins::is_resource(entry.key()))
+                    .and_then(|entry| entry.value.parse().ok());
                 return self.n_gpus = n.filter(|n| *n > 0).or(self.n_gpus);
             }
             "args" => &mut self.args,

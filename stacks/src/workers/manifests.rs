@@ -4,8 +4,9 @@ use input::diagnostic::Finding;
 
 use super::containers::{containers, items_of, of_group};
 use super::one::Started;
-use super::{LABEL, Replicas, kserve, values};
+use super::{Replicas, kserve, values};
 use crate::launch::Begins;
+use crate::plugins::{self, PLUGINS};
 use crate::yaml::{self, Entry};
 
 /// Documents of a file, whose lengths are those of the file.
@@ -111,11 +112,11 @@ impl Pods<'_> {
 /// What nodes say of their GPU: a node selector, or an affinity with one value.
 fn label(entries: &[Entry]) -> Option<String> {
     let of_affinity = || {
-        let at = entries.iter().position(|entry| entry.key() == "key" && entry.value == LABEL)?;
+        let at = entries.iter().position(|entry| entry.key() == "key" && plugins::is_label(&entry.value))?;
         let values = entries[at..].iter().skip_while(|entry| entry.key() != "values");
         values.flat_map(yaml::listed).next()
     };
-    word_of(entries, LABEL).or_else(of_affinity)
+    PLUGINS.iter().find_map(|plugin| word_of(entries, plugin.label)).or_else(of_affinity)
 }
 
 /// Labels by which charts and our own manifests say what a pod does of a request.

@@ -7,12 +7,13 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
+use super::Replicas;
 use super::containers::{Container, containers, of_group};
 use super::offloading::with_offloading;
 use super::one::Started;
-use super::{LABEL, Replicas};
 use crate::Machine;
 use crate::launch::Begins;
+use crate::plugins;
 use crate::variables::Variables;
 use crate::yaml::{self, Entry};
 
@@ -236,7 +237,7 @@ impl Section<'_> {
     fn label(&self) -> Option<String> {
         let is_of =
             |entry: &&Entry, key: &str| entry.path.get(1..3).is_some_and(|path| path == ["acceleratorTypes", key]);
-        self.own.iter().filter(|entry| is_of(entry, "labelKey")).find(|entry| entry.value == LABEL)?;
+        self.own.iter().filter(|entry| is_of(entry, "labelKey")).find(|entry| plugins::is_label(&entry.value))?;
         self.own.iter().filter(|entry| is_of(entry, "labelValues")).flat_map(yaml::listed).next()
     }
 }

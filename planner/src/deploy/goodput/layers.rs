@@ -73,7 +73,7 @@ pub fn machines(task: &Task, tensor: u32, requests: &[Request]) -> Result<Machin
         for _ in 0..machine.n_available / tensor {
             let of = Offer { name: name.clone(), n_available: tensor, n_gpus_per_machine: tensor, ..machine.clone() };
             offers.push(of);
-            hosts.push((at, LINK_REACHED * gpu.intra_node_bandwidth.get()));
+            hosts.push((at, LINK_REACHED * gpu.bandwidth_to(1).get()));
         }
     }
     if offers.is_empty() {

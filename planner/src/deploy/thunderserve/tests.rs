@@ -23,6 +23,7 @@ fn gpu(name: &str, memory_gb: f64, gb_per_s: f64, tflops: f64) -> Gpu {
         peak_fp4: None,
         power_watts: None,
         intra_node_bandwidth: BytesPerSecond::new(32e9),
+        mesh_links: None,
         host_bandwidth: BytesPerSecond::new(32e9),
         peer_access: true,
         source: "design page, section 8, unverified".to_owned(),

@@ -30,7 +30,7 @@ fn messages_s(work: &Work, schedule: &Schedule) -> f64 {
                 continue;
             }
             let crosses = cluster.domain_of(ends[0]) != cluster.domain_of(ends[1]);
-            let rate = if crosses { cluster.nic_bandwidth } else { cluster.gpu.intra_node_bandwidth };
+            let rate = if crosses { cluster.nic_bandwidth } else { cluster.gpu.bandwidth_to(1) };
             let seconds = (hw::Bytes(part.bytes) / rate).get();
             *busy.entry((to.wave, ends[0], false)).or_default() += seconds;
             *busy.entry((to.wave, ends[1], true)).or_default() += seconds;

@@ -11,6 +11,7 @@
 //! | hierarchical | 2 (g − 1) + 2 log2 w, once of both for one direction | as the ring | as the ring |
 //! | direct all-to-all | 1 inside and 1 across | S (g − 1)/n | S (n − g)/n |
 //!
+//! GPUs of a mesh reach each other over one link each, so a group uses as many links as it has others: rings go over all of them at once, and a message over one.
 //! Between NVLink islands of a node the link is PCIe. GPUs without access to each other's memory exchange through host memory: one writes,
 //! the other reads, each with loads and stores of a kernel, which reach less of the link and start later.
 //!
@@ -91,9 +92,11 @@ const HOST_SHARE: f64 = 0.25;
 /// Start-up of a message through host memory, seconds.
 const HOST_ALPHA_S: f64 = 20e-6;
 
-/// Bandwidth and start-up of a message among so many GPUs of a node.
-fn inside(cluster: &Cluster, network: &Network, n_gpus: u32) -> (f64, f64) {
-    let datasheet = cluster.inside_bandwidth(n_gpus).get();
+/// Bandwidth and start-up of an exchange among so many GPUs of a node. Messages go to one other GPU, collectives to all.
+fn inside(cluster: &Cluster, network: &Network, kind: Collective, n_gpus: u32) -> (f64, f64) {
+    let n_others =
+        if matches!(kind, Collective::SendRecv | Collective::RingShift) { 1 } else { n_gpus.saturating_sub(1) };
+    let datasheet = cluster.inside_bandwidth_to(n_gpus, n_others).get();
     // Uplinks of PCIe switches carry what all their GPUs write and read.
     let uplink = cluster.gpu.host_bandwidth.get() / f64::from(cluster.gpus_per_switch.min(n_gpus).max(1));
     match cluster.inside_link(n_gpus) {
@@ -103,12 +106,12 @@ fn inside(cluster: &Cluster, network: &Network, n_gpus: u32) -> (f64, f64) {
 }
 
 impl Network {
-    /// Assumed where nothing was measured: NCCL's published bus bandwidths lie around three quarters of the links.
+    /// Assumed where nothing was measured: NCCL's published bus bandwidths lie around three quarters of the links, or what is published of the card's own.
     pub fn assumed(cluster: &Cluster) -> Self {
         Self {
             inside_alpha_s: cluster.intra_node_latency.get(),
             across_alpha_s: cluster.inter_node_latency.get(),
-            inside_share: 0.75,
+            inside_share: hw::catalog::reached(&cluster.gpu.name).links.unwrap_or(0.75),
             across_share: 0.75,
         }
     }
@@ -125,7 +128,7 @@ pub fn time(
     if shape.n_ranks < 2 {
         return (Seconds::ZERO, CollectiveAlgorithm::Direct);
     }
-    let link = inside(cluster, network, shape.n_ranks.div_ceil(shape.n_nodes));
+    let link = inside(cluster, network, kind, shape.n_ranks.div_ceil(shape.n_nodes));
     let over = |shape| fastest(cluster, network, (kind, bytes), shape, link);
     let (found, algorithm) = over(shape);
     if shape.n_nodes < 2 {
@@ -252,6 +255,31 @@ mod tests {
         let shape = cluster.group(cluster.n_gpus(), cluster.n_nodes);
         let (time, algorithm) = time(cluster, &Network::assumed(cluster), kind, bytes, shape);
         (time.get(), algorithm)
+    }
+
+    #[test]
+    fn a_mesh_gives_a_message_one_link_and_a_collective_all_that_its_group_has() {
+        let mesh = hw::catalog::cluster(&hw::catalog::gpu("mi300x").expect("listed"), 1, 8);
+        let network = Network::assumed(&mesh);
+        let link = 64e9 * network.inside_share;
+        let bytes = 1_u64 << 33;
+        let seconds = |kind, n| time(&mesh, &network, kind, bytes, GroupShape::inside(n)).0.get();
+        let size = hw::real(bytes);
+        // Start-ups are below a thousandth of such a message.
+        for (found, expected) in [
+            (seconds(Collective::SendRecv, 2), size / link),
+            (seconds(Collective::RingShift, 8), size / link),
+            // Each of n sends a part to each other over the link between them.
+            (seconds(Collective::AllToAll, 8), size / 8.0 / link),
+            (seconds(Collective::AllToAll, 4), size / 4.0 / link),
+            // Rings over n - 1 links move 2 (n - 1)/n of the bytes: 2/n of them over each.
+            (seconds(Collective::AllReduce, 8), 2.0 * size / 8.0 / link),
+            (seconds(Collective::AllReduce, 2), 2.0 * size / 2.0 / link),
+        ] {
+            assert!((found / expected - 1.0).abs() < 1e-3, "{found} for {expected}");
+        }
+        // `all_reduce_perf` of 8 GiB over eight MI300X prints 47.6 ms (hw/catalog/gpus.toml).
+        assert!((seconds(Collective::AllReduce, 8) / 47.6e-3 - 1.0).abs() < 0.02);
     }
 
     #[test]

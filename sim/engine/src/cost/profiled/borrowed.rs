@@ -14,7 +14,7 @@ struct Slower {
     memory: f64,
     link: f64,
     host: f64,
-    /// Whether both are joined by NVLink, or both by PCIe. The one's curves say nothing of the other.
+    /// Whether both are joined by NVLink, both by PCIe, or both by a mesh. The one's curves say nothing of the other.
     has_same_link: bool,
 }
 
@@ -30,7 +30,7 @@ impl Slower {
             memory: from.memory_bandwidth.get() / to.memory_bandwidth.get(),
             link: from.intra_node_bandwidth.get() / usual.intra_node_bandwidth.get(),
             host: from.host_bandwidth.get() / to.host_bandwidth.get(),
-            has_same_link: from.has_own_link() == usual.has_own_link(),
+            has_same_link: from.has_own_link() == usual.has_own_link() && from.mesh_links == usual.mesh_links,
         }
     }
 

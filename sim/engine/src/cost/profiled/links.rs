@@ -6,11 +6,11 @@ use crate::cost::curve;
 use crate::cost::profile::{CollectiveCurve, Profile};
 
 /// How much slower a card's own link is than the one of a profile; `None` where that says nothing of it. A link that is only slower or faster has the
-/// curve's shape, so a faster link never takes longer. PCIe and NVLink have no shape in common.
+/// curve's shape, so a faster link never takes longer. PCIe, NVLink and a mesh have no shape in common.
 pub(super) fn own_link_ratio(profile: &Profile, cluster: &Cluster) -> Option<f64> {
     let Some(measured) = hw::catalog::gpu(&profile.gpu) else { return Some(1.0) };
     let usual = hw::catalog::gpu(&cluster.gpu.name).unwrap_or_else(|| cluster.gpu.clone());
-    let is_same_kind = measured.has_own_link() == usual.has_own_link();
+    let is_same_kind = measured.has_own_link() == usual.has_own_link() && measured.mesh_links == usual.mesh_links;
     is_same_kind.then(|| measured.intra_node_bandwidth.get() / cluster.gpu.intra_node_bandwidth.get())
 }
 
