@@ -274,11 +274,7 @@ fn the_readme_fits_a_screen() {
 
 #[test]
 fn sentences_that_nobody_understood_are_gone() {
-    let mut texts = pages();
-    for folder in ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "reports"] {
-        texts.extend(super::files(&super::root().join(folder), "rs"));
-    }
-    for path in texts {
+    for path in [pages(), super::sources()].concat() {
         // A comment goes on behind its marks.
         let text = read(&path).replace("///", " ").replace("//!", " ");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");

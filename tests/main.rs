@@ -93,6 +93,28 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Folders with sources of the program.
+const FOLDERS: [&str; 13] = [
+    "src",
+    "scenario",
+    "hw",
+    "packed",
+    "input",
+    "sim",
+    "planner",
+    "calibrate",
+    "score",
+    "stacks",
+    "sweep",
+    "reports",
+    "python/src",
+];
+
+/// Sources of the program, their unit tests included.
+fn sources() -> Vec<PathBuf> {
+    FOLDERS.iter().flat_map(|folder| files(&root().join(folder), "rs")).collect()
+}
+
 /// Files below a folder with that ending, in order.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -124,14 +124,12 @@ fn test_items_are_left_out_wherever_they_stand() {
 #[test]
 fn every_source_keeps_its_brackets() {
     // An item that is cut in its middle would leave one over.
-    for folder in ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "stacks", "reports"] {
-        for path in super::files(&super::root().join(folder), "rs") {
-            let text = std::fs::read_to_string(&path).expect("a source");
-            let plain = without_quotes(&product(&text));
-            for [open, close] in [['{', '}'], ['(', ')'], ['[', ']']] {
-                let n = |letter| plain.matches(letter).count();
-                assert_eq!(n(open), n(close), "{}", path.display());
-            }
+    for path in super::sources() {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let plain = without_quotes(&product(&text));
+        for [open, close] in [['{', '}'], ['(', ')'], ['[', ']']] {
+            let n = |letter| plain.matches(letter).count();
+            assert_eq!(n(open), n(close), "{}", path.display());
         }
     }
 }

@@ -16,23 +16,8 @@ fn is_test(path: &Path) -> bool {
 
 /// Sources of the product, without their test items.
 fn sources() -> Vec<(PathBuf, String)> {
-    let folders = [
-        "src",
-        "scenario",
-        "hw",
-        "packed",
-        "input",
-        "sim",
-        "planner",
-        "calibrate",
-        "score",
-        "stacks",
-        "sweep",
-        "reports",
-        "python/src",
-    ];
     let mut texts = Vec::new();
-    for path in folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
+    for path in super::sources() {
         if !is_test(&path) {
             let text = std::fs::read_to_string(&path).expect("a source");
             texts.push((path, super::product::product(&text)));

@@ -10,23 +10,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LONGER_TODAY: [&str; 0] = [];
 
 fn sources() -> Vec<(PathBuf, String)> {
-    let folders = [
-        "src",
-        "scenario",
-        "hw",
-        "packed",
-        "input",
-        "sim",
-        "planner",
-        "calibrate",
-        "score",
-        "stacks",
-        "sweep",
-        "reports",
-        "python/src",
-        "tests",
-    ];
-    let paths = folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs"));
+    let paths = [super::sources(), super::files(&super::root().join("tests"), "rs")].concat().into_iter();
     paths
         .map(|path| {
             let text = std::fs::read_to_string(&path).expect("a source");
@@ -156,6 +140,9 @@ fn every_schedule_has_a_file_and_every_file_is_in_the_table() {
     assert_eq!(files, table);
 }
 
+/// The snapshot of a scenario after `--fix`.
+const MENDED: &str = "no-effect-mended";
+
 #[test]
 fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
     for path in super::files(&super::root().join("scenarios"), "toml") {
@@ -169,6 +156,11 @@ fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
                 assert!(scenario::EMBEDDED.iter().any(|(known, _)| *known == name), "{name} is not shipped")
             }
         }
+    }
+    for path in super::files(&super::root().join("tests/snapshots"), "snap") {
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let scenario = super::root().join(format!("scenarios/bad/{name}.toml"));
+        assert!(scenario.is_file() || name == MENDED, "{name}.snap has no scenario");
     }
 }
 
@@ -188,15 +180,19 @@ fn spread(name: &str) -> Vec<String> {
 #[test]
 fn sources_that_comments_name_are_there() {
     let root = super::root();
-    let folders = ["src", "scenario", "hw", "packed", "input", "sim", "planner", "calibrate", "score", "stacks"];
-    let others = ["sweep", "reports", "python", "tests", "benches", "examples"];
-    let all: Vec<_> = folders.iter().chain(&others).flat_map(|folder| super::files(&root.join(folder), "rs")).collect();
+    let others = ["tests", "benches", "examples"].map(|folder| super::files(&root.join(folder), "rs"));
+    let all = [super::sources(), others.concat()].concat();
     let is_there = |name: &String| all.iter().any(|path| path.ends_with(name));
     let mut unknown = Vec::new();
-    for path in all.iter().chain(&[root.join("ARCHITECTURE.md")]) {
-        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+    let scenarios = super::files(&root.join("scenarios"), "toml");
+    for path in all.iter().chain(&scenarios).chain(&[root.join("ARCHITECTURE.md")]) {
+        let mark = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => "//",
+            Some("toml") => "#",
+            _ => "",
+        };
         let text = std::fs::read_to_string(path).expect("a source");
-        let comments = text.lines().filter(|line| !is_source || line.trim_start().starts_with("//"));
+        let comments = text.lines().filter(|line| line.trim_start().starts_with(mark));
         let wrong = comments.flat_map(named_sources).filter(|name| !is_there(name));
         unknown.extend(wrong.map(|name| format!("{}: `{name}`", path.display())));
     }
