@@ -176,7 +176,7 @@ pub enum WrongPlan {
     #[error(transparent)]
     NoProblem(#[from] PlanError),
     /// The scenario searches, and the plan is of no layout that it tries.
-    #[error("its layout, schedule and what was chosen with them are none of those that the scenario searches")]
+    #[error("the scenario searches, and none of its candidates has the layout, schedule and choices of this plan")]
     NotSearched,
     /// It breaks rules.
     #[error("{}", .0.join("; "))]

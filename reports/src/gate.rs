@@ -54,7 +54,7 @@ pub enum WrongGate {
     NoPolicy { gate: String, policy: String, hint: String },
     /// The policy is what others are held against.
     #[error(
-        "gate `{gate}`: `{policy}` is the baseline, and a ratio to itself says nothing; an amount is asked of it, as `<=2s`"
+        "gate `{gate}`: `{policy}` is the baseline, so its ratio is always 1; ask for an amount, for example `<=2s`"
     )]
     Baseline { gate: String, policy: String },
     /// The comparison has one row.

@@ -1,9 +1,10 @@
-//! Kernels of the CPU device on plain slices: matrix products of the `gemm` crate, attention and exchanges built on them.
+//! Kernels of the CPU device on plain slices: matrix products of the `gemm-f32` crate, attention and exchanges built on them.
 //!
 //! Everything is float32: formats of fewer bits have no fast path on most CPUs, and a profile of this device says what this
 //! device does. Matrices are row-major; queries are [tokens, heads, head_dim], keys and values [tokens, key-value heads, head_dim].
 
 use engine::task::Document;
+use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 /// Query rows, or keys, of one block of attention.
@@ -56,25 +57,28 @@ pub fn product(
         left.holds(m, k) && right.holds(k, n) && View::rows(out, out_row).holds(m, n),
         "matrices inside their slices"
     );
-    let parallelism = if threads > 1 { gemm::Parallelism::Rayon(threads) } else { gemm::Parallelism::None };
+    let parallelism = if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None };
     let stride = |n: usize| isize::try_from(n).expect("strides are small");
+    // The kernels want columns that lie together, so the transposed matrices are multiplied: outᵀ = rightᵀ · leftᵀ.
+    let (left, right) = (left.transposed(), right.transposed());
+    let multiply = gemm_f32::gemm::f32::get_gemm_fn();
     #[expect(unsafe_code, reason = "the library takes pointers; the assertion above holds them inside their slices")]
     // SAFETY: all three matrices lie inside slices that live through the call, and `out` is borrowed alone.
     unsafe {
-        gemm::gemm(
-            m,
+        multiply(
             n,
+            m,
             k,
             out.as_mut_ptr(),
-            1,
             stride(out_row),
+            1,
             add,
-            left.data.as_ptr(),
-            stride(left.column),
-            stride(left.row),
             right.data.as_ptr(),
             stride(right.column),
             stride(right.row),
+            left.data.as_ptr(),
+            stride(left.column),
+            stride(left.row),
             f32::from(u8::from(add)),
             1.0,
             false,

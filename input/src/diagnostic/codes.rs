@@ -43,7 +43,7 @@ codes! {
     UnknownCode = 7, "No finding has that code.";
     WrongType = 10, "A value is of another type than its key takes.";
     OutOfRange = 11, "A number lies outside its range.";
-    UnknownWord = 12, "A word is none of those that its key takes.";
+    UnknownWord = 12, "A word is not among those that its key allows.";
     MissingKey = 13, "A key that is needed is missing.";
     UnknownKey = 14, "A key means nothing where it stands.";
     WrongName = 15, "A name cannot be part of a file's name.";
@@ -54,7 +54,7 @@ codes! {
     UnknownModel = 22, "No model has that name.";
     UnknownGpu = 23, "No GPU of the catalogue, or of the offers, has that name.";
     UnreadableFile = 24, "A file that the scenario names cannot be read.";
-    WrongLengths = 25, "A list of lengths holds no length, or something that is none.";
+    WrongLengths = 25, "A list of lengths is empty, or has an entry that is not a length.";
     UnknownLengths = 26, "No distribution or table of lengths has that name.";
     UnknownPolicy = 27, "No policy of this kind of scenario has that name.";
     TwiceNamed = 28, "Two things that are told apart by their names have the same one.";

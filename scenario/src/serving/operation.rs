@@ -331,7 +331,7 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
         wrong(
             what,
-            "an engine whose iterations are played is `name` in `[engine]`; `framework` is of `law = \"published-runs\"` in `[cost]`",
+            "write `name` in `[engine]`; `framework` belongs to `law = \"published-runs\"` of `[cost]`",
         );
     }
     let (_, tokens_max) = serving.sizes_max(choice, group);
@@ -342,11 +342,11 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     }
     if kernels.chunking(&choice.limits).is_some() && choice.batcher.cut() == Cut::Never {
         let what = format!("`{}` computes whole prompts", choice.batcher.name());
-        wrong(what, "no `chunk_tokens` and `chunk_sizes`, or a policy that cuts prompts");
+        wrong(what, "leave out `chunk_tokens` and `chunk_sizes`, or name a policy that cuts prompts");
     }
     let has_tiers = choice.operation.has_tiers();
     if has_tiers && !choice.limits.shares_prefixes {
-        wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "`prefix_cache = true`, or no `tiers`");
+        wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "write `prefix_cache = true`, or leave out `tiers`");
     }
     if has_tiers && (matches!(serving.law, CostLaw::Stages(_)) || choice.kv.borrow != Borrow::Never) {
         let what = "`tiers` beside `cost.stage_ms` or memory that is lent".to_owned();
@@ -360,7 +360,7 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
         let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
         wrong(
             what,
-            "no `weights`, `prefill_attention`, `expert_counts`, `redundant_experts` and `dispatcher`, or no `stage_ms`",
+            "leave out `weights`, `prefill_attention`, `expert_counts`, `redundant_experts` and `dispatcher`, or leave out `stage_ms`",
         );
     }
     found

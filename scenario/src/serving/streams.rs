@@ -60,7 +60,7 @@ fn misfit(serving: &Serving, choice: &ServingChoice) -> Option<(Code, String, &'
     let is_typed = !serving.assignment.types.is_empty();
     if !choice.streams.is_empty() && (is_planned || is_typed || serving.capacity.is_some()) {
         let what = "a plan of shares, of replicas or of capacity is made for all streams".to_owned();
-        return Some((Code::WrongOperation, what, "no `streams` in a variant that is planned"));
+        return Some((Code::WrongOperation, what, "leave `streams` out of a variant that is planned"));
     }
     let is_of = |group: &&ServingGroup, index: u32| group.model_index == index;
     let served = |index: u32| groups.iter().any(|group| is_of(group, index));

@@ -208,7 +208,7 @@ fn every_way_to_be_wrong_is_named() {
             ("shares of requests of type 0 sum to 0.9, expected 1", |d| d.routes[0].share_ratio = 0.9),
             ("route 0 has a share of -1", |d| d.routes[0].share_ratio = -1.0),
             (
-                "no request gets through replica 0: nothing leads there from layer 0, or nothing on to the last layer",
+                "no route leads through replica 0: no replica hands a request on to it, or none takes its last layer further",
                 |d| {
                     *d = Deployment {
                         replicas: d.replicas[..1].to_vec(),
@@ -351,7 +351,7 @@ fn every_layer_is_done_in_order() {
                 d.links.remove(0);
             }),
             (
-                "no request gets through replica 2: nothing leads there from layer 0, or nothing on to the last layer",
+                "no route leads through replica 2: no replica hands a request on to it, or none takes its last layer further",
                 |d| {
                     d.links.remove(2);
                     d.routes.clear();
