@@ -5,41 +5,52 @@ use super::searched;
 use super::types::{Family, Type};
 use crate::model::Experts;
 
-/// Types that all have experts, and what the class of each takes where a file does not say so: experts, those that a token visits, and the width of one.
-/// Without a number the class has none, or one that makes no mixture. `configuration_<type>.py` of huggingface/transformers.
-const MIXTURES: [(&str, [Option<u64>; 3]); 25] = [
-    ("deepseek_v2", [Some(64), None, Some(1407)]),
-    ("deepseek_v3", [Some(256), Some(8), Some(2048)]),
-    ("deepseek_v32", NOTHING),
-    ("dots1", NOTHING),
-    ("ernie4_5_moe", [Some(64), Some(6), Some(1536)]),
-    ("exaone_moe", NOTHING),
-    ("glm4_moe", [Some(128), Some(8), Some(1408)]),
-    ("gpt_oss", [Some(128), Some(4), None]),
-    ("granitemoe", [Some(8), Some(2), None]),
-    ("hunyuan_v1_moe", NOTHING),
-    ("jamba", [Some(16), Some(2), None]),
-    ("kimi_k2", NOTHING),
-    ("kimi_linear", NOTHING),
-    ("lfm2_moe", NOTHING),
-    ("llama4", [Some(16), Some(1), None]),
-    ("llama4_text", [Some(16), Some(1), None]),
-    ("minimax", [Some(8), Some(2), None]),
-    ("minimax_m2", [Some(256), Some(8), None]),
-    ("mixtral", [Some(8), Some(2), None]),
-    ("olmoe", [Some(64), Some(8), None]),
-    ("phimoe", [Some(16), Some(2), None]),
-    ("qwen2_moe", [Some(60), Some(4), Some(1408)]),
-    ("qwen3_moe", [Some(128), Some(8), Some(768)]),
-    ("qwen3_next", [Some(512), Some(10), Some(512)]),
-    ("qwen3_vl_moe_text", NOTHING),
+/// Types that all have experts. The keys of their files for experts and for those that a token visits; and what the class takes where a file does not say so: both,
+/// and the width of an expert. Without a number the class has none, or one that makes no mixture. `configuration_<type>.py` of huggingface/transformers.
+const MIXTURES: [(&str, [&str; 2], [Option<u64>; 3]); 25] = [
+    ("deepseek_v2", ["n_routed_experts", PER_TOKEN], [Some(64), None, Some(1407)]),
+    ("deepseek_v3", ["n_routed_experts", PER_TOKEN], [Some(256), Some(8), Some(2048)]),
+    ("deepseek_v32", ["n_routed_experts", PER_TOKEN], NOTHING),
+    ("dots1", ["n_routed_experts", PER_TOKEN], NOTHING),
+    ("ernie4_5_moe", ["moe_num_experts", "moe_k"], [Some(64), Some(6), Some(1536)]),
+    ("exaone_moe", ["num_experts", PER_TOKEN], NOTHING),
+    ("glm4_moe", ["n_routed_experts", PER_TOKEN], [Some(128), Some(8), Some(1408)]),
+    ("gpt_oss", ["num_local_experts", PER_TOKEN], [Some(128), Some(4), None]),
+    ("granitemoe", ["num_local_experts", PER_TOKEN], [Some(8), Some(2), None]),
+    ("hunyuan_v1_moe", ["num_experts", "moe_topk"], NOTHING),
+    ("jamba", ["num_experts", PER_TOKEN], [Some(16), Some(2), None]),
+    ("kimi_k2", ["n_routed_experts", PER_TOKEN], NOTHING),
+    ("kimi_linear", ["num_experts", "num_experts_per_token"], NOTHING),
+    ("lfm2_moe", ["num_experts", PER_TOKEN], NOTHING),
+    ("llama4", ["num_local_experts", PER_TOKEN], [Some(16), Some(1), None]),
+    ("llama4_text", ["num_local_experts", PER_TOKEN], [Some(16), Some(1), None]),
+    ("minimax", ["num_local_experts", PER_TOKEN], [Some(8), Some(2), None]),
+    ("minimax_m2", ["num_local_experts", PER_TOKEN], [Some(256), Some(8), None]),
+    ("mixtral", ["num_local_experts", PER_TOKEN], [Some(8), Some(2), None]),
+    ("olmoe", ["num_experts", PER_TOKEN], [Some(64), Some(8), None]),
+    ("phimoe", ["num_local_experts", PER_TOKEN], [Some(16), Some(2), None]),
+    ("qwen2_moe", ["num_experts", PER_TOKEN], [Some(60), Some(4), Some(1408)]),
+    ("qwen3_moe", ["num_experts", PER_TOKEN], [Some(128), Some(8), Some(768)]),
+    ("qwen3_next", ["num_experts", PER_TOKEN], [Some(512), Some(10), Some(512)]),
+    ("qwen3_vl_moe_text", ["num_experts", PER_TOKEN], NOTHING),
 ];
 const NOTHING: [Option<u64>; 3] = [None; 3];
+const PER_TOKEN: &str = "num_experts_per_tok";
 
-/// What the class of a type of mixtures takes; `None` for types that may have no experts.
-fn of_class(reader: &mut Reader<'_>) -> Option<[Option<u64>; 3]> {
+/// What the files and the class of a type of mixtures have.
+#[derive(Clone, Copy)]
+struct OfClass {
+    /// Its keys for experts, and for those that a token visits.
+    keys: [&'static str; 2],
+    /// What stands for keys that are left out: experts, those that a token visits, the width of one.
+    defaults: [Option<u64>; 3],
+}
+
+/// `None` for types that may have no experts.
+fn of_class(reader: &mut Reader<'_>) -> Option<OfClass> {
     let kind = reader.word_or_none("model_type").unwrap_or("");
-    MIXTURES.iter().find(|(known, _)| *known == kind).map(|(_, of)| *of)
+    let (_, keys, defaults) = MIXTURES.iter().find(|(known, ..)| *known == kind)?;
+    Some(OfClass { keys: *keys, defaults: *defaults })
 }
 
 /// Width of the dense feed-forward, and the experts.
@@ -77,8 +88,7 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
         Family::MiniMaxM3 => width.unwrap_or_else(|| reader.required(&["intermediate_size"])),
         _ => width.unwrap_or(dense),
     };
-    let per_token = of_class.and_then(|[_, per_token, _]| per_token);
-    let (top_k, n_zero) = visited(family, [Some(n_routed), per_token], reader);
+    let (top_k, n_zero) = visited(family, n_routed, of_class, reader);
     let (n_groups, groups_of_token) = router_groups(n_routed, top_k, reader);
     let shared_intermediate = shared(family, [hidden, dense, intermediate], reader);
     let is_qwen = matches!(family, Family::Qwen | Family::Qwen3Next | Family::Qwen4);
@@ -101,10 +111,10 @@ pub(super) fn feed_forwards(of: Type, hidden: u64, reader: &mut Reader<'_>) -> (
 }
 
 /// Width of an expert, where it has one of its own.
-fn width(of_class: Option<[Option<u64>; 3]>, reader: &mut Reader<'_>) -> Option<u64> {
+fn width(of_class: Option<OfClass>, reader: &mut Reader<'_>) -> Option<u64> {
     let keys = ["moe_intermediate_size", "expert_ffn_hidden_size"];
     let stated = reader.uniform(&keys);
-    match (stated, of_class.and_then(|[.., width]| width)) {
+    match (stated, of_class.and_then(|of| of.defaults[2])) {
         (None, Some(default)) => Some(reader.or_default(&keys, Some(default))),
         _ => stated,
     }
@@ -152,7 +162,7 @@ fn by_width(reader: &mut Reader<'_>) -> u64 {
 }
 
 /// Routed experts; none where their number is 0.
-fn n_routed(family: Family, of_class: Option<[Option<u64>; 3]>, reader: &mut Reader<'_>) -> Option<u64> {
+fn n_routed(family: Family, of_class: Option<OfClass>, reader: &mut Reader<'_>) -> Option<u64> {
     // A file of Gemma 4 may have a number and no experts.
     if matches!(family, Family::Gemma4 | Family::Gemma4Unified) && !reader.flag("enable_moe_block", false) {
         let _ = ["num_experts", "top_k_experts", "moe_intermediate_size"].map(|key| reader.value(key));
@@ -161,19 +171,19 @@ fn n_routed(family: Family, of_class: Option<[Option<u64>; 3]>, reader: &mut Rea
     let keys = ["n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"];
     let is_stated = keys.into_iter().any(|key| reader.has(key));
     match of_class.filter(|_| !is_stated) {
-        Some([default, ..]) => Some(reader.or_default(&keys, default)),
+        Some(of) => Some(reader.or_default(&[&of.keys[..1], &keys].concat(), of.defaults[0])),
         None => keys.map(|key| reader.count(key)).into_iter().find(|n| *n > 0),
     }
 }
 
 /// Experts that a token visits, and those among which it chooses besides and that compute nothing. Of these it chooses as many as chance gives, so the
 /// mean of the others is what it visits.
-fn visited(family: Family, [n_routed, per_token]: [Option<u64>; 2], reader: &mut Reader<'_>) -> (u64, u64) {
-    let n_routed = n_routed.unwrap_or(1);
+fn visited(family: Family, n_routed: u64, of_class: Option<OfClass>, reader: &mut Reader<'_>) -> (u64, u64) {
+    let (own, usual) = of_class.map_or((PER_TOKEN, None), |of| (of.keys[1], of.defaults[1]));
     let keys =
         ["num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_topk", "top_k_experts"];
     let chosen = reader.uniform(&keys).or_else(|| reader.optional(&["moe_top_k"]));
-    let chosen = chosen.unwrap_or_else(|| reader.or_default(&["num_experts_per_tok"], per_token));
+    let chosen = chosen.unwrap_or_else(|| reader.or_default(&[own], usual));
     let n_zero = if family == Family::Longcat { reader.count("zero_expert_num") } else { 0 };
     if n_zero == 0 {
         return (chosen, 0);

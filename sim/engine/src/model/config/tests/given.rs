@@ -165,8 +165,8 @@ fn findings(kind: &str, more: &str) -> String {
 fn a_mixture_without_its_experts_has_those_of_its_class_or_is_refused() {
     let told = |key: &str, value: u64| format!("key `{key}`, which is missing, counts as {value}");
     for (kind, more, expected) in [
-        ("mixtral", "", vec![told("n_routed_experts", 8), told("num_experts_per_tok", 2)]),
-        ("gpt_oss", "", vec![told("n_routed_experts", 128), told("num_experts_per_tok", 4)]),
+        ("mixtral", "", vec![told("num_local_experts", 8), told("num_experts_per_tok", 2)]),
+        ("gpt_oss", "", vec![told("num_local_experts", 128), told("num_experts_per_tok", 4)]),
         ("olmoe", r#", "num_experts": 32"#, vec![told("num_experts_per_tok", 8)]),
         ("qwen3_moe", r#", "num_experts": 32, "num_experts_per_tok": 4"#, vec![told("moe_intermediate_size", 768)]),
         ("qwen2", r#", "use_sliding_window": true, "sliding_window": 512"#, vec![told("max_window_layers", 28)]),
@@ -174,8 +174,8 @@ fn a_mixture_without_its_experts_has_those_of_its_class_or_is_refused() {
         let found = findings(kind, more);
         assert!(expected.iter().all(|part| found.contains(part)), "{kind}: {found}");
     }
-    for kind in ["dots1", "hunyuan_v1_moe"] {
-        assert!(findings(kind, "").contains("key `n_routed_experts` is missing"), "{kind}");
+    for (kind, key) in [("dots1", "n_routed_experts"), ("hunyuan_v1_moe", "num_experts")] {
+        assert!(findings(kind, "").contains(&format!("key `{key}` is missing")), "{kind}");
     }
     // None are stated.
     assert_eq!(findings("mixtral", r#", "num_local_experts": 0"#), "");
