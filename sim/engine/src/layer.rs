@@ -11,6 +11,7 @@ mod attention;
 mod deep_ep;
 mod experts;
 mod gates;
+mod gathered_heads;
 mod positions;
 mod predicting;
 mod reached;
@@ -408,6 +409,9 @@ fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
 /// Exchanges of the tensor group in one pass of a stage, with that of the logits where the loss is not cut.
 pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
     let mut ops = activation_exchange(shard, stage, tokens, kind, shape);
+    if shard.tp > 1 && tokens > 0 {
+        ops.extend(gathered_heads::exchanged(shard, stage, tokens, kind, shape));
+    }
     if shard.gathers_logits && shard.tp > 1 && stage.last && tokens > 0 && kind == PassKind::Forward {
         ops.extend(torch::gathered_logits(shard, tokens, shape));
     }

@@ -107,7 +107,7 @@ fn parts_of_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
 }
 
 /// Parameters of a part of a stage's layers, each once.
-fn over_layers(shard: &Shard<'_>, stage: &Stage, part: impl Fn(&Model, Layer) -> u64) -> f64 {
+pub(crate) fn over_layers(shard: &Shard<'_>, stage: &Stage, part: impl Fn(&Model, Layer) -> u64) -> f64 {
     let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
     n_layers.iter().map(|(n, experts)| f64::from(*n) * shard.model.mean(*experts, &part)).sum()
 }

@@ -1,6 +1,6 @@
 //! Projections around attention: of heads, of latent vectors, of compressed ones and of an index.
 
-use super::{Writer, adapters, attention, positions, torch};
+use super::{Writer, adapters, attention, gathered_heads, positions, torch};
 use crate::model::{CompressedAttention, Index, IndexMade, LatentAttention, Mixer, QueryKeyNorm};
 use crate::shard::{Framework, Shard};
 use crate::task::{Document, Op, Ops, Pass};
@@ -82,6 +82,7 @@ fn heads(writer: &mut Writer<'_>, mixer: Mixer) {
         None => writer.columns(&[query, key, kept - key], model.hidden),
     }
     adapters::query_key_value(writer, [query, key, kept - key]);
+    gathered_heads::copied(writer, mixer);
     norm_heads(writer, [of.query_width(), key]);
     positions::rotate(writer, of.query_width() + key);
     torch::before_attention(writer);
