@@ -56,6 +56,12 @@ impl Capacity {
 
 /// Memory of the stage with the least room for tokens, where `room` bytes may be used.
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
+    let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
+    of_stages(deployment, room).into_iter().min_by_key(tokens).expect("a model has a stage")
+}
+
+/// Memory of every stage, where `room` bytes may be used.
+fn of_stages(deployment: &ReplicaConfig<'_>, room: u64) -> Vec<Capacity> {
     let shard = deployment.shard();
     let tensor_degree = deployment.tensor_degree;
     let draft_weights = draft_weight_bytes(deployment);
@@ -85,9 +91,7 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
         Capacity { weights, kv, bytes_per_token, bytes_per_sequence, n_ranks: deployment.lanes().ranks }
     };
-    let capacities = deployment.stages().iter().map(of_stage).collect::<Vec<_>>();
-    let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
-    capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
+    deployment.stages().iter().map(of_stage).collect()
 }
 
 /// Bytes on a GPU of the experts that so many layers keep once more.
@@ -192,18 +196,22 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
     Bytes(tokens * matrices * model.intermediate * element)
 }
 
-/// Bytes of the weights on a GPU of the stage that has the least room for tokens, or on one with experts alone, where that has more.
+/// Bytes of the weights on a GPU of the stage that has most of them, or on one with experts alone, where that has more.
 pub fn weights(deployment: &ReplicaConfig<'_>) -> Bytes {
-    of_room(deployment, deployment.cluster.gpu.visible().0).weights.max(ffn::weights(deployment))
+    let of_stages = of_stages(deployment, 0).into_iter().map(|stage| stage.weights);
+    of_stages.fold(ffn::weights(deployment), Bytes::max)
 }
 
-/// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration; or of one with experts alone, where
-/// that is more.
+/// Memory of a GPU of the fullest stage with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration; or of one with
+/// experts alone, where that is more.
 pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Bytes {
-    let found = of_room(deployment, deployment.cluster.gpu.visible().0);
-    let of_rank = u64::from(blocks.div_ceil(found.n_ranks)) * u64::from(limits.block_tokens) * found.bytes_per_token;
+    let used = |stage: Capacity| {
+        let tokens = u64::from(blocks.div_ceil(stage.n_ranks)) * u64::from(limits.block_tokens);
+        stage.weights + Bytes(tokens * stage.bytes_per_token)
+    };
+    let fullest = of_stages(deployment, 0).into_iter().map(used).fold(Bytes::ZERO, Bytes::max);
     let of_experts = ffn::weights(deployment) + expert_activations(deployment, u64::from(limits.tokens_max));
-    of_experts.max(found.weights + Bytes(of_rank) + activations(deployment, u64::from(limits.tokens_max)))
+    of_experts.max(fullest + activations(deployment, u64::from(limits.tokens_max)))
 }
 
 /// Memory of a deployment by an engine's rule: `beside` is what the process and the activations take, `reserve` what an engine with a reserve

@@ -24,3 +24,28 @@ pub fn add(into: &mut BTreeMap<String, f64>, groups: &[(ReplicaConfig<'_>, Limit
     let weights = groups.iter().map(|(config, _)| capacity::weights(config).as_f64()).fold(0.0, f64::max);
     into.insert("weight_bytes".to_owned(), weights);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 61 layers on two stages the first has 31, three of them without experts. So the last one has more weights and keeps less of a token: which has the least
+    /// room hangs on the memory of the card, and weights do not.
+    #[test]
+    fn weights_are_those_of_the_stage_that_has_most_of_them_on_any_card() {
+        let model = engine::model::embedded("deepseek-v3").expect("listed");
+        let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
+        let of = |memory_gb: f64| {
+            let gpu = hw::Gpu { memory: hw::Bytes::from_f64(memory_gb * 1e9), ..gpu.clone() };
+            let cluster = hw::catalog::cluster(&gpu, 2, 8);
+            let config = ReplicaConfig { pipeline_degree: 2, ..ReplicaConfig::new(&model, &cluster, 8) };
+            let stages =
+                config.stages().into_iter().map(|stage| engine::memory::stage_weight_bytes(&config.shard(), &stage));
+            (capacity::weights(&config), stages.collect::<Vec<f64>>())
+        };
+        let (weights, stages) = of(100.0);
+        assert!(stages[1] > stages[0], "{stages:?}");
+        assert!((weights.as_f64() / stages[1] - 1.0).abs() < 1e-6, "{weights:?} {stages:?}");
+        assert_eq!(of(10_000.0).0, weights);
+    }
+}
