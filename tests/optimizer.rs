@@ -205,6 +205,35 @@ fn packed_weights_take_fewer_bytes_and_more_time() {
     assert!(more > 0.9 * least && more < 2.5 * least, "{more} s more, {least} at least");
 }
 
+/// Llama 2 7B as a file that bitsandbytes has packed.
+const PACKED_FILE: &str = "[model.config]\nmodel_type = \"llama\"\nhidden_size = 4096\nnum_attention_heads = 32\nnum_key_value_heads = 32\n\
+    num_hidden_layers = 32\nintermediate_size = 11008\nvocab_size = 32000\nmax_position_embeddings = 4096\n[model.config.quantization_config]\n\
+    quant_method = \"bitsandbytes\"\nload_in_4bit = true\nbnb_4bit_quant_type = \"nf4\"\n";
+
+#[test]
+fn a_file_that_bitsandbytes_has_packed_is_frozen_beside_adapters_and_nothing_else() {
+    let of_file = |keys: &str| on_one_card(keys).replace("[model]\nname = \"llama-2-7b\"\n", PACKED_FILE);
+    let figures = |text: &str| {
+        let all = played(&scenario_of(text));
+        [all["peak_memory_bytes"], all["iteration_time_s"]]
+    };
+    let nf4 = figures(&on_one_card("frozen = \"nf4\""));
+    assert_eq!(figures(&of_file("")), nf4);
+    assert_eq!(checked(of_file("frozen = \"nf4\"")).1, [], "the same word says nothing new");
+    // The file comes first, as it does in transformers.
+    let (scenario, findings) = checked(of_file("frozen = \"nf4-double\""));
+    assert!(findings.len() == 1 && findings[0].code == Code::NoEffect, "{findings:?}");
+    assert_eq!(played(&scenario.expect("a warning alone"))["peak_memory_bytes"], nf4[0]);
+    for (text, what) in [
+        (of_file("").replace("trains = \"adapters\"\nadapter_rank = 8\n", ""), "nothing trains such weights"),
+        (of_file("").replace("\"pytorch\"", "\"formulas\""), "has no kernels here"),
+    ] {
+        let (scenario, findings) = checked(text);
+        let is_said = findings.iter().any(|finding| finding.what.contains(what));
+        assert!(scenario.is_none() && is_said, "{what}: {findings:?}");
+    }
+}
+
 #[test]
 fn packed_weights_are_refused_beside_what_nobody_packs_or_cuts() {
     let packed = on_one_card("frozen = \"nf4\"");
@@ -252,6 +281,19 @@ fn moments_in_integers_are_refused_where_no_optimizer_has_them() {
     // Two moments of four bytes, or of one with a scale of four bytes for 256.
     assert!((fewer - (8.0 - 2.0 * (1.0 + 4.0 / 256.0))).abs() < 1e-2, "{fewer}");
     assert!(step_s(&narrow) < step_s(&wide));
+}
+
+/// `OptimizerConfig` of Megatron-Core: `--use-precision-aware-optimizer`, which an offload needs too, takes Adam alone.
+#[test]
+fn muon_with_states_that_are_narrow_or_on_the_host_is_refused_under_megatron() {
+    let on_host = "offload_ratio = 0.5\nhost_memory_gb_per_s = 50.0";
+    for more in [on_host, "first_moment = \"bf16\"", "master = \"fp16\""] {
+        let of = |rule: &str| checked(text("zero = 1\n", &format!("rule = \"{rule}\"\n{more}")));
+        assert!(of("adam").0.is_some(), "{more}: {:?}", of("adam").1);
+        let (scenario, findings) = of("muon");
+        let is_said = findings.iter().any(|finding| finding.code == Code::WrongOperation);
+        assert!(scenario.is_none() && is_said, "{more}: {findings:?}");
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::effort::is_within_reason;
 use crate::training::usual::Usual;
 use crate::training::{framework, no_effect, optimizer, policies as of_steps, training as executed, workload};
 use crate::unread::{idle, read_since};
-use crate::{Head, Overrides, expect};
+use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, items};
 use input::run_list::{RunList, run_list};
@@ -116,7 +116,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     UNREAD.sections(&mut top);
     top.finish();
     let has_model = reader.has("model");
-    let model = if has_model { Some(framework::of_usual(reader, folder, true)?) } else { None };
+    let model = if has_model { Some(model::by_layer_in_16_bits(reader.section("model"), folder)?) } else { None };
     let n_stages = stages.as_ref().map_or(1, |(stages, _)| stages.len()) as u64;
     let training = training(reader, folder, (n_stages, head.seed), has_model.then_some(usual));
     let of_days = machines::run(reader, &groups, mtbfs, has_model);
@@ -218,7 +218,7 @@ fn training(
     let overlap = executed::overlap(section);
     let mut section = reader.section("optimizer");
     beside(&mut section, has_model);
-    optimizer::optimizer(section, &mut executed);
+    optimizer::optimizer(section, &mut executed, None);
     let drawn = is_drawn.then(|| workload::workload(reader.section("workload"), folder, (batch_size, 1), seed));
     let lengths = match drawn {
         Some(drawn) => drawn?.lengths,

@@ -9,29 +9,39 @@ use serde_json::Value;
 use super::formats;
 use input::diagnostic::{Code, Finding, nearest};
 use input::reader::seen::PATHS;
-use input::reader::{Place, Section};
+use input::reader::{Place, Reader, Section};
 use input::text_file;
 
 /// What NVIDIA's Model Optimizer writes beside a checkpoint's `config.json`.
 const FORMATS: &str = "hf_quant_config.json";
 
-/// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
-pub fn model(section: Section<'_>, folder: &Path) -> Option<Model> {
-    whole(section, folder, true)
+/// Reads the section of a model whose layers are taken to attend to all tokens.
+pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = wide(&mut section, folder);
+    if let Some(model) = &found {
+        unlike(&mut section, model, None);
+        beyond_text(&mut section, model);
+    }
+    section.finish();
+    found
 }
 
 /// The same where formats of the checkpoint are those that are served.
-pub fn in_its_formats(section: Section<'_>, folder: &Path) -> Option<Model> {
-    whole(section, folder, false)
+pub fn in_its_formats(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = wide(&mut section, folder);
+    if let Some(model) = &found {
+        unlike(&mut section, model, None);
+    }
+    section.finish();
+    found
 }
 
-fn whole(mut section: Section<'_>, folder: &Path, drops_formats: bool) -> Option<Model> {
+/// The same of a model that is trained on sequences of which the longest is known later: `windows` tells of those that it passes.
+pub fn by_formulas(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     let found = named(&mut section, folder);
     if let Some(model) = &found {
-        unlike(&mut section, model);
-        if drops_formats {
-            beyond_text(&mut section, model);
-        }
+        unlike(&mut section, model, Some(0));
+        beyond_text(&mut section, model);
     }
     section.finish();
     found
@@ -40,6 +50,17 @@ fn whole(mut section: Section<'_>, folder: &Path, drops_formats: bool) -> Option
 /// Reads the section of a model whose layers are timed by their kinds, as steps of a framework are.
 pub fn by_layer(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     let found = named(&mut section, folder);
+    timed(section, found)
+}
+
+/// The same where no weights are packed.
+pub fn by_layer_in_16_bits(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = wide(&mut section, folder);
+    timed(section, found)
+}
+
+/// Refuses layers that a framework's steps have no times for.
+fn timed(mut section: Section<'_>, found: Option<Model>) -> Option<Model> {
     let not_trained = found.as_ref().map_or_else(String::new, Model::not_trained);
     if !not_trained.is_empty() {
         let what = format!("training has no times for {not_trained}");
@@ -53,16 +74,52 @@ pub fn by_layer(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     found
 }
 
-/// Layers that do not attend to all tokens: those without keys are refused, windows are taken for whole.
-fn unlike(section: &mut Section<'_>, model: &Model) {
-    let found = match model.beyond_training() {
-        None => return,
-        Some((true, what)) => Finding::error(Code::UnsupportedModel, section.at(), what),
-        Some((false, what)) => Finding::warning(Code::LeftOut, section.at(), what),
-    };
+/// Layers that do not attend to all tokens of a sequence of so many: those without keys are refused, windows are taken for whole.
+fn unlike(section: &mut Section<'_>, model: &Model, longest: Option<u64>) {
+    let at = section.at();
+    if let Some(found) = beyond_formulas(model, longest, at) {
+        section.find(found);
+    }
+}
+
+/// Tells of windows that the longest sequence passes, where formulas take them for whole.
+pub fn windows(reader: &mut Reader<'_>, model: &Model, longest: u64, at: Place) {
+    if model.beyond_training(Some(longest)).is_some_and(|(is_refused, _)| !is_refused) {
+        beyond_formulas(model, Some(longest), at).into_iter().for_each(|found| reader.find(found));
+    }
+}
+
+fn beyond_formulas(model: &Model, longest: Option<u64>, at: Place) -> Option<Finding> {
+    let (is_refused, what) = model.beyond_training(longest)?;
     let help = "scenarios with `training.framework = \"megatron-core\"` time windows, linear attention and state-space layers by themselves; \
                 those of `kind = \"serving\"` time all layers";
-    section.find(found.help(help));
+    let found = match is_refused {
+        true => Finding::error(Code::UnsupportedModel, at, what),
+        false => Finding::warning(Code::LeftOut, at, what),
+    };
+    Some(found.help(help))
+}
+
+/// Reads a model whose weights are as wide as products, or have a format of products: nothing here runs those that bitsandbytes packs, but training beside adapters.
+fn wide(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
+    let found = named(section, folder)?;
+    let at = section.at();
+    match packed(&found, at) {
+        Some(finding) => {
+            section.find(finding);
+            None
+        }
+        None => Some(found),
+    }
+}
+
+/// What is wrong with packed weights where there are no adapters.
+pub fn packed(model: &Model, at: Place) -> Option<Finding> {
+    let word = model.packed?.word();
+    let what =
+        format!("`{}`: bitsandbytes has packed its weights (`{word}`), of which no kernel is known here", model.name);
+    let help = "training with `framework = \"pytorch\"` and `optimizer.trains = \"adapters\"` has them; a file without `quantization_config` is in 16 bits";
+    Some(Finding::error(Code::WrongModel, at, what).help(help))
 }
 
 /// What a model that is trained has beside its layers, and what its checkpoint says of them.
@@ -82,14 +139,14 @@ fn beyond_text(section: &mut Section<'_>, model: &Model) {
 
 /// Reads the section of a model that answers, in formats that another section may change.
 pub fn of_answers(mut section: Section<'_>, folder: &Path) -> Option<Model> {
-    let found = named(&mut section, folder);
+    let found = wide(&mut section, folder);
     section.finish();
     found
 }
 
 /// Reads the section of a model that is served, which also says in which formats.
 pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
-    let found = named(&mut section, folder);
+    let found = wide(&mut section, folder);
     let checkpoint = found.as_ref().map_or(Formats::of(hw::Dtype::Bf16), |model| model.formats);
     let formats = formats::weights(&mut section, checkpoint);
     section.finish();

@@ -243,7 +243,7 @@ fn training(reader: &mut Reader<'_>, has: &Has, usual: Usual) -> Training {
     UNREAD.keys("optimizer", &mut section);
     let given = if has.parameters { Vec::new() } else { section.left() };
     idle(&mut section, given, "an operator with parameters");
-    optimizer::optimizer(section, &mut executed);
+    optimizer::optimizer(section, &mut executed, None);
     let of_step = &executed.execution.optimizer;
     let [rule_at, kernels_at] = steps;
     if of_step.rule == Rule::Muon {

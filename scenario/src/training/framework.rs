@@ -12,16 +12,22 @@ use crate::{formats, model};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader};
 
-/// Reads `[model]`: a framework times layers by their kinds, formulas take all as attention to every token.
-pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<Model> {
+/// Reads `[model]`, with its place: a framework times layers by their kinds, formulas take all as attention to every token.
+pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<(Model, Place)> {
     let word = reader.peek_in("training", "framework");
-    of_usual(reader, folder, word.is_some_and(|(word, _)| training::is_of_framework(&word)))
+    let is_of_framework = word.is_some_and(|(word, _)| training::is_of_framework(&word));
+    let read = if is_of_framework { model::by_layer } else { model::by_formulas };
+    let section = reader.section("model");
+    let at = section.at();
+    Some((read(section, folder)?, at))
 }
 
-/// The same where it is known whether a framework times the layers.
-pub fn of_usual(reader: &mut Reader<'_>, folder: &Path, is_of_framework: bool) -> Option<Model> {
-    let read = if is_of_framework { model::by_layer } else { model::model };
-    read(reader.section("model"), folder)
+/// Tells of windows that formulas take for whole.
+pub fn windows(reader: &mut Reader<'_>, problem: &Problem, at: Place) {
+    if problem.execution.framework == Framework::Formulas {
+        let longest = problem.workload.lengths.iter().copied().max().unwrap_or(0);
+        model::windows(reader, &problem.model, longest, at);
+    }
 }
 
 /// The model with the layers that a step has: Megatron-Core trains those that predict further tokens as layers of their own.

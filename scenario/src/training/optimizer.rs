@@ -49,10 +49,16 @@ fn master(section: &mut Section<'_>, training: &Training) -> Option<Dtype> {
     master
 }
 
-/// Gives a step its optimizer, and the adapters that it updates alone.
-pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
+/// Gives a step its optimizer, and the adapters that it updates alone; beside them weights may be `packed` in the checkpoint.
+pub fn optimizer(mut section: Section<'_>, training: &mut Training, packed: Option<Frozen>) {
     let base = Optimizer::ADAM;
     let trains_adapters = section.one_of("trains", false, &TRAINED);
+    if let Some(packed) = packed.filter(|_| !trains_adapters) {
+        let what =
+            format!("the checkpoint's weights are packed (`{}`), and nothing trains such weights", packed.word());
+        let help = "`optimizer.trains = \"adapters\"` trains adapters beside them; a file without `quantization_config` is in 16 bits";
+        section.refuse(Code::WrongOperation, section.at(), what, help);
+    }
     let is_torch = training.execution.framework.torch().is_some();
     if !trains_adapters {
         section.idle(&OF_ADAPTERS, "`trains = \"adapters\"`");
@@ -72,7 +78,7 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
     }
     let kernels = section.one_of("kernels", UpdateKernels::Fused, &UpdateKernels::WORDS);
     let muon = muon(&mut section);
-    let adapters = adapters(&mut section, training, trains_adapters);
+    let adapters = adapters(&mut section, training, (trains_adapters, packed));
     // Moments have the format of the parameter that is updated (`torch.zeros_like`).
     let usual = match adapters.filter(|_| is_torch) {
         Some(adapters) if adapters.is_wide => base.moments,
@@ -85,9 +91,16 @@ pub fn optimizer(mut section: Section<'_>, training: &mut Training) {
         integers(&mut section, training, kernels, (MOMENT_KEYS[index], places[index].clone()));
     }
     let on_host = on_host(&mut section);
+    let optimizer = Optimizer { rule, muon, master, moments, on_host, kernels };
+    let is_megatron = training.execution.framework == Framework::MegatronCore;
+    if is_megatron && !trains_adapters && rule == Rule::Muon && !optimizer.is_plain() {
+        let what = "`optimizer.rule = \"muon\"` with states in fewer bits or on the host has no optimizer here";
+        let help = "Megatron-Core keeps those of Adam alone so (`--use-precision-aware-optimizer`): leave formats and `offload_ratio` out";
+        section.refuse(Code::WrongOperation, section.at(), what, help);
+    }
     section.finish();
     training.execution.adapters = adapters;
-    training.execution.optimizer = Optimizer { rule, muon, master, moments, on_host, kernels };
+    training.execution.optimizer = optimizer;
 }
 
 /// Refuses moments in integers where no optimizer has them.
@@ -104,7 +117,11 @@ fn integers(section: &mut Section<'_>, training: &Training, kernels: UpdateKerne
 }
 
 /// Adapters, where they alone are trained.
-fn adapters(section: &mut Section<'_>, training: &Training, are_trained: bool) -> Option<Adapters> {
+fn adapters(
+    section: &mut Section<'_>,
+    training: &Training,
+    (are_trained, packed): (bool, Option<Frozen>),
+) -> Option<Adapters> {
     let rank = section.count("adapter_rank", Some(RANK), 1..=100_000).0;
     let beside = beside(section);
     let is_torch = training.execution.framework.torch().is_some();
@@ -114,7 +131,14 @@ fn adapters(section: &mut Section<'_>, training: &Training, are_trained: bool) -
     let is_wide = section.one_of("adapter_dtype", false, &ADAPTERS);
     let drops = section.flag("adapter_dropout", false);
     let at = section.place("frozen").unwrap_or_else(|| section.at());
-    let frozen = section.one_of("frozen", Frozen::Same, &Frozen::WORDS);
+    let given = section.one_of("frozen", packed.unwrap_or(Frozen::Same), &Frozen::WORDS);
+    let frozen = packed.unwrap_or(given);
+    if are_trained && frozen != given {
+        let what = format!("`optimizer.frozen = \"{}\"` changes nothing", given.word());
+        let help =
+            format!("the checkpoint's own `quantization_config` packs them (`{}`), and comes first", frozen.word());
+        section.warn(Code::NoEffect, at.clone(), what, help);
+    }
     if are_trained && frozen.is_packed() && !is_torch {
         let what = format!("`optimizer.frozen = \"{}\"` has no kernels here", frozen.word());
         let help = "bitsandbytes and torchao pack modules of PyTorch: `training.framework = \"pytorch\"`";

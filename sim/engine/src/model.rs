@@ -31,6 +31,7 @@ pub use unpriced::Unpriced;
 pub use vision::{Grid, Image, NoImage, SIDE_MAX, Squares, Tower, VisionEncoder};
 
 use crate::formats::Formats;
+use crate::frozen::Frozen;
 
 /// Latent attention of DeepSeek-V2/V3 (arXiv:2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -292,6 +293,8 @@ pub struct Model {
     pub vision: Option<Box<VisionEncoder>>,
     /// Formats of the checkpoint's parts.
     pub formats: Formats,
+    /// How bitsandbytes has packed the weights of the layers in the file: they are frozen beside adapters, and no kernel here serves them.
+    pub packed: Option<Frozen>,
     /// Parts of the public configuration that are neither timed nor counted here.
     pub unpriced: Vec<Unpriced>,
 }
@@ -346,6 +349,7 @@ impl Model {
             predicting_whole: false,
             vision: None,
             formats: Formats::of(hw::Dtype::Bf16),
+            packed: None,
             unpriced: Vec::new(),
         }
     }

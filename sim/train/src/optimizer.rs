@@ -95,6 +95,12 @@ impl Optimizer {
         master + first + if rule == Rule::Adam { second } else { 0.0 }
     }
 
+    /// Whether all states are in 32 bits on the device.
+    pub fn is_plain(&self) -> bool {
+        let base = Self::ADAM;
+        (self.master, self.moments, self.on_host) == (base.master, base.moments, base.on_host)
+    }
+
     /// Share of the states that is on the device.
     pub fn on_device(&self) -> f64 {
         1.0 - self.on_host.map_or(0.0, |host| host.share)

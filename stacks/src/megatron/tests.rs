@@ -303,6 +303,7 @@ fn options_that_megatron_lm_refuses_are_refused() {
         (&format!("{spread} --moe-token-dispatcher-type allgather"), "`--moe-token-dispatcher-type alltoall`"),
         ("--main-grads-dtype bf16", "`--use-precision-aware-optimizer`"),
         ("--optimizer-cpu-offload", "`--use-precision-aware-optimizer`"),
+        ("--optimizer muon --use-precision-aware-optimizer --optimizer-cpu-offload", "`--optimizer muon`"),
         ("--recompute-granularity full", "`--recompute-method`"),
         ("--recompute-granularity selective --recompute-method uniform", "`--recompute-method`"),
         ("--cpu-offloading-num-layers 2 --pipeline-model-parallel-size 2", "`--pipeline-model-parallel-size above 1`"),

@@ -12,6 +12,7 @@ mod modules;
 mod name_list;
 mod names;
 mod no_format;
+mod packed;
 mod parts;
 mod patterns;
 mod positions;
@@ -63,7 +64,16 @@ impl Model {
         if findings.is_empty() {
             findings.extend(contradictions(&model));
         }
+        let packed = quantization.and_then(Value::as_object).and_then(packed::packed);
         match quantization {
+            Some(Value::Object(_)) if packed.is_some() => match packed {
+                Some(Ok((frozen, unpriced))) => {
+                    model.packed = Some(frozen);
+                    model.unpriced.extend(unpriced);
+                }
+                Some(Err(finding)) => findings.push(finding.to_string()),
+                None => {}
+            },
             Some(Value::Object(keys)) => match quantization::scheme(keys, kind) {
                 Ok(scheme) if findings.is_empty() => {
                     scheme.apply(&mut model);
@@ -219,6 +229,7 @@ fn read(name: &str, of: Type, reader: &mut Reader<'_>) -> Model {
         predicting_whole: false,
         vision: vision.map(Box::new),
         formats: Formats::of(hw::Dtype::Bf16),
+        packed: None,
         unpriced: known::unpriced(reader, has_vision, family == Family::Lightning),
     }
 }

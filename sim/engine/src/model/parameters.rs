@@ -341,6 +341,7 @@ impl Model {
             layers: super::Pattern::uniform(self.layer_that_predicts()),
             n_predicting: 0,
             vision: None,
+            packed: None,
             unpriced: Vec::new(),
             ..self.clone()
         })

@@ -64,8 +64,8 @@ impl Model {
     }
 
     /// What formulas of plain layers do not know of them, in words, and whether it cannot do without: it takes each for attention to all tokens with a
-    /// feed-forward behind it.
-    pub fn beyond_training(&self) -> Option<(bool, String)> {
+    /// feed-forward behind it. Windows as long as the longest sequence see all of it; without one every window is told.
+    pub fn beyond_training(&self, longest: Option<u64>) -> Option<(bool, String)> {
         let unlike = self.unlike_any_trained();
         if !unlike.is_empty() {
             return Some((true, format!("`{}` has {}; no time is known for that here", self.name, unlike.join(", "))));
@@ -73,13 +73,19 @@ impl Model {
         let n_other = self.count(self.n_layers, |layer| !layer.is_whole());
         let sees_a_part = |layer: Layer| matches!(layer.mixer, Mixer::Window(_) | Mixer::Chunked(_));
         let n_windows = self.count(self.n_layers, |layer| sees_a_part(layer) && layer.feed_forward != FeedForward::Off);
+        let is_passed = |layer: Layer| match (layer.mixer, longest) {
+            (Mixer::Window(tokens) | Mixer::Chunked(tokens), Some(longest)) => longest > tokens,
+            _ => !layer.is_whole(),
+        };
         let of = |n: u64, what: &str| format!("{n} of {} layers of `{}` {what}", self.n_layers, self.name);
+        let n_passed = self.count(self.n_layers, is_passed);
         match n_other {
             0 => None,
             _ if n_other > n_windows => {
                 Some((true, of(n_other - n_windows, "have a state, an index or one half only")))
             }
-            _ => Some((false, of(n_windows, "see a part of the tokens and are timed as if they saw all"))),
+            _ if n_passed == 0 => None,
+            _ => Some((false, of(n_passed, "see a part of the tokens and are timed as if they saw all"))),
         }
     }
 }
@@ -100,7 +106,7 @@ mod tests {
             ("glm-5", Some((true, "78 of 78"))),
             ("nemotron-h-56b", Some((true, "118 of 118"))),
         ] {
-            let found = embedded(name).expect(name).beyond_training();
+            let found = embedded(name).expect(name).beyond_training(None);
             let found = found.as_ref().map(|(refused, what)| (*refused, what.as_str()));
             match (found, expected) {
                 (None, None) => {}
@@ -110,6 +116,11 @@ mod tests {
                 other => panic!("{name}: {other:?}"),
             }
         }
+        // Windows of 1,024 tokens beside layers that see all.
+        let gemma = embedded("gemma-3-27b").expect("listed");
+        assert_eq!(gemma.beyond_training(Some(1024)), None);
+        assert_eq!(gemma.beyond_training(Some(1025)), gemma.beyond_training(None));
+        assert!(embedded("glm-5").expect("listed").beyond_training(Some(1)).is_some_and(|(refused, _)| refused));
         assert!(embedded_names().iter().all(|name| embedded(name).expect(name).left_out().is_empty()));
     }
 }
