@@ -61,6 +61,7 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("parallel.ep", &["2"]),
     ("parallel.exchange", &["gather", "ring", "ulysses"]),
     ("parallel.expert_tp", &["2"]),
+    ("parallel.flush_every", &["1"]),
     ("parallel.micro_batch_group", &["4"]),
     ("parallel.order", &["dp-cp-pp-tp"]),
     ("parallel.pp", &["4"]),

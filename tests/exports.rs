@@ -62,7 +62,7 @@ run = ["megatron"]
 "#;
 
 /// Keys of the sections that say how a step is executed, with another value and the base in which it makes a difference.
-const CHANGES: [(&str, &str, &str); 42] = [
+const CHANGES: [(&str, &str, &str); 43] = [
     ("parallel.tp", "1", DENSE),
     ("parallel.pp", "4", EXPERTS),
     ("parallel.cp", "2", DENSE),
@@ -94,6 +94,7 @@ const CHANGES: [(&str, &str, &str); 42] = [
     ("training.loss", "\"te\"", EXPERTS),
     ("training.dropout", "\"both\"", DENSE),
     ("training.unfused", "[\"permutation\"]", EXPERTS),
+    ("parallel.flush_every", "2", EXPERTS),
     ("parallel.micro_batch_group", "4", EXPERTS),
     ("overlap.slowdown", "1.3", DENSE),
     ("overlap.stage", "false", EXPERTS),

@@ -288,6 +288,7 @@ fn keys_without_their_need_are_said_one_by_one() {
     let idle = |changes: &[(&str, &str)]| of(with(changes), Code::NoEffect).len();
     for (from, to) in [
         ("zero = 1", "zero = 1\nexpert_tp = 2"),
+        ("zero = 1", "zero = 1\nflush_every = 4"),
         ("zero = 1", "zero = 1\nmicro_batch_group = 4"),
         ("zero = 1", "zero = 1\nexchange = \"ring\""),
         ("zero = 1", "zero = 1\nschedule = \"interleaved\""),
@@ -538,6 +539,12 @@ fn windows_are_timed_with_a_framework_and_named_without() {
     // Its encoder is left out either way.
     assert_eq!(of(gemma("formulas"), Code::LeftOut).len(), 2);
     assert_eq!(of(gemma("megatron-core"), Code::LeftOut).len(), 1);
+    // Its windows have 1,024 tokens, so shorter sequences see all of themselves.
+    let n_left_out = [1025, 1024].map(|n| {
+        let workload = format!("[workload]\ntokens = {n}");
+        of(gemma("formulas").replace("[workload]\ntokens = 4096", &workload), Code::LeftOut).len()
+    });
+    assert_eq!(n_left_out, [2, 1]);
     // Layers with a state are timed by a framework alone, on whole sequences.
     let hybrid = |framework: &str| {
         let training = format!("[training]\nframework = \"{framework}\"\n");

@@ -278,6 +278,48 @@ fn groups_of_more_micro_batches_hold_more_and_hide_no_less() {
     assert!(eight.1 > four.1, "{four:?} {eight:?}");
 }
 
+/// Sixteen micro-batches of a replica on four stages: each flush has a bubble, and holds no more than its own micro-batches.
+#[test]
+fn flushes_within_a_step_cost_bubbles_and_hold_less() {
+    let set = ["parallel.cp=1", "parallel.dp=4", "training.batch_size=64", "workload.tokens=8000"];
+    let of = |more: &[&str]| {
+        let row = pipeline::run(&job(&[&set[..], more].concat()), &|_| {}).result.results.remove(0);
+        assert!(row.status.is_ok(), "{}", row.why);
+        (row.metrics["iteration_time_s"], row.metrics["peak_memory_bytes"], row.metrics["bubble_ratio"])
+    };
+    let [whole, same, four, two] =
+        ["seed=0", "parallel.flush_every=16", "parallel.flush_every=4", "parallel.flush_every=2"]
+            .map(|more| of(&[more]));
+    assert_eq!(whole, same);
+    assert!(whole.0 < four.0 && four.0 < two.0 && whole.2 < four.2 && four.2 < two.2, "{whole:?} {four:?} {two:?}");
+    // The first of four ranks holds four micro-batches under 1F1B, and two where a flush has no more.
+    assert!(whole.1 == four.1 && two.1 < four.1, "{whole:?} {four:?} {two:?}");
+    // More micro-batches are more flushes, which hold as much.
+    let twice = of(&["parallel.flush_every=4", "training.batch_size=128"]);
+    assert_eq!(twice.1, four.1);
+}
+
+/// What is flushed within a step and cannot be, with the reason.
+#[test]
+fn flushes_beside_what_knows_none_are_refused_with_the_reason() {
+    let set = ["parallel.cp=1", "parallel.dp=4", "training.batch_size=64", "parallel.flush_every=3"];
+    for (more, why) in [
+        (&["parallel.schedule=\"dualpipe\""][..], "an even number"),
+        (&["parallel.schedule=\"optimal\""], "whose proof is of one flush"),
+        (
+            &["policies.run=[\"hydraulis\"]", "policies.baseline=\"hydraulis\"", "model.name=\"llama-3-8b\""],
+            "pipelines of their own",
+        ),
+    ] {
+        let row = pipeline::run(&job(&[&set[..], more].concat()), &|_| {}).result.results.remove(0);
+        assert!(
+            !row.status.is_ok() && row.why.contains("flush_every") && row.why.contains(why),
+            "{more:?}: {}",
+            row.why
+        );
+    }
+}
+
 #[test]
 fn an_overlapped_exchange_is_never_slower_without_slowdown() {
     let set = ["parallel.ep=4", "parallel.expert_tp=1"];

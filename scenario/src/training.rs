@@ -266,9 +266,10 @@ pub fn of_sequences(
     let lists = search::search(reader.section("search"), card, parallel.is_searched);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout), usual);
     let overlap = training::overlap(reader.section("overlap"));
-    optimizer::optimizer(reader.section("optimizer"), &mut training);
+    let packed = model.as_ref().and_then(|(model, _)| model.packed);
+    optimizer::optimizer(reader.section("optimizer"), &mut training, packed);
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
-    let draws = experts.imbalance > 0.0 && model.as_ref().is_some_and(|model| model.experts.is_some());
+    let draws = experts.imbalance > 0.0 && model.as_ref().is_some_and(|(model, _)| model.experts.is_some());
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
@@ -276,7 +277,7 @@ pub fn of_sequences(
         policies::policies(reader.section("policies"), compressed.as_ref().map(|of| &of.question), (card, is_of_days));
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
-    let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
+    let (((model, model_at), (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
@@ -297,6 +298,7 @@ pub fn of_sequences(
         seed: head.seed,
     };
     checks::positions(reader, &problem);
+    framework::windows(reader, &problem, model_at);
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {
@@ -346,6 +348,7 @@ fn executed(
         unit_times: cost.units,
         layers: parallel.layers.clone(),
         micro_batch_group: parallel.micro_batch_group,
+        flush_every: parallel.flush_every,
         ..execution
     }
 }

@@ -5,7 +5,7 @@
 
 use train::Problem;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::optimizer::Optimizer;
+use train::optimizer::{Optimizer, Rule};
 use train::problem::{AttentionKernel, Framework, GradientSync, Loss, Modules, Recompute, Unfused};
 
 /// What is asked of a plan.
@@ -76,7 +76,7 @@ pub(crate) fn rest(asked: &Asked<'_>, stack: Stack) -> Rest {
 }
 
 /// Every field, with its columns in the order of `Stack`.
-const ROWS: [(&str, [Judge; 3]); 59] = [
+const ROWS: [(&str, [Judge; 3]); 60] = [
     ("problem.dtype", [SAID, HALF, SAID]),
     ("problem.schedule", [SAID, V_SHAPES, SAID]),
     ("layout.dp", [SAID, SAID, SAID]),
@@ -126,11 +126,12 @@ const ROWS: [(&str, [Judge; 3]); 59] = [
     ("launches.each", [SAID, SAID, SAID]),
     ("launches.captured", [SAID, CAPTURED, CAPTURED]),
     ("execution.context_in_blocks", [BLOCKS, BLOCKS, BLOCKS]),
-    ("execution.optimizer", [NO_MASTER, OPTIMIZER, OPTIMIZER]),
+    ("execution.optimizer", [By(optimizer_megatron), OPTIMIZER, OPTIMIZER]),
     ("execution.adapters", [ADAPTERS, ADAPTERS, ADAPTERS]),
     ("execution.unit_times", [UNIT_TIMES, UNIT_TIMES, UNIT_TIMES]),
     ("execution.layers", [SAID, SAID, SAID]),
     ("execution.micro_batch_group", [SAID, By(groups), By(groups)]),
+    ("execution.flush_every", [By(flushed), By(alike_flushes), By(flushed)]),
     ("execution.places", [PLACES, PLACES, PLACES]),
     ("execution.stragglers", [STRAGGLERS, STRAGGLERS, STRAGGLERS]),
     ("execution.overlap", [SAID, SAID, SAID]),
@@ -170,8 +171,6 @@ const OPTIMIZER: Judge = Unsaid(
     |p| p.execution.optimizer != Optimizer::ADAM,
     "an optimizer other than Adam with states in 32 bits on the device",
 );
-const NO_MASTER: Judge =
-    Unsaid(|p| p.execution.optimizer.master.is_none(), "parameters in 16 bits that are updated themselves");
 const NARROW_GRADIENTS: Judge = Unsaid(
     |p| p.execution.gradient_dtype != hw::Dtype::Fp32,
     "gradients in 16 bits: torchtitan reduces them in 32 (`training.gradient_dtype = \"fp32\"`)",
@@ -243,6 +242,18 @@ const UNIT_TIMES: Judge = Unsaid(|p| p.execution.unit_times.is_some(), "passes w
 const PLACES: Judge = Unsaid(|p| !p.execution.places.is_empty(), "stages with ranks of their own");
 const STRAGGLERS: Judge = Unsaid(|p| !p.execution.stragglers.is_empty(), "stages around devices that are slower");
 
+/// What keeps states narrow or on the host is of Adam alone (`OptimizerConfig.__post_init__`: `use_precision_aware_optimizer`).
+fn optimizer_megatron(asked: &Asked<'_>) -> Fate {
+    let optimizer = asked.problem.execution.optimizer;
+    if optimizer.master.is_none() {
+        return Fate::Unsaid("parameters in 16 bits that are updated themselves".to_owned());
+    }
+    unsaid(
+        optimizer.rule == Rule::Muon && !optimizer.is_plain(),
+        "Muon with states in fewer bits or on the host: `--use-precision-aware-optimizer` takes Adam alone",
+    )
+}
+
 /// The flag is that of all releases of Transformer Engine and of PyTorch.
 fn widened(asked: &Asked<'_>) -> Fate {
     match asked.problem.execution.loss {
@@ -274,6 +285,24 @@ fn dropout(asked: &Asked<'_>) -> Fate {
 fn groups(asked: &Asked<'_>) -> Fate {
     let n = asked.problem.execution.micro_batch_group.filter(|_| asked.problem.layout.chunks > 1);
     n.map_or(Said, |n| Fate::Unsaid(format!("groups of {n} micro-batches of interleaved stages")))
+}
+
+/// Micro-batches of a flush, where there are several flushes in a step.
+fn of_flush(asked: &Asked<'_>) -> Option<u64> {
+    asked.problem.flush_every().map(|every| every as u64).filter(|every| *every < asked.n_micro_batches)
+}
+
+fn flushed(asked: &Asked<'_>) -> Fate {
+    let words =
+        |every| format!("a pipeline that is flushed behind every {every} micro-batches (`parallel.flush_every`)");
+    of_flush(asked).map_or(Said, |every| Fate::Unsaid(words(every)))
+}
+
+/// torchtitan runs its schedule for one local batch after the other, all of one size.
+fn alike_flushes(asked: &Asked<'_>) -> Fate {
+    let n = asked.n_micro_batches;
+    let uneven = of_flush(asked).filter(|every| !n.is_multiple_of(*every));
+    uneven.map_or(Said, |every| Fate::Unsaid(format!("flushes of {every} micro-batches, of which {n} are no multiple")))
 }
 
 fn told(is_so: bool, words: impl Into<String>) -> Fate {

@@ -4,6 +4,8 @@
 //! The runtime adds the messages by itself. It keeps losses in the order in which the last stage computes them and finds them by the number of the
 //! micro-batch, so micro-batches are numbered in that order; a remark says which of the plan's each is.
 
+use std::ops::Range;
+
 use train::Problem;
 use train::plan::Plan;
 use train::schedule::{Order, PassKind, Pipeline, Placement, Slot};
@@ -37,8 +39,10 @@ pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, E
     if step.groups.iter().flatten().any(|micro_batch| micro_batch.forward_only) {
         return refused("micro-batches with a forward alone");
     }
-    let mut files: Vec<File> = step
-        .orders
+    let Some(orders) = step.orders.iter().map(|order| of_flush(problem, order)).collect::<Option<Vec<Order>>>() else {
+        return refused("flushes of a step that differ from each other");
+    };
+    let mut files: Vec<File> = orders
         .iter()
         .enumerate()
         .map(|(index, order)| {
@@ -48,6 +52,25 @@ pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, E
         .collect();
     files.push(File::new(&words.beside(VERSION).name, remarks(problem, plan, words)));
     Ok(files)
+}
+
+/// The order of one flush, which `step` of a schedule plays; `None` where flushes of an order differ.
+fn of_flush(problem: &Problem, order: &Order) -> Option<Order> {
+    let Some(every) = problem.flush_every().and_then(|every| u32::try_from(every).ok()) else {
+        return Some(order.clone());
+    };
+    let n_most = order.iter().flatten().map(|slot| slot.micro_batch + 1).max().unwrap_or(0);
+    let first = within(order, 0..every);
+    (0..n_most).step_by(every as usize).all(|from| within(order, from..from + every) == first).then_some(first)
+}
+
+/// The passes of some micro-batches, which are numbered from 0.
+fn within(order: &Order, micro_batches: Range<u32>) -> Order {
+    let of_rank = |slots: &Vec<Slot>| {
+        let own = slots.iter().filter(|slot| micro_batches.contains(&slot.micro_batch));
+        own.map(|slot| Slot { micro_batch: slot.micro_batch - micro_batches.start, ..*slot }).collect()
+    };
+    order.iter().map(of_rank).collect()
 }
 
 /// A line for each rank.
@@ -97,6 +120,9 @@ fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
     for (index, order) in step.orders.iter().enumerate() {
         let fed: Vec<String> = fed(problem, order).iter().map(u32::to_string).collect();
         lines.push(format!("Order {index} takes the micro-batches of the plan as {}.", fed.join(" ")));
+    }
+    if let Some(every) = problem.flush_every() {
+        lines.push(format!("Each step of the optimizer plays the file for every {every} micro-batches."));
     }
     if step.orders.len() > 1 {
         let of: Vec<String> = step.order_of.iter().map(u32::to_string).collect();
@@ -227,6 +253,19 @@ pub(crate) mod tests {
         let problem = problem();
         assert_eq!(fed(&problem, &order), [1, 0]);
         assert_eq!(csv(&problem, &order), "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n");
+    }
+
+    #[test]
+    fn a_file_has_one_flush_where_all_are_alike() {
+        let execution = train::problem::Execution { flush_every: Some(2), ..problem().execution };
+        let schedule = train::schedule::named("1f1b").expect("listed");
+        let problem = Problem { schedule, execution, ..problem() };
+        let of = |m: usize, flush_every: Option<usize>| {
+            let pipeline = Pipeline { flush_every, ..Pipeline::equal(2, schedule, m, [1, 1, 1]) };
+            schedule.ordered(&pipeline)
+        };
+        assert_eq!(of_flush(&problem, &of(6, Some(2))), Some(of(2, None)));
+        assert_eq!(of_flush(&problem, &of(5, Some(2))), None, "the last one has a micro-batch less");
     }
 
     use train::layout::{ContextExchange, Layout, Zero};

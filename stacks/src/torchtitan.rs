@@ -64,8 +64,10 @@ fn degrees(problem: &Problem, found: Even) -> Vec<Given> {
     let layout = &problem.layout;
     let replicas = if layout.zero == Zero::Off { layout.dp } else { layout.replicate };
     let shards = layout.dp / replicas;
-    // A pipeline cuts the local batch into micro-batches; without one the local batch is a micro-batch, and gradients are added up over them.
-    let local = if layout.pp > 1 { found.batch / u64::from(layout.dp) } else { found.micro_batch };
+    // A pipeline cuts the local batch, which is a flush, into micro-batches; without one the local batch is a micro-batch, and gradients are added up over them.
+    let of_step = found.batch / u64::from(layout.dp);
+    let of_flush = problem.flush_every().map_or(of_step, |every| of_step.min(every as u64 * found.micro_batch));
+    let local = if layout.pp > 1 { of_flush } else { found.micro_batch };
     let numbers = [
         ("training", "seq_len", found.tokens),
         ("training", "local_batch_size", local),

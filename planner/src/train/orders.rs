@@ -74,7 +74,7 @@ pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) -> Opt
                 status = status.weaker(found.status);
                 found.plan.order
             }
-            _ => (problem.schedule.order)(pipeline),
+            _ => problem.schedule.ordered(pipeline),
         };
         let orders = pipelines.iter().map(order).collect();
         span_s += longest_s / n_steps;

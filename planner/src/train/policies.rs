@@ -3,6 +3,7 @@
 use train::layout::Zero;
 use train::optimizer::UpdateKernels;
 use train::problem::GradientSync;
+use train::schedule::Placement;
 use train::{Plan, Problem};
 
 use crate::proof::Decision;
@@ -90,9 +91,41 @@ impl Policy for Paper {
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let decision = (self.plan)(problem, context)?;
-        updates_once(problem, &decision.plan)?;
+        can_run(problem, &decision.plan)?;
         Ok(decision)
     }
+}
+
+/// Refuses a plan that the execution of a problem has no way to run.
+fn can_run(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
+    updates_once(problem, plan)?;
+    match limit_of_flushes(problem, plan) {
+        Some(what) => Err(PlanError::Unsupported(format!("`parallel.flush_every` beside {what}"))),
+        None => Ok(()),
+    }
+}
+
+/// What a pipeline that is flushed within a step cannot have.
+fn limit_of_flushes(problem: &Problem, plan: &Plan) -> Option<&'static str> {
+    let every = problem.execution.flush_every?;
+    if plan.steps.iter().any(train::plan::Step::is_mixed) {
+        return Some("pipelines of their own, which are flushed once");
+    }
+    if problem.layout.pp == 1 {
+        return None;
+    }
+    if *problem.schedule == super::orders::OPTIMAL {
+        return Some("`schedule = \"optimal\"`, whose proof is of one flush");
+    }
+    if problem.schedule.placement == Placement::Bidirectional && !every.is_multiple_of(2) {
+        return Some("two copies of the model, which take micro-batches in turn: write an even number");
+    }
+    let micro_batches = plan.steps.iter().flat_map(|step| step.groups.iter().flatten());
+    let mut parts = micro_batches.flat_map(|micro_batch| &micro_batch.sequences);
+    let lengths = &problem.workload.lengths;
+    parts
+        .any(|part| part.tokens < lengths[part.sequence as usize])
+        .then_some("sequences that are cut over micro-batches, which may be of two flushes")
 }
 
 /// Refuses several micro-batches where each backward updates: none is left to add gradients over. torchtune refuses them too ("Gradient accumulation is not
@@ -123,7 +156,7 @@ impl Replans {
     /// When it has none for the layout.
     pub fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let decision = malleus::planned(problem, context, &self.0)?;
-        updates_once(problem, &decision.plan)?;
+        can_run(problem, &decision.plan)?;
         Ok(decision)
     }
 }

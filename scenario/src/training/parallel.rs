@@ -22,6 +22,8 @@ pub struct Parallel {
     pub layers: Vec<u32>,
     /// Micro-batches that interleaved stages run through one chunk before the next one, where they are not as many as ranks.
     pub micro_batch_group: Option<u32>,
+    /// Micro-batches behind which a pipeline is flushed, where it is flushed within a step.
+    pub flush_every: Option<u32>,
     /// Whether the degrees are searched for.
     pub is_searched: bool,
     /// Where its keys are.
@@ -65,6 +67,8 @@ pub fn parallel(mut section: Section<'_>, usual: Usual) -> Parallel {
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
     let micro_batch_group = group(&mut section, pp);
+    let is_flushed = section.has("flush_every");
+    let flush_every = Some(small(section.count("flush_every", Some(1), 1..=100_000).0)).filter(|_| is_flushed);
     let (layers, layers_at) = layers(&mut section);
     let or_section = |at: Place| at.or_else(|| section.at());
     let places = Places {
@@ -90,7 +94,7 @@ pub fn parallel(mut section: Section<'_>, usual: Usual) -> Parallel {
         exchange,
         order,
     };
-    Parallel { layout, schedule, layers, micro_batch_group, is_searched, places }
+    Parallel { layout, schedule, layers, micro_batch_group, flush_every, is_searched, places }
 }
 
 /// `micro_batch_group`, at least as many as ranks: with fewer the next chunk's micro-batch has not come around yet.

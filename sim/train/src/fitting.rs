@@ -84,7 +84,7 @@ pub(crate) fn played(full: &Problem, mut plan: Plan, n_stages: u32, memory_bytes
     let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
     if n_stages > 1 {
         let (found, of_group) = training::pipelines(full, &plan, 0, &cost);
-        plan.steps[0].orders = found.iter().map(|pipeline| (full.schedule.order)(pipeline)).collect();
+        plan.steps[0].orders = found.iter().map(|pipeline| full.schedule.ordered(pipeline)).collect();
         plan.steps[0].order_of = of_group;
     }
     let graph = training::lower(full, &plan, 0);

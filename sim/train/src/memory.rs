@@ -274,6 +274,7 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
     let mut pipeline =
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
     pipeline.group = problem.micro_batch_group();
+    pipeline.flush_every = problem.flush_every();
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let made = |stage: &Stage| activation(problem, stage, 1, longest);
     for (index, stage) in stages.iter().enumerate() {
@@ -281,7 +282,7 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
         pipeline.activation[index].fill(held.whole);
         pipeline.for_weights[index].fill(held.for_weights);
     }
-    let order = (problem.schedule.order)(&pipeline);
+    let order = problem.schedule.ordered(&pipeline);
     let played = play(&pipeline, &order).expect("every schedule of the table can be played");
     (0..layout.pp as usize)
         .map(|rank| {

@@ -38,7 +38,7 @@ pub fn moments(schedule: &Schedule, pipeline: &Pipeline) -> Vec<Vec<Moment>> {
         let of_rank: Vec<Moment> = if all_have { (0..chunks).map(alone).collect() } else { Vec::new() };
         return vec![of_rank; pipeline.n_ranks];
     }
-    (schedule.order)(pipeline).iter().map(|slots| of_rank(slots, chunks)).collect()
+    schedule.ordered(pipeline).iter().map(|slots| of_rank(slots, chunks)).collect()
 }
 
 /// Of the moments with most micro-batches the first, and the one with most of them on the last chunk, whose logits count.

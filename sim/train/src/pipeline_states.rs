@@ -48,12 +48,14 @@ pub(crate) fn resident(problem: &Problem, pp: u32, held: &[Stage], batches: Batc
     let element = problem.gathered_bytes();
     // Weights beside adapters have no gradients.
     let [added, made] = if problem.execution.trains_weights() { [ADDED, MADE] } else { [0.0; 2] };
+    // What waits for the end does so up to the next flush.
+    let n = problem.flush_every().map_or(batches.n, |every| batches.n.min(every as u64));
     let kept = n_layers * layer * (element + added) + tables * (WHOLE + added);
     let in_passing = layer * (added + GATHERS * element + made);
     // Buffers of inputs are the activations of micro-batches in flight.
-    let in_flight = u64::from(problem.layout.pp - pp).min(batches.n);
-    let inputs = |stage: &Stage| if stage.first { 0 } else { batches.n - in_flight };
-    let outputs = |stage: &Stage| if stage.last { 0 } else { 2 * batches.n };
+    let in_flight = u64::from(problem.layout.pp - pp).min(n);
+    let inputs = |stage: &Stage| if stage.first { 0 } else { n - in_flight };
+    let outputs = |stage: &Stage| if stage.last { 0 } else { 2 * n };
     let rows: u64 = held.iter().map(|stage| inputs(stage) + outputs(stage)).sum();
     hw::whole(kept + in_passing) + rows * batches.tokens * row(problem)
 }

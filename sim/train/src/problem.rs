@@ -224,6 +224,9 @@ pub struct Execution {
     /// Micro-batches that a rank runs through one chunk before the next one, where stages are interleaved; `None` for as many as ranks
     /// (`--microbatch-group-size-per-virtual-pipeline-stage`).
     pub micro_batch_group: Option<u32>,
+    /// Micro-batches behind which a pipeline is flushed and its gradients are reduced; `None` for those of a step. torchtitan runs its schedule once for each
+    /// local batch (`Trainer.train_step`, `_PipelineSchedule.step`).
+    pub flush_every: Option<u32>,
     /// Ranks of every stage, where a plan has placed the stages of one pipeline; empty for the layout's.
     pub places: Vec<Vec<Rank>>,
     /// Devices that compute slower.
@@ -261,6 +264,7 @@ impl Default for Execution {
             unit_times: None,
             layers: Vec::new(),
             micro_batch_group: None,
+            flush_every: None,
             places: Vec::new(),
             stragglers: Vec::new(),
         }
@@ -383,6 +387,11 @@ impl Problem {
     /// Micro-batches that interleaved stages run through one chunk before the next one.
     pub fn micro_batch_group(&self) -> usize {
         self.execution.micro_batch_group.map_or(1, |n| n as usize).max(self.layout.pp as usize)
+    }
+
+    /// Micro-batches behind which the pipeline is flushed, where it is flushed within a step.
+    pub fn flush_every(&self) -> Option<usize> {
+        self.execution.flush_every.filter(|_| self.layout.pp > 1).map(|n| n as usize)
     }
 
     /// When gradients are reduced in fact. Under ZeRO 3 no rank has room for whole ones, so none wait for the end of the step. Sharded modules of PyTorch

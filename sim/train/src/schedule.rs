@@ -23,6 +23,8 @@ mod zero_bubble;
 
 pub use play::{Played, Stuck, play};
 
+use std::ops::Range;
+
 pub use engine::task::PassKind;
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +98,8 @@ pub struct Pipeline {
     pub chains: Chains,
     /// Micro-batches that interleaved stages run through one chunk before the next one, at least as many as ranks.
     pub group: usize,
+    /// Micro-batches behind which the pipeline is flushed; `None` for all of them.
+    pub flush_every: Option<usize>,
 }
 
 /// What parts of long sequences ask of the order (ChunkFlow, arXiv:2503.02356): later parts attend to the keys and values of
@@ -154,6 +158,24 @@ impl Pipeline {
             limit: None,
             chains: Chains::default(),
             group: n_ranks,
+            flush_every: None,
+        }
+    }
+
+    /// Some of its micro-batches as a pipeline of their own.
+    fn part(&self, micro_batches: Range<usize>) -> Self {
+        Self {
+            n_micro_batches: micro_batches.len(),
+            forward: columns(&self.forward, &micro_batches),
+            input: columns(&self.input, &micro_batches),
+            weight: columns(&self.weight, &micro_batches),
+            joint: columns(&self.joint, &micro_batches),
+            transfer: columns(&self.transfer, &micro_batches),
+            activation: columns(&self.activation, &micro_batches),
+            for_weights: columns(&self.for_weights, &micro_batches),
+            logits: self.logits[micro_batches].to_vec(),
+            flush_every: None,
+            ..self.clone()
         }
     }
 
@@ -268,8 +290,31 @@ pub struct Schedule {
     pub n_chunks: usize,
     /// Whether backward is split into `Input` and `Weight`.
     pub splits_backward: bool,
-    /// Orders a pipeline.
+    /// Orders a pipeline that is flushed once.
     pub order: fn(&Pipeline) -> Order,
+}
+
+impl Schedule {
+    /// The order of a pipeline, flush behind flush. No sequence is cut over several of them.
+    pub fn ordered(&self, pipeline: &Pipeline) -> Order {
+        let n = pipeline.n_micro_batches;
+        let Some(every) = pipeline.flush_every.filter(|every| *every < n) else { return (self.order)(pipeline) };
+        let mut all = vec![Vec::new(); pipeline.n_ranks];
+        // Most flushes are alike.
+        let mut known: Option<(Pipeline, Order)> = None;
+        for from in (0..n).step_by(every) {
+            let part = pipeline.part(from..(from + every).min(n));
+            if known.as_ref().is_none_or(|(known, _)| *known != part) {
+                let order = (self.order)(&part);
+                known = Some((part, order));
+            }
+            for (all, slots) in all.iter_mut().zip(known.iter().flat_map(|(_, order)| order)) {
+                let from = u32_of(from);
+                all.extend(slots.iter().map(|slot| Slot { micro_batch: slot.micro_batch + from, ..*slot }));
+            }
+        }
+        all
+    }
 }
 
 impl PartialEq for Schedule {
@@ -294,6 +339,11 @@ pub static SCHEDULES: &[Schedule] = &[
 /// A schedule by name.
 pub fn named(name: &str) -> Option<&'static Schedule> {
     SCHEDULES.iter().find(|schedule| schedule.name == name)
+}
+
+/// Some columns of a table.
+fn columns<T: Clone>(rows: &[Vec<T>], of: &Range<usize>) -> Vec<Vec<T>> {
+    rows.iter().map(|row| row[of.clone()].to_vec()).collect()
 }
 
 fn u32_of(n: usize) -> u32 {

@@ -45,6 +45,7 @@ fn every_field_of_a_plan_has_a_row_and_every_row_a_field() {
             unit_times,
             layers,
             micro_batch_group,
+            flush_every,
             places,
             stragglers,
         }

@@ -145,6 +145,17 @@ fn batch(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine) {
     if job.degrees[1] > 1 {
         job.micro_batch = flags.count("parallelism.pipeline-parallel-microbatch-size", 1..=MOST).unwrap_or(1);
         job.of_replica = Some(local);
+        flush(job, machine, local.div_ceil(job.micro_batch));
+    }
+}
+
+/// Each step of accumulation runs the schedule on a local batch (`train_step`, `forward_backward_step`), so it ends with a flush.
+fn flush(job: &mut Job, machine: &Machine, n_micro_batches: u64) {
+    let [tp, pp, cp] = machine.over_degrees(job.degrees);
+    let dp = job.dp.or_else(|| job.n_gpus(machine).map(|n_gpus| n_gpus / (tp * pp * cp).max(1)));
+    let at_once = dp.zip(job.of_replica).map(|(dp, local)| dp.saturating_mul(local));
+    if job.batch.is_some_and(|batch| at_once.is_none_or(|at_once| batch > at_once)) {
+        job.key(("parallel", "flush_every"), n_micro_batches, "a pipeline runs one local batch after the other");
     }
 }
 
@@ -161,6 +172,7 @@ fn in_tokens(flags: &mut Flags<'_>, job: &mut Job, machine: &Machine, of_micro_b
     if job.degrees[1] > 1 {
         let n = flags.count("parallelism.num-pp-microbatches", 1..=MOST).unwrap_or(1);
         job.of_replica = Some(n.saturating_mul(slots).div_ceil(tokens));
+        flush(job, machine, n);
     }
 }
 
@@ -475,6 +487,20 @@ mod tests {
             let found = found(&format!("{base}{options}\n"));
             let wrong = found.findings.iter().filter(|finding| finding.code == Code::WrongFlag).count();
             assert_eq!(wrong, 1, "{options}: {:?}", found.findings);
+        }
+    }
+
+    /// `global_batch_size` over local batches of all replicas are steps of accumulation, and each runs the schedule on its own micro-batches.
+    #[test]
+    fn a_pipeline_is_flushed_behind_each_local_batch() {
+        let base = "torchrun --nnodes=2 --nproc_per_node=8 -m torchtitan.train --config llama3_8b --parallelism.pipeline_parallel_degree=4 \\\n\
+            --training.local_batch_size 8 --parallelism.pipeline_parallel_microbatch_size 2 ";
+        // Four replicas with four local batches each, of four micro-batches.
+        let several = found(&format!("{base}--training.global_batch_size 128\n"));
+        has_parts(&several, &["flush_every = 4", "batch_size = 128"]);
+        for options in ["", "--training.global_batch_size 32"] {
+            let one = found(&format!("{base}{options}\n")).scenario;
+            assert!(!one.contains("flush_every") && one.contains("batch_size = 32"), "{one}");
         }
     }
 

@@ -224,6 +224,7 @@ impl<'a> Judge<'a> {
         self.moments.entry((pp, chunks, schedule.name, n)).or_insert_with(|| {
             let mut pipeline = Pipeline::of_schedule(schedule, pp as usize, chunks as usize, n as usize);
             pipeline.group = scratch.micro_batch_group();
+            pipeline.flush_every = scratch.flush_every();
             peak::moments(schedule, &pipeline)
         });
         let (scratch, cost) = (&self.scratch, self.context.cost);

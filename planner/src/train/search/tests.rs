@@ -509,8 +509,9 @@ fn layouts_of_pytorch_are_searched_without_losing_the_best() {
     use train::problem::{Casts, Framework, TorchModules};
     let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
     let framework = Framework::Fsdp2(modules);
-    for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
-        let execution = Execution { framework, gradient_sync, ..Execution::default() };
+    let (end, behind) = (GradientSync::AtEnd, GradientSync::Overlapped);
+    for (gradient_sync, flush_every) in [(end, None), (behind, None), (end, Some(3)), (behind, Some(2))] {
+        let execution = Execution { framework, gradient_sync, flush_every, ..Execution::default() };
         let base = problem(vec![1024; 16], execution, 40.0);
         let few = Space {
             schedules: ["1f1b", "interleaved"].into_iter().filter_map(train::schedule::named).collect(),

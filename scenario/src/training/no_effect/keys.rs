@@ -203,6 +203,12 @@ pub static KEYS: &[Key] = &[
         |problem| problem.layout.tp == 1 && problem.execution.optimizer.muon.tensor != TensorMode::Blockwise,
         "a tensor group, which `tp = 1` does not have",
     ),
+    of_layout(
+        "parallel",
+        "flush_every",
+        no_flush,
+        "a pipeline, and more sequences in a step: a replica has no more micro-batches than these",
+    ),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
     of_layout(
         "parallel",
@@ -393,6 +399,11 @@ pub fn no_recompute(problem: &Problem) -> bool {
 
 pub const fn no_pipeline(problem: &Problem) -> bool {
     problem.layout.pp == 1
+}
+
+fn no_flush(problem: &Problem) -> bool {
+    let all = problem.workload.batch_size;
+    problem.execution.flush_every.is_some_and(|every| no_pipeline(problem) || every as usize >= all)
 }
 
 pub fn no_chunks(problem: &Problem) -> bool {

@@ -535,8 +535,8 @@ impl<'a> Builder<'a> {
             );
             let mut done = pass::Done::new(n_stages, contents.len());
             let mut cursor = vec![0; order.len()];
-            let lasts: Vec<Vec<Option<u32>>> =
-                order.iter().map(|slots| pass::last_backward(slots, self.problem)).collect();
+            let lasts: Vec<BTreeMap<u32, pass::LastOf>> =
+                order.iter().map(|slots| pass::last_passes(slots, self.problem)).collect();
             let mut moved = true;
             while moved {
                 moved = false;
@@ -560,9 +560,9 @@ impl<'a> Builder<'a> {
                             content_id: self.content_ids[dp][slot.micro_batch as usize],
                             accumulation: sharded::accumulation(self.at(pp), slots, cursor[rank]),
                         };
-                        let is_last = lasts[rank][slot.chunk as usize] == Some(frame.position);
+                        let last = lasts[rank].get(&frame.position).copied();
                         let next = messages::next_rank(&pipeline, slot, stage);
-                        self.slot(&frame, is_last, stage, next, &mut done);
+                        self.slot(&frame, last, stage, next, &mut done);
                         cursor[rank] += 1;
                         moved = true;
                     }

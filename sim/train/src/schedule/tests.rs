@@ -22,6 +22,41 @@ fn equal_passes_leave_the_bubble_of_the_closed_form() {
     assert_eq!(check("1f1b", 4, 4, [1, 1, 1]).bubble_ratio(), 3.0 / 7.0);
 }
 
+/// A flush is a pipeline of its own: each pays the bubble of the closed form, and the last one may be shorter.
+#[test]
+fn every_flush_pays_its_bubble_and_holds_what_one_of_its_size_holds() {
+    for (p, m, every) in [(4, 12, 4), (4, 12, 6), (4, 10, 4), (8, 24, 1), (3, 6, 6), (3, 6, 100)] {
+        for name in ["gpipe", "1f1b"] {
+            let schedule = named(name).expect("listed");
+            let pipeline = Pipeline { flush_every: Some(every), ..Pipeline::equal(p, schedule, m, [1, 1, 1]) };
+            let played = play(&pipeline, &schedule.ordered(&pipeline)).expect("can be played");
+            let flushes = (0..m).step_by(every).map(|from| every.min(m - from));
+            let expected: usize = flushes.map(|n| (n + p - 1) * 3).sum();
+            assert_eq!(played.span, expected as u64, "{name} {p} {m} {every}");
+            let most = every.min(m);
+            let held = |rank: usize| if name == "gpipe" { most } else { most.min(p - rank) };
+            let held: Vec<u64> = (0..p).map(|rank| held(rank) as u64).collect();
+            assert_eq!(played.peak_activation, held, "{name} {p} {m} {every}");
+        }
+    }
+}
+
+/// Ranks that end a flush early begin the next one, so flushes take no longer together than one behind the other, and hold no more than one does.
+#[test]
+fn flushes_of_every_schedule_follow_each_other() {
+    for schedule in SCHEDULES {
+        let of = |m: usize, flush_every: Option<usize>| {
+            let pipeline = Pipeline { flush_every, ..Pipeline::equal(4, schedule, m, [10, 12, 8]) };
+            play(&pipeline, &schedule.ordered(&pipeline)).expect("can be played")
+        };
+        let (one, three) = (of(8, None), of(24, Some(8)));
+        assert!(three.span <= 3 * one.span, "{}: {} of {}", schedule.name, three.span, one.span);
+        assert!(three.span >= of(24, None).span, "{}", schedule.name);
+        assert_eq!(three.peak_activation, one.peak_activation, "{}", schedule.name);
+        assert_eq!(of(8, Some(8)), one, "{}", schedule.name);
+    }
+}
+
 #[test]
 fn one_forward_one_backward_holds_as_many_micro_batches_as_stages_follow() {
     assert_eq!(check("1f1b", 4, 12, [1, 1, 1]).peak_activation, [4, 3, 2, 1]);

@@ -103,6 +103,7 @@ impl Judge<'_> {
         pipeline.limit = Some(self.room(&stages));
         pipeline.chains = chains::of(&block[0]);
         pipeline.group = problem.micro_batch_group();
+        pipeline.flush_every = problem.flush_every();
         pipeline
     }
 

@@ -5,6 +5,8 @@
 
 use super::known::{OpKey, Part};
 use super::layers::{after_attention, all_but_one_layer, one_layer};
+use std::collections::BTreeMap;
+
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, hybrid, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
@@ -68,15 +70,32 @@ impl Done {
     }
 }
 
-/// Position of each chunk's last pass that makes weight gradients.
-pub(super) fn last_backward(slots: &[Slot], problem: &Problem) -> Vec<Option<u32>> {
-    let makes = |slot: &Slot| matches!(slot.kind, PassKind::Backward | PassKind::Weight);
-    (0..problem.layout.chunks)
-        .map(|chunk| {
-            let last = slots.iter().rposition(|slot| slot.chunk == chunk && makes(slot));
-            last.map(|position| u32::try_from(position).expect("slots fit u32"))
-        })
-        .collect()
+/// What a pass that makes gradients of weights is the last of, on its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LastOf {
+    /// A flush within the step.
+    Flush,
+    /// The step.
+    Step,
+}
+
+/// The last passes of a rank's chunks that make gradients of weights, by their positions.
+pub(super) fn last_passes(slots: &[Slot], problem: &Problem) -> BTreeMap<u32, LastOf> {
+    let every = problem.flush_every().unwrap_or(usize::MAX);
+    let mut of_flush: BTreeMap<(u32, usize), u32> = BTreeMap::new();
+    for (position, slot) in (0_u32..).zip(slots) {
+        if matches!(slot.kind, PassKind::Backward | PassKind::Weight) {
+            of_flush.insert((slot.chunk, slot.micro_batch as usize / every), position);
+        }
+    }
+    let mut of_step: BTreeMap<u32, u32> = BTreeMap::new();
+    for (&(chunk, _), &position) in &of_flush {
+        let last = of_step.entry(chunk).or_default();
+        *last = position.max(*last);
+    }
+    let last_of =
+        |position: u32| if of_step.values().any(|last| *last == position) { LastOf::Step } else { LastOf::Flush };
+    of_flush.into_values().map(|position| (position, last_of(position))).collect()
 }
 
 const fn pass_of(kind: PassKind) -> Pass {
@@ -88,7 +107,14 @@ const fn pass_of(kind: PassKind) -> Pass {
 
 impl Builder<'_> {
     /// Lowers one slot for all lanes of its rank.
-    pub(super) fn slot(&mut self, frame: &Frame<'_>, is_last: bool, stage: usize, next: Option<u32>, done: &mut Done) {
+    pub(super) fn slot(
+        &mut self,
+        frame: &Frame<'_>,
+        last: Option<LastOf>,
+        stage: usize,
+        next: Option<u32>,
+        done: &mut Done,
+    ) {
         let messages = done.messages(frame.slot, stage);
         let n_cp = self.at(frame.pp).layout.cp as usize;
         let mut sent = Vec::new();
@@ -96,13 +122,13 @@ impl Builder<'_> {
             let frame = Frame { tp, ..*frame };
             let column = self.column(&frame);
             let of_column = messages.get(tp as usize * n_cp..(tp as usize + 1) * n_cp).unwrap_or_default();
-            self.column_slot(&frame, &column, is_last, of_column);
+            self.column_slot(&frame, &column, last, of_column);
             sent.extend(self.send(&frame, &column, next));
         }
         done.sent(frame.slot, stage, sent);
     }
 
-    fn column_slot(&mut self, frame: &Frame<'_>, column: &Column, is_last: bool, messages: &[TaskId]) {
+    fn column_slot(&mut self, frame: &Frame<'_>, column: &Column, last: Option<LastOf>, messages: &[TaskId]) {
         let chunk = frame.slot.chunk as usize;
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let [first, rest] = std::mem::take(&mut self.ahead[lane.index()][chunk]);
@@ -111,7 +137,7 @@ impl Builder<'_> {
         }
         match frame.slot.kind {
             PassKind::Forward => self.forward(frame, column),
-            kind => self.backward(frame, column, kind, is_last),
+            kind => self.backward(frame, column, kind, last),
         }
     }
 
@@ -344,14 +370,15 @@ impl Builder<'_> {
     }
 
     /// Backward of a stage, whole or one of its halves; one whose gradients are reduced in pieces, behind which that runs.
-    fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
+    fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, last: Option<LastOf>) {
         let problem = self.at(frame.pp);
-        let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
-        let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
-        let in_pieces = (early || is_last && makes_gradients) && problem.gradient_sync() != GradientSync::AtEnd;
         // Frozen weights have no gradients that would be reduced.
         let reduces = self.has_peers && problem.execution.trains_weights();
-        let buckets = if in_pieces && reduces { GRADIENT_BUCKETS } else { 1 };
+        let waits = problem.gradient_sync() == GradientSync::AtEnd;
+        let (is_last, ends_flush) = (last == Some(LastOf::Step), last == Some(LastOf::Flush) && !waits);
+        let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
+        let early = !is_last && makes_gradients && reduces && (ends_flush || problem.reduces_each_micro_batch());
+        let buckets = if (early || is_last) && reduces && !waits { GRADIENT_BUCKETS } else { 1 };
         self.fetch(frame, column, kind);
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         // What streams back starts with the backward, not before the slots ahead of it have ended.
@@ -363,7 +390,7 @@ impl Builder<'_> {
                 first = begun;
             }
             for &lane in &column.lanes {
-                if is_last && makes_gradients {
+                if is_last {
                     let end = self.last[lane.index()].expect("the piece has just computed");
                     self.pieces[lane.index()][frame.slot.chunk as usize].push(end);
                 } else if early {

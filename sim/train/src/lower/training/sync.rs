@@ -176,11 +176,6 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether each micro-batch's gradients are reduced, because no rank holds them whole.
-    pub(super) fn reduces_each_micro_batch(&self) -> bool {
-        self.has_peers && self.problem.execution.trains_weights() && self.problem.reduces_each_micro_batch()
-    }
-
     /// Reductions of what a piece of a micro-batch's backward has just made.
     pub(super) fn reduce_early(&mut self, frame: &Frame<'_>, lane: LaneId, piece: &Stage, index: u32) {
         let made = self.last[lane.index()].expect("the piece has just computed");

@@ -42,7 +42,7 @@ fn graph(problem: &Problem, place: Place) -> TaskGraph {
     let mut plan = Plan::new("test", problem, vec![step]);
     if problem.layout.pp > 1 {
         let (found, of_group) = super::super::pipelines(problem, &plan, 0, &Roofline::new(&problem.cluster));
-        plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
+        plan.steps[0].orders = found.iter().map(|pipeline| problem.schedule.ordered(pipeline)).collect();
         plan.steps[0].order_of = of_group;
     }
     assert_eq!(crate::check::check(problem, &plan), Ok(()));
@@ -83,6 +83,29 @@ fn zero_3_reduces_every_micro_batch_and_the_others_where_the_scenario_says_so() 
         assert_eq!(n, 4 * n_reduced, "{zero:?}");
         let expected = 2 * parameters * n_reduced as u64;
         assert!(bytes.abs_diff(expected) < expected / 1000, "{zero:?}: {bytes} against {expected}");
+    }
+}
+
+/// Each flush reduces its gradients behind its last backward, as `step` of PyTorch's schedules does; those that wait for the end are reduced once.
+#[test]
+fn a_flush_reduces_its_gradients_and_a_step_that_waits_does_once() {
+    for (flush_every, sync, n_reduced) in [
+        (None, GradientSync::Overlapped, 1),
+        (Some(3), GradientSync::Overlapped, 1),
+        (Some(2), GradientSync::Overlapped, 2),
+        (Some(1), GradientSync::Overlapped, 3),
+        (Some(1), GradientSync::AtEnd, 1),
+        (Some(2), GradientSync::EachMicroBatch, 3),
+    ] {
+        let mut problem = problem(Zero::OptimizerStates);
+        problem.layout = Layout { cp: 2, pp: 2, ..problem.layout };
+        (problem.execution.flush_every, problem.execution.gradient_sync) = (flush_every, sync);
+        let graph = graph(&problem, Place::Sharded);
+        let (_, bytes) = moved(&graph, Role::GradientSync, Collective::ReduceScatter);
+        let held = crate::stage::stages(&problem)[0];
+        let (parameters, _) = engine::memory::stage_parameters(&problem.shard(), &held);
+        let expected = 2 * hw::whole(parameters) * n_reduced;
+        assert!(bytes.abs_diff(expected) < expected / 1000, "{flush_every:?} {sync:?}: {bytes} against {expected}");
     }
 }
 
