@@ -36,14 +36,6 @@ pub enum Known {
 }
 
 impl Known {
-    /// Vertices that are trained on.
-    pub fn n_train(&self) -> f64 {
-        match self {
-            Self::Whole { train, .. } => hw::real(train.len() as u64),
-            Self::Degrees { n_train, .. } => *n_train,
-        }
-    }
-
     /// Degrees of the vertices.
     pub fn degrees(&self) -> Degrees {
         match self {

@@ -8,32 +8,22 @@ pub mod hash;
 pub mod merge;
 pub mod tokens;
 
-/// Speed-up of a step that spends `share` of its time in all-to-all when `rate` of the rows travel and the merging takes
-/// `overhead` of the uncompressed step: 1 / ((1 − s) + s·ρ + o).
-pub fn speedup(share: f64, rate: f64, overhead: f64) -> f64 {
-    1.0 / (1.0 - share + share * rate + overhead)
-}
-
-/// Overhead that explains a measured speed-up: the inverse of `speedup`.
-pub fn overhead(share: f64, rate: f64, measured: f64) -> f64 {
-    1.0 / measured - (1.0 - share + share * rate)
-}
-
 #[cfg(test)]
 mod tests {
     use engine::compression::{Compression, ExpertRows};
     use engine::task::{Op, Ops, PassKind};
 
-    use super::*;
     use crate::problem::Problem;
 
-    #[test]
-    fn nothing_gained_but_the_overhead_paid_at_a_rate_of_one() {
-        for (share, overhead) in [(0.3, 0.0), (0.3, 0.1), (0.7, 0.4)] {
-            assert!((speedup(share, 1.0, overhead) - 1.0 / (1.0 + overhead)).abs() < 1e-12);
-        }
-        let rates = [0.0, 0.1, 0.3, 0.9, 1.0].map(|rate| speedup(0.45, rate, 0.05));
-        assert!(rates.is_sorted_by(|a, b| a > b), "{rates:?}");
+    /// Speed-up of a step that spends `share` of its time in all-to-all when `rate` of the rows travel and the merging takes
+    /// `overhead` of the uncompressed step: 1 / ((1 − s) + s·ρ + o).
+    fn speedup(share: f64, rate: f64, overhead: f64) -> f64 {
+        1.0 / (1.0 - share + share * rate + overhead)
+    }
+
+    /// Overhead that explains a measured speed-up: the inverse of `speedup`.
+    fn overhead(share: f64, rate: f64, measured: f64) -> f64 {
+        1.0 / measured - (1.0 - share + share * rate)
     }
 
     #[test]

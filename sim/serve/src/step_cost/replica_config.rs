@@ -339,11 +339,6 @@ impl<'a> ReplicaConfig<'a> {
         self.tensor_degree * self.lanes().ranks * self.pipeline_degree
     }
 
-    /// Replicas that the machine has GPUs for.
-    pub fn replicas_max(&self) -> u32 {
-        self.cluster.n_gpus() / self.n_gpus()
-    }
-
     /// GPUs of a replica.
     pub const fn n_gpus(&self) -> u32 {
         self.gpus_per_stage() * self.pipeline_degree
