@@ -266,8 +266,7 @@ pub fn of_sequences(
     let lists = search::search(reader.section("search"), card, parallel.is_searched);
     let mut training = training::training(reader.section("training"), n_played(&parallel.layout), usual);
     let overlap = training::overlap(reader.section("overlap"));
-    let packed = model.as_ref().and_then(|(model, _)| model.packed);
-    optimizer::optimizer(reader.section("optimizer"), &mut training, packed);
+    optimizer::optimizer(reader.section("optimizer"), &mut training, framework::packed(model.as_ref()));
     let (experts, compressed) = training::experts(reader.section("experts"), card.map(hw::Gpu::capability));
     let draws = experts.imbalance > 0.0 && model.as_ref().is_some_and(|(model, _)| model.experts.is_some());
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
@@ -297,8 +296,7 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
-    checks::positions(reader, &problem);
-    framework::windows(reader, &problem, model_at);
+    checks::positions(reader, &problem, model_at);
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {

@@ -7,6 +7,7 @@ use train::{Problem, fitting, memory};
 
 use super::PolicyChoice;
 use super::batches;
+use super::framework;
 use super::parallel::Places;
 use input::diagnostic::{Code, divisors};
 use input::reader::{Place, Reader};
@@ -76,8 +77,9 @@ pub fn cross_checks(
     }
 }
 
-/// A table of positions has no row for tokens behind its last one, so a model looks nothing up there.
-pub fn positions(reader: &mut Reader<'_>, problem: &Problem) {
+/// A table of positions has no row for tokens behind its last one, so a model looks nothing up there. Windows that sequences pass are told.
+pub fn positions(reader: &mut Reader<'_>, problem: &Problem, model_at: Place) {
+    framework::windows(reader, problem, model_at);
     let (model, longest) = (&problem.model, problem.workload.lengths.iter().copied().max().unwrap_or(0));
     if model.learned_positions && longest > model.max_positions {
         let what = format!(

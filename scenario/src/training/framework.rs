@@ -5,7 +5,7 @@ use std::path::Path;
 use engine::Model;
 use hw::{Capability, Dtype, Format, Gpu, Maker};
 use train::Problem;
-use train::problem::{AttentionKernel, Execution, Framework, Loss, Overlap, TorchModules};
+use train::problem::{AttentionKernel, Execution, Framework, Frozen, Loss, Overlap, TorchModules};
 
 use super::training::{self, Training};
 use crate::{formats, model};
@@ -20,6 +20,11 @@ pub fn model(reader: &mut Reader<'_>, folder: &Path) -> Option<(Model, Place)> {
     let section = reader.section("model");
     let at = section.at();
     Some((read(section, folder)?, at))
+}
+
+/// How the weights of a model are packed in its file.
+pub fn packed(model: Option<&(Model, Place)>) -> Option<Frozen> {
+    model.and_then(|(model, _)| model.packed)
 }
 
 /// Tells of windows that formulas take for whole.

@@ -303,7 +303,6 @@ fn options_that_megatron_lm_refuses_are_refused() {
         (&format!("{spread} --moe-token-dispatcher-type allgather"), "`--moe-token-dispatcher-type alltoall`"),
         ("--main-grads-dtype bf16", "`--use-precision-aware-optimizer`"),
         ("--optimizer-cpu-offload", "`--use-precision-aware-optimizer`"),
-        ("--optimizer muon --use-precision-aware-optimizer --optimizer-cpu-offload", "`--optimizer muon`"),
         ("--recompute-granularity full", "`--recompute-method`"),
         ("--recompute-granularity selective --recompute-method uniform", "`--recompute-method`"),
         ("--cpu-offloading-num-layers 2 --pipeline-model-parallel-size 2", "`--pipeline-model-parallel-size above 1`"),
@@ -402,6 +401,9 @@ fn flags_of_muon_become_keys_where_muon_is_the_optimizer() {
         assert!(muon.contains(key) && !adam.contains(key), "{key}: {muon}\n{adam}");
     }
     assert_eq!(said("--optimizer muon --muon-num-ns-steps 0", Code::WrongFlag).len(), 1);
+    // What keeps states narrow or on the host is of Adam alone.
+    let on_host = said("--optimizer muon --use-precision-aware-optimizer --optimizer-cpu-offload", Code::WrongFlag);
+    assert!(on_host.len() == 1 && on_host[0].0.contains("`--optimizer muon`"), "{on_host:?}");
 }
 
 /// Two ranks have two ends and nothing between (`get_num_layers_to_build`, where no stages are left).

@@ -280,32 +280,6 @@ fn formats_follow_the_quantisation() {
     }
 }
 
-/// Files of `BitsAndBytesConfig`, with and without `quant_method`.
-#[test]
-fn weights_that_bitsandbytes_has_packed_are_frozen_ones() {
-    use crate::frozen::Frozen;
-    let four =
-        r#""quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4""#;
-    for (how, packed, told) in [
-        (four.to_owned(), Frozen::Nf4, ""),
-        (format!(r#"{four}, "bnb_4bit_use_double_quant": true, "_load_in_4bit": true"#), Frozen::Nf4Double, ""),
-        (r#""load_in_8bit": true, "llm_int8_threshold": 6.0"#.to_owned(), Frozen::Int8, ""),
-        (
-            format!(r#"{four}, "llm_int8_skip_modules": ["lm_head", "model.layers.1.mlp"]"#),
-            Frozen::Nf4,
-            "which names 1 beside the head",
-        ),
-        (format!(r#"{four}, "bnb_4bit_compute_dtype": "float32""#), Frozen::Nf4, "products in 32 bits"),
-        (format!(r#"{four}, "made_up": 3"#), Frozen::Nf4, "key `quantization_config.made_up`"),
-    ] {
-        let config = GLM_5.replace("\"model_type\"", &format!("\"quantization_config\": {{ {how} }}, \"model_type\""));
-        let model = Model::from_config("x", &config).expect("read");
-        assert_eq!((model.packed, model.formats), (Some(packed), Formats::of(hw::Dtype::Bf16)), "{how}");
-        let found = model.left_out().join("; ");
-        assert!(found.contains(told) && told.is_empty() == found.is_empty(), "{how}: {found}");
-    }
-}
-
 #[test]
 fn a_quantisation_without_a_kernel_is_a_finding() {
     for (how, part) in [

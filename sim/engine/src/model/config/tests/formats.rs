@@ -3,6 +3,8 @@
 use hw::Format;
 
 use super::GLM_5;
+use crate::formats::Formats;
+use crate::frozen::Frozen;
 use crate::model::{Mixer, Model};
 
 /// A model of 78 layers and one that predicts, in such formats.
@@ -229,5 +231,29 @@ fn what_a_quantisation_says_in_vain_is_named() {
         );
         let findings = Model::from_config("x", &config).expect_err(size).join("; ");
         assert!(findings.contains("`quantization_config.group_size` is"), "{size}: {findings}");
+    }
+}
+
+/// Files of `BitsAndBytesConfig`, with and without `quant_method`.
+#[test]
+fn weights_that_bitsandbytes_has_packed_are_frozen_ones() {
+    let four =
+        r#""quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "bnb_4bit_quant_type": "nf4""#;
+    for (how, packed, told) in [
+        (four.to_owned(), Frozen::Nf4, ""),
+        (format!(r#"{four}, "bnb_4bit_use_double_quant": true, "_load_in_4bit": true"#), Frozen::Nf4Double, ""),
+        (r#""load_in_8bit": true, "llm_int8_threshold": 6.0"#.to_owned(), Frozen::Int8, ""),
+        (
+            format!(r#"{four}, "llm_int8_skip_modules": ["lm_head", "model.layers.1.mlp"]"#),
+            Frozen::Nf4,
+            "which names 1 beside the head",
+        ),
+        (format!(r#"{four}, "bnb_4bit_compute_dtype": "float32""#), Frozen::Nf4, "products in 32 bits"),
+        (format!(r#"{four}, "made_up": 3"#), Frozen::Nf4, "key `quantization_config.made_up`"),
+    ] {
+        let model = quantised(&how);
+        assert_eq!((model.packed, model.formats), (Some(packed), Formats::of(hw::Dtype::Bf16)), "{how}");
+        let found = model.left_out().join("; ");
+        assert!(found.contains(told) && told.is_empty() == found.is_empty(), "{how}: {found}");
     }
 }
