@@ -56,12 +56,18 @@ fn written(step: &TimedStep) -> String {
             let (group, gpus) = (name(stage, replica), times.n_gpus);
             let _ =
                 writeln!(text, "[[group]]\nname = \"{group}\"\nzone = \"{group}\"\nnodes = 1\ngpus_per_node = {gpus}");
-            let [forward, backward, update] = [times.forward, times.backward, times.update].map(ms);
+            let [forward, backward, update] =
+                [times.passes.forward.whole(), times.passes.backward.whole(), times.update].map(ms);
             slots.push(format!(
                 "{{ group = \"{group}\", gpus = {gpus}, forward_ms = {forward:?}, backward_ms = {backward:?}, update_ms = {update:?} }}"
             ));
             if stage + 1 < n_stages {
-                link(group.clone(), name(stage + 1, replica), MESSAGE_MB, times.message.to_seconds().get());
+                link(
+                    group.clone(),
+                    name(stage + 1, replica),
+                    MESSAGE_MB,
+                    times.passes.message.whole().to_seconds().get(),
+                );
             }
             if n_replicas > 1 {
                 // All of a ring are as slow as its slowest: 2 (n - 1) / n of the gradients pass each link.
@@ -309,6 +315,71 @@ fn memory_is_of_the_micro_batches_in_flight() {
     let apart = peak("[8000, 1000, 1000, 1000, 8000, 1000, 1000, 1000]");
     let (all, none) = (peak("[8000]"), peak("[1000]"));
     assert!((beside - all).abs() < 1.0 && apart > none && apart - all < all - none, "{beside} {apart} {all} {none}");
+}
+
+/// One replica of stages of one type of GPU beside the same in kind `training`: lengths that differ, experts, Muon, copies. Time, memory and computing are alike.
+#[test]
+fn one_replica_takes_what_it_takes_in_kind_training() {
+    let (lengths, alike) = ("workload.list=[1000, 4000]", "workload.tokens=2000");
+    let (copies, no_recompute) = ("training.offload_ratio=1.0", "training.recompute=none");
+    for (model, layers, [tp, pp], set) in [
+        ("llama-3.1-8b", 32, [4, 1], &[lengths][..]),
+        ("llama-3.1-8b", 32, [2, 2], &[lengths]),
+        ("llama-3.1-8b", 32, [1, 4], &[lengths]),
+        ("mixtral-8x7b", 32, [2, 1], &[alike]),
+        ("mixtral-8x7b", 32, [2, 1], &[alike, "optimizer.rule=muon"]),
+        ("llama-3.1-8b", 32, [2, 1], &[alike, copies, no_recompute]),
+        ("llama-3.1-8b", 32, [2, 2], &[lengths, copies, no_recompute]),
+    ] {
+        let n_gpus = tp * pp;
+        let head = format!(
+            "kind = \"training\"\n[model]\nname = \"{model}\"\n[training]\nframework = \"megatron-core\"\nbatch_size = 8\n"
+        );
+        let machines = format!("gpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = {n_gpus}\nmemory_gib = 2000.0\n");
+        let stage = format!("[[stage]]\nlayers = {}\nreplicas = [{{ group = \"g\", gpus = {tp} }}]\n", layers / pp);
+        let mixed =
+            format!("{head}[[group]]\nname = \"g\"\n{machines}[policies]\nrun = [\"given\"]\n{}", stage.repeat(pp));
+        let alone = format!(
+            "{head}bucket_tokens = 4000\n[cluster]\n{machines}[parallel]\ntp = {tp}\npp = {pp}\nzero = 1\n\
+             [policies]\nrun = [\"megatron\"]\nmegatron = {{ fill = \"flat\", sequences = 1 }}\n"
+        );
+        let [mixed, alone] = [mixed, alone].map(|text| run_text(text, set).results.swap_remove(0));
+        let ratio = |key: &str| mixed.metrics[key] / alone.metrics[key];
+        let ratios = ["iteration_time_s", "peak_memory_bytes", "compute_busy_ratio"].map(ratio);
+        let bounds = [1e-3, 1e-9, 1e-3];
+        let is_alike = ratios.iter().zip(bounds).all(|(ratio, bound)| (ratio - 1.0).abs() < bound);
+        assert!(is_alike, "{model}, tp {tp}, pp {pp}, {set:?}: {ratios:?}");
+    }
+}
+
+/// What kind `training` refuses of a step is refused of stages too, with the same code.
+#[test]
+fn what_kind_training_refuses_is_refused_of_stages() {
+    let codes = |model: &str, gpus: u32, set: &[&str]| {
+        let text = format!(
+            "kind = \"training\"\n[model]\nname = \"{model}\"\n[training]\nbatch_size = 8\ntokens = 1024\nframework = \"pytorch\"\n\
+             [[group]]\nname = \"g\"\ngpu = \"h100-sxm\"\nnodes = 1\ngpus_per_node = {gpus}\n[policies]\nrun = [\"given\"]\n\
+             [[stage]]\nlayers = 32\nreplicas = [{{ group = \"g\", gpus = {gpus} }}]\n"
+        );
+        let source = Source { path: "mixed.toml".to_owned(), text };
+        let set = set.iter().map(|&key| key.to_owned()).collect();
+        let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
+        checked.findings.iter().map(|finding| finding.code as u32).collect::<Vec<u32>>()
+    };
+    assert!(codes("gpt-7b", 1, &[]).is_empty());
+    assert_eq!(codes("gpt-7b", 1, &["training.tokens=4096"]), [214]);
+    let in_backward = "optimizer.kernels=in-backward";
+    assert_eq!(codes("gpt-7b", 1, &[in_backward]), [98]);
+    assert!(codes("gpt-7b", 1, &[in_backward, "training.batch_size=1"]).is_empty());
+    let adapters = ["optimizer.trains=adapters", "optimizer.adapter_rank=16"];
+    for (frozen, said) in [("nf4", &[][..]), ("int8", &[192])] {
+        let frozen = format!("optimizer.frozen={frozen}");
+        let set = [adapters[0], adapters[1], &frozen];
+        assert_eq!(codes("llama-3.1-8b", 1, &set), said, "{frozen}");
+        assert_eq!(codes("llama-3.1-8b", 2, &set), [&[98], said].concat(), "{frozen}");
+        let searched = codes("llama-3.1-8b", 1, &[&set[..], &["policies.run=[\"given\", \"search\"]"]].concat());
+        assert_eq!(searched, [&[98], said].concat(), "{frozen}");
+    }
 }
 
 /// A search for dollars is no dearer than one for seconds, than what is given, and no cheaper than its bound.

@@ -1,7 +1,7 @@
 //! Chrome/Perfetto trace of one step: a process per rank, a thread per stream, a counter for memory.
 //!
 //! Units: microseconds with three decimals, which is exact for nanoseconds. Every task that takes time is one `ph: X` event, in task order,
-//! with its operation, tokens, bytes and micro-batch. Of a very large step only as many ranks are written as a viewer can hold, from the
+//! with its operation, tokens, bytes and micro-batch; messages that are on their way lie over each other and are left out. Of a very large step only as many ranks are written as a viewer can hold, from the
 //! first on. Format: "Trace Event Format" of the Chromium project.
 
 use std::fmt::Write as _;
@@ -44,8 +44,7 @@ pub fn render(picture: &Picture<'_>) -> String {
     let mut writer = Writer { out, is_first: true };
     names(&mut writer, picture);
     let works: Vec<Work> = picture.graph.ops.iter().map(Work::of).collect();
-    let is_shown = |index: &usize| picture.graph.tasks[*index].lane.index() < n_shown && !is_instant(picture, *index);
-    for index in (0..picture.graph.tasks.len()).filter(is_shown) {
+    for index in (0..picture.graph.tasks.len()).filter(|&index| is_shown(picture, index, n_shown)) {
         task(&mut writer, picture, &works, index);
     }
     for (rank, marks) in picture.timeline.memory.iter().enumerate().take(n_shown) {
@@ -73,6 +72,12 @@ pub fn file_name(picture: &Picture<'_>) -> String {
 /// Whether a task takes no time: marks of the graph, of which a step may have thousands.
 fn is_instant(picture: &Picture<'_>, index: usize) -> bool {
     picture.timeline.start[index] == picture.timeline.end[index]
+}
+
+/// Whether a task is on a shown lane, takes time, and lies over no other one of its stream.
+fn is_shown(picture: &Picture<'_>, index: usize, n_shown: usize) -> bool {
+    let task = &picture.graph.tasks[index];
+    task.lane.index() < n_shown && task.stream.is_in_turn() && !is_instant(picture, index)
 }
 
 /// Name of an operation, or those of its parts.
@@ -148,7 +153,7 @@ impl std::fmt::Display for Micros {
 /// Names of ranks and of the streams that have tasks.
 fn names(writer: &mut Writer, picture: &Picture<'_>) {
     let mut used = vec![[false; Stream::ALL.len()]; picture.graph.lanes.len()];
-    for task in &picture.graph.tasks {
+    for task in picture.graph.tasks.iter().filter(|task| task.stream.is_in_turn()) {
         used[task.lane.index()][task.stream.index()] = true;
     }
     let lanes = crate::lanes::names(picture.graph);

@@ -18,8 +18,11 @@ use train::timed::Messages;
 use train::{Layout, Problem, Workload};
 
 use crate::effort::is_within_reason;
+use crate::training::checks::Keys;
 use crate::training::usual::Usual;
-use crate::training::{framework, no_effect, optimizer, policies as of_steps, training as executed, workload};
+use crate::training::{
+    batches, checks, framework, no_effect, optimizer, policies as of_steps, training as executed, workload,
+};
 use crate::unread::{idle, read_since};
 use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
@@ -44,6 +47,8 @@ const SECTIONS: [&str; 10] = [
 ];
 /// Sections whose keys may have no effect beside others.
 const OF_EXECUTION: [&str; 3] = ["training", "optimizer", "overlap"];
+/// What leaves a tensor group out, and a pipeline.
+const UNDIVIDED: checks::Undivided = ["`gpus = 1` for every replica", "one `[[stage]]`"];
 /// What passes follow from where no times were measured.
 const A_MODEL: &str = "a `[model]`: measured times hold it already";
 
@@ -108,6 +113,7 @@ struct Training {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MixedTraining> {
     let (written, usual) = (no_effect::Given::of(reader, false), Usual::or(reader, Usual::Megatron));
+    let keys = Keys::of(reader);
     let mut top = reader.top(&SECTIONS);
     let head = Head::of(&mut top, source, overrides);
     let machines::Machines { mut groups, networks, hosts, mtbfs, reserved } = machines::groups(&mut top);
@@ -133,11 +139,17 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (stages, places) = stages.unzip();
     let given = stages.map(|stages| Pipelines { stages, micro_batches: training.shares.clone() });
     let placed = given.as_ref().zip(places.as_deref());
+    if let Some(problem) = &job.problem {
+        checks::positions(reader, problem);
+    }
     if runs(Way::Given) {
         stages::checks(reader, &job, placed, runs(Way::Search));
     }
     if runs(Way::Search) {
-        searchable(reader, &job);
+        searchable(reader, &job, &keys);
+    }
+    if let Some(plan) = given.as_ref().filter(|_| runs(Way::Given)) {
+        as_in_training(reader, &job, plan, &keys);
     }
     if let (false, Some(_)) = (runs(Way::Given), &given) {
         let what = "`[[stage]]` says where stages lie, and `given` does not run";
@@ -313,8 +325,22 @@ fn problem(model: engine::Model, first: &Group, (reserved_memory, seed): (Bytes,
     }
 }
 
-/// A search needs what it prices, cards that it knows, and not too many groups.
-fn searchable(reader: &mut Reader<'_>, job: &MixedJob) {
+/// What kind `training` asks of the stages too.
+fn as_in_training(reader: &mut Reader<'_>, job: &MixedJob, plan: &Pipelines, keys: &Keys) {
+    let is_whole = reader.n_errors() == 0;
+    let Some(widest) = job.problems(plan).into_iter().max_by_key(|own| own.layout.tp).filter(|_| is_whole) else {
+        return;
+    };
+    checks::frozen(reader, &widest, (&keys.frozen, &UNDIVIDED));
+    let n_most = plan.most_micro_batches(job.batch.n_micro_batches());
+    batches::counted_once(reader, &widest.execution, n_most, keys.kernels.clone());
+}
+
+/// A search needs what it prices, cards that it knows, not too many groups, and a step that it may cut.
+fn searchable(reader: &mut Reader<'_>, job: &MixedJob, keys: &Keys) {
+    if let Some(problem) = &job.problem {
+        uncut(reader, problem, keys);
+    }
     if job.problem.is_none() {
         let what = "policy `search` places layers, and the scenario has no `[model]`";
         reader.refuse(Code::MissingKey, None, what, "name a model, or run `given` alone");
@@ -322,5 +348,19 @@ fn searchable(reader: &mut Reader<'_>, job: &MixedJob) {
     if job.groups.len() > GROUPS_MAX {
         let what = format!("{} groups are more than the {GROUPS_MAX} of which every order is listed", job.groups.len());
         reader.refuse(Code::OutOfRange, None, what, "join groups of one card and zone, or run `given` alone");
+    }
+}
+
+/// Packed weights are not cut, and gradients that go with their update do not add up. A search cuts both ways.
+fn uncut(reader: &mut Reader<'_>, problem: &Problem, keys: &Keys) {
+    let frozen = problem.shard().frozen();
+    let misfits = [
+        (frozen.is_packed(), &keys.frozen, format!("`optimizer.frozen = \"{}\"`", frozen.word())),
+        (problem.execution.updates_in_backward(), &keys.kernels, "`optimizer.kernels = \"in-backward\"`".to_owned()),
+    ];
+    for (_, at, key) in misfits.into_iter().filter(|(misfits, _, _)| *misfits) {
+        let what =
+            format!("{key} does not fit policy `search`, which looks at tensor groups, stages and micro-batches");
+        reader.refuse(Code::WrongOperation, at.clone(), what, "write `[[stage]]` and run `given` alone");
     }
 }

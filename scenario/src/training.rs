@@ -1,7 +1,7 @@
 //! The sections of a training scenario, a file each; cross-checks between them come last.
 
-mod batches;
-mod checks;
+pub mod batches;
+pub mod checks;
 mod collectives;
 mod compression;
 pub mod framework;

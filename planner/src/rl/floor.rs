@@ -6,7 +6,7 @@
 
 use engine::CostModel;
 use hw::Time;
-use rl::cycle::{Batches, Parts, Placement};
+use rl::cycle::{Batches, Parts};
 use rl::step::Rules;
 use serve::fleet::Group;
 use serve::outlook::{Counted, Load, Replica};
@@ -55,14 +55,14 @@ pub fn step_s(rules: &Rules, generation: f64, training: f64) -> f64 {
         Batches::Streamed if rules.off_policy > 0 => {
             parts.trainer().max((generation + parts.after_generation()) / f64::from(rules.off_policy + 1))
         }
-        _ => parts.step(Placement::Split, rules.off_policy),
+        _ => parts.least_apart(rules.off_policy),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rl::cycle;
+    use rl::cycle::{self, Placement};
     use rl::orchestrator::Orchestrator;
     use rl::reference::Reference;
 

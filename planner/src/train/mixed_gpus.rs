@@ -141,7 +141,7 @@ fn counted(job: &MixedJob, plan: &Pipelines, costs: &[Box<dyn CostModel>]) -> Re
 /// Nanoseconds of the slowest stage, summed over the first micro-batches.
 fn slowest(replica: &Replica) -> Vec<u64> {
     let stages =
-        (0..replica.stages.len()).map(|stage| sums(replica.times(stage).iter().map(|times| times.computed().as_ns())));
+        (0..replica.stages.len()).map(|stage| sums(replica.times(stage).iter().map(|times| times.both().as_ns())));
     stages.max_by_key(|sums| sums.last().copied()).unwrap_or_default()
 }
 
@@ -192,10 +192,11 @@ fn choice(plan: &Pipelines) -> BTreeSet<usize> {
 fn estimate_s(step: &TimedStep) -> f64 {
     let seconds = |ns: u64| real(ns) / 1e9;
     let of_replica = |replica: &Replica| {
-        let passes = replica.stages.iter().map(|stage| stage.forward.as_ns() + stage.backward.as_ns());
-        let slowest_message = replica.stages.iter().map(|stage| stage.message.as_ns()).max().unwrap_or(0);
+        let passes = replica.stages.iter().map(|stage| stage.passes.both().as_ns());
+        let slowest_message =
+            replica.stages.iter().map(|stage| step.messages.hold(&stage.passes.message).as_ns()).max().unwrap_or(0);
         let (longest, through) = (passes.clone().max().unwrap_or(0), passes.sum::<u64>());
-        let messages: u64 = replica.stages.iter().map(|stage| 2 * stage.message.as_ns()).sum();
+        let messages: u64 = replica.stages.iter().map(|stage| 2 * stage.passes.message.whole().as_ns()).sum();
         seconds(u64::from(replica.n_micro_batches - 1) * longest.max(slowest_message) + through + messages)
     };
     let passes_s = step.replicas.iter().map(of_replica).fold(0.0, f64::max);
@@ -275,14 +276,13 @@ impl Search<'_> {
         let plan = Pipelines { stages, micro_batches: vec![self.job.batch.n_micro_batches()] };
         let (step, _) = self.job.step(&plan, self.costs, Case::Expected).expect("one group needs no link");
         let replica = &step.replicas[0];
-        let parts: Vec<f64> =
-            replica.stages.iter().map(|stage| real(stage.forward.as_ns() + stage.backward.as_ns()) / 1e9).collect();
+        let parts: Vec<f64> = replica.stages.iter().map(|stage| stage.passes.both().to_seconds().get()).collect();
         let [first, last] = [parts[0], *parts.last().expect("a model has layers")];
         let layer_s = if n_parts == 3 { parts[1] } else { first };
         let ends_s = [first - layer_s, last - f64::from(self.n_layers + 1 - n_parts) * layer_s].map(|s| s.max(0.0));
         let mut own = vec![0; replica.own.first().map_or(0, Vec::len)];
         for stage in &replica.own {
-            own.iter_mut().zip(stage).for_each(|(ns, times)| *ns += times.computed().as_ns());
+            own.iter_mut().zip(stage).for_each(|(ns, times)| *ns += times.both().as_ns());
         }
         Speed { n_gpus, layer_s, ends_s, sums: Rc::new(sums(own.into_iter())) }
     }

@@ -1,7 +1,6 @@
 //! The table of policies: one file each, one `mod` line and one row here.
 
 use train::layout::Zero;
-use train::optimizer::UpdateKernels;
 use train::problem::GradientSync;
 use train::schedule::Placement;
 use train::{Plan, Problem};
@@ -133,7 +132,7 @@ fn limit_of_flushes(problem: &Problem, plan: &Plan) -> Option<&'static str> {
 fn updates_once(problem: &Problem, plan: &Plan) -> Result<(), PlanError> {
     let execution = &problem.execution;
     let n_most = plan.steps.iter().flat_map(|step| step.groups.iter().map(Vec::len)).max().unwrap_or(0);
-    if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() || n_most < 2 {
+    if !execution.updates_in_backward() || n_most < 2 {
         return Ok(());
     }
     Err(PlanError::Unsupported(format!(

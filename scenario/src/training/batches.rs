@@ -6,8 +6,7 @@
 use planner::train::policy::Reads;
 use train::Problem;
 use train::batches::{around, together};
-use train::optimizer::UpdateKernels;
-use train::problem::Framework;
+use train::problem::{Execution, Framework};
 
 use super::PolicyChoice;
 use input::diagnostic::Code;
@@ -35,7 +34,7 @@ pub fn whole(reader: &mut Reader<'_>, problem: &Problem, at: Place) {
 /// for their plans. The place is that of `optimizer.kernels`.
 pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[PolicyChoice], at: Place) {
     let execution = &problem.execution;
-    if execution.optimizer.kernels != UpdateKernels::InBackward || execution.framework.torch().is_none() {
+    if !execution.updates_in_backward() {
         return;
     }
     let (dp, of_replica, at_once) = (problem.layout.dp, problem.replica_tokens(), problem.tokens_at_once());
@@ -51,6 +50,20 @@ pub fn updated_once(reader: &mut Reader<'_>, problem: &Problem, policies: &[Poli
         0 => String::new(),
         n => format!("`training.batch_size = {n}` is one micro-batch, or "),
     };
+    adds_up(reader, at, (what, fits));
+}
+
+/// The same where micro-batches are counted and not packed: the replica with most of them has so many.
+pub fn counted_once(reader: &mut Reader<'_>, execution: &Execution, n_most: u32, at: Place) {
+    if execution.updates_in_backward() && n_most > 1 {
+        let what = format!(
+            "`optimizer.kernels = \"in-backward\"` updates in each backward, and a replica has {n_most} micro-batches"
+        );
+        adds_up(reader, at, (what, "one micro-batch for each replica, or ".to_owned()));
+    }
+}
+
+fn adds_up(reader: &mut Reader<'_>, at: Place, (what, fits): (String, String)) {
     let help = format!("torchtune refuses gradients that add up beside it: {fits}`kernels = \"fused\"`");
     reader.refuse(Code::WrongOperation, at, what, help);
 }

@@ -55,7 +55,7 @@ pub fn cross_checks(
     divisions(reader, problem, policies, at);
     copies(reader, problem, at);
     experts(reader, problem, at);
-    frozen(reader, problem, &keys.frozen);
+    frozen(reader, problem, (&keys.frozen, &OF_PARALLEL));
     states(reader, problem, at);
     stages(reader, problem, at);
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
@@ -95,25 +95,32 @@ pub fn positions(reader: &mut Reader<'_>, problem: &Problem, model_at: Place) {
     }
 }
 
-/// Packed weights beside what no library packs, cuts or multiplies.
-fn frozen(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
+/// What leaves a tensor group out, and a pipeline, in the words of the keys that say so.
+pub type Undivided = [&'static str; 2];
+
+/// As `[parallel]` says it.
+const OF_PARALLEL: Undivided = ["`parallel.tp = 1`", "`parallel.pp = 1`"];
+
+/// Packed weights beside what no library packs, cuts or multiplies. The place is that of `optimizer.frozen`.
+pub fn frozen(reader: &mut Reader<'_>, problem: &Problem, (at, undivided): (&Place, &Undivided)) {
     let (layout, frozen) = (&problem.layout, problem.shard().frozen());
     if !frozen.is_packed() {
         return;
     }
     let is_sharded = layout.zero >= Zero::Parameters && layout.n_shards() > 1;
     let narrow = problem.execution.formats.is_some_and(|formats| formats.is_narrow());
+    let [one_gpu, one_stage] = undivided;
     let misfits = [
         (
             problem.model.experts.is_some(),
-            "experts lie in one tensor of all, which bitsandbytes does not pack: a model without experts",
+            "experts lie in one tensor of all, which bitsandbytes does not pack: a model without experts".to_owned(),
         ),
-        (layout.tp > 1, "no library cuts packed weights over a tensor group: `parallel.tp = 1`"),
-        (layout.pp > 1, "no pipeline here holds packed weights: `parallel.pp = 1`"),
-        (narrow, "packed weights are widened to 16 bits and multiplied so: leave `training.products` out"),
+        (layout.tp > 1, format!("no library cuts packed weights over a tensor group: {one_gpu}")),
+        (layout.pp > 1, format!("no pipeline here holds packed weights: {one_stage}")),
+        (narrow, "packed weights are widened to 16 bits and multiplied so: leave `training.products` out".to_owned()),
         (
             is_sharded && frozen == Frozen::Int8,
-            "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"`, `\"nf4-double\"` or `\"nf4-torchao\"`, or `parallel.zero = 0`",
+            "FSDP cuts weights of 4 bits alone: `frozen = \"nf4\"`, `\"nf4-double\"` or `\"nf4-torchao\"`, or `parallel.zero = 0`".to_owned(),
         ),
     ];
     let what = format!("`optimizer.frozen = \"{}\"` does not fit the rest", frozen.word());

@@ -102,8 +102,9 @@ fn lane_of(problem: &Problem, graph: &TaskGraph, rank: u32) -> LaneId {
 fn lane_of_task(task: &Task, op: &Op) -> Lane {
     match task.stream {
         _ if matches!(op, Op::Host { .. }) => Lane::None,
+        Stream::OnTheWay => Lane::None,
         Stream::Compute => Lane::Compute,
-        Stream::IntraNode | Stream::InterNode | Stream::PointToPoint => Lane::Exchange,
+        Stream::IntraNode | Stream::InterNode | Stream::PointToPoint | Stream::Back => Lane::Exchange,
         Stream::HostToDevice | Stream::DeviceToHost => Lane::Copy,
     }
 }

@@ -4,7 +4,7 @@
 //! nothing runs behind it (`train::timed`). Nothing is fitted.
 
 use hw::{Seconds, Span};
-use train::timed::{Messages, Replica, StageTimes, TimedStep, ring_steps};
+use train::timed::{Message, Messages, Pass, PassTimes, Replica, StageTimes, TimedStep, ring_steps};
 
 use super::reason::Reason;
 use super::row::{Asked, Compared, Label, Measured, Row};
@@ -194,7 +194,12 @@ impl Run<'_> {
             Some(next) => self.message(&self.stages[stage][index], &next[index])?,
             None => Span::ZERO,
         };
-        Ok(StageTimes { n_gpus: *n_gpus, forward, backward, update, message })
+        let passes = PassTimes {
+            forward: Pass::computing(forward),
+            backward: Pass::computing(backward),
+            message: Message { line: message, latency: Span::ZERO },
+        };
+        Ok(StageTimes { n_gpus: *n_gpus, passes, update })
     }
 
     /// Activations of a micro-batch between two groups, each rank with its part of them.

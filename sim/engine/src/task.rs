@@ -71,8 +71,13 @@ hw::words! {
         HostToDevice = "copy from host",
         /// Copies to host memory.
         DeviceToHost = "copy to host",
-        /// Messages between pipeline stages.
+        /// Messages between pipeline stages; where each direction has a line of its own, those to the next stage.
         PointToPoint = "messages between stages",
+        /// Messages to the stage before, where they have a line of their own.
+        Back = "messages to the stage before",
+        /// Messages that have left their line and are not there yet. They hold nothing, so any number of them runs at a
+        /// time, each behind a task of another stream.
+        OnTheWay = "messages on their way",
     }
 }
 
@@ -80,6 +85,11 @@ impl Stream {
     /// Index into per-stream arrays.
     pub const fn index(self) -> usize {
         self as usize
+    }
+
+    /// Whether its tasks run one after another.
+    pub const fn is_in_turn(self) -> bool {
+        !matches!(self, Self::OnTheWay)
     }
 }
 

@@ -1,9 +1,10 @@
 //! How the parts of a step follow one another: the time between two updates, once the first ones are over.
 //!
 //! Batch `b` is generated with weights that are at most `off_policy` updates behind those that it trains. So its generation begins when update
-//! `b − 1 − off_policy` is done, and its training when it is generated and the update before it is done. With `g` for generation, `r` for
-//! rewards, `t` for the trainer's part and `k` for `off_policy`, batches that are generated one after another give a step of `max(g, t, (g + r + t) / (k + 1))`.
-//! Rewards take no GPU of either side, so they hold up their own batch alone. A test plays that batch by batch. Units: seconds.
+//! `b − 1 − off_policy` is done, and its training when it is generated, rewarded and the update before it is done. With `g` for generation, `r` for
+//! rewards, `t` for the trainer's part, `w` for the new weights in it and `k` for `off_policy`, no step of batches that are generated one after another is below
+//! `max(g + w, t, (g + r + t) / (k + 1))`. Rewards take no GPU of either side, so they hold up their own batch alone. An engine stops while weights change, whatever it
+//! generates then: a batch may meet no change, or several where batches bunch up behind slow rewards. So batches are played one by one. Units: seconds.
 
 use engine::play::Case;
 
@@ -60,20 +61,64 @@ impl Parts {
         self.rewards + self.trainer()
     }
 
-    /// What keeps the engine: answers, and one change of weights where it goes on generating while the trainer trains.
-    pub fn engine(&self, off_policy: u32) -> f64 {
-        if off_policy > 0 { self.generation + self.weights } else { self.generation }
-    }
-
     /// One part after another.
     pub const fn in_turn(&self) -> f64 {
         self.generation + self.after_generation() + self.switch
     }
 
-    /// Time between two updates of GPUs of its own for the trainer, which takes weights so many updates behind.
+    /// What two updates are apart at least where the trainer has GPUs of its own and takes answers of weights so many updates behind: either side does all of its
+    /// work and neither works while weights change, and a batch passes both before as many updates as it may be behind.
+    pub fn least_apart(&self, off_policy: u32) -> f64 {
+        let through = self.generation + self.after_generation();
+        (self.generation + self.weights).max(self.trainer()).max(through / f64::from(off_policy + 1))
+    }
+
+    /// Time between two updates there.
     pub fn apart(&self, off_policy: u32) -> f64 {
-        let (engine, trainer) = (self.engine(off_policy), self.trainer());
-        engine.max(trainer).max((engine + self.after_generation()) / f64::from(off_policy + 1))
+        let least = self.least_apart(off_policy);
+        // Without a change that an engine meets nothing stops it.
+        if off_policy == 0 || self.weights == 0.0 {
+            return least;
+        }
+        // No engine needs batches that are further behind than two times what one of them passes.
+        let passes = self.generation + self.after_generation() + self.weights;
+        let needed = hw::whole((2.0 * passes / self.generation.max(self.trainer())).ceil());
+        let behind = usize::try_from(needed.min(u64::from(off_policy))).expect("it came as u32");
+        self.played(behind + 1).max(least)
+    }
+
+    /// Mean time between two updates with so many batches under way at most, played batch by batch from idle GPUs on. The first half is left out.
+    fn played(&self, n_under_way: usize) -> f64 {
+        let n = ROUNDS * n_under_way;
+        let (mut free, mut updated) = (0.0, Vec::<f64>::with_capacity(n));
+        // The first change of weights that may still meet an answer.
+        let mut next = 0;
+        for batch in 0..n {
+            let released = batch.checked_sub(n_under_way).map_or(0.0, |before| updated[before]);
+            let begin = released.max(free);
+            while updated.get(next).is_some_and(|end| *end <= begin) {
+                next += 1;
+            }
+            free = self.generated(begin, &updated[next..]);
+            let trained = updated.last().copied().unwrap_or(0.0);
+            updated.push(trained.max(free + self.rewards) + self.trainer());
+        }
+        let half = n / 2;
+        (updated[n - 1] - updated[half - 1]) / hw::real((n - half) as u64)
+    }
+
+    /// When answers that begin so are there, where weights change until these moments.
+    fn generated(&self, begin: f64, changed: &[f64]) -> f64 {
+        let (mut now, mut left) = (begin, self.generation);
+        for end in changed {
+            let stops = (end - self.weights).max(now);
+            if stops >= now + left {
+                break;
+            }
+            left -= stops - now;
+            now = *end;
+        }
+        now + left
     }
 
     /// Time between two updates.
@@ -96,13 +141,16 @@ pub struct Crowd<'a> {
 
 /// Least time between two updates where batches run beside one another in the engine, and the generation of a batch then.
 ///
-/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change. Two limits hold: a batch, its rewards and its trainer fit the
-/// steps that its weights may be behind, and the engine gets no more batches than it can make. The second one stands alone once enough batches are under way.
-/// So few are tried first, and a distance beyond that is not played.
+/// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change, one a step. Two limits hold: a batch with the changes that it
+/// meets, its rewards and its trainer fit the steps that its weights may be behind, and the engine gets no more batches than it can make. The second one stands alone
+/// once enough batches are under way. So few are tried first, and a distance beyond that is not played.
 pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) {
     let (trainer, weights) = (parts.trainer(), parts.weights * f64::from(off_policy.min(1)));
-    let after = weights + parts.after_generation();
-    let is_in_time = |n: u32, step: f64, generation: f64| generation + after <= step * f64::from(n);
+    let is_in_time = |n: u32, step: f64, generation: f64| {
+        // A batch begins behind a change. Of each step it has what the next one leaves.
+        let n_met = if weights > 0.0 { (generation / (step - weights)).ceil() - 1.0 } else { 0.0 };
+        generation + n_met * weights + parts.after_generation() <= step * f64::from(n)
+    };
     let most = off_policy + 1;
     let (mut n, mut low) = (most.min(2), trainer);
     loop {
@@ -116,13 +164,17 @@ pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) 
         }
         n = n.saturating_mul(2).min(most);
     }
-    let mut high = parts.apart(off_policy).max(low);
+    // Batches alone in the engine, each between two changes.
+    let mut high = low.max(parts.least_apart(off_policy));
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);
         if is_in_time(n, middle, (crowd.generation)(n, middle)) { high = middle } else { low = middle }
     }
     (high, (crowd.generation)(n, high))
 }
+
+/// Times that all batches under way pass while they are played.
+const ROUNDS: usize = 64;
 
 /// Halvings of what is searched: to a thousandth of it.
 const HALVINGS: u32 = 10;
@@ -137,33 +189,95 @@ mod tests {
 
     use super::*;
 
-    /// Plays batches one after another, and gives the mean time between late updates.
-    fn played(parts: &Parts, off_policy: u32) -> f64 {
-        let n = 400_usize;
-        let (mut generated, mut updated) = (Vec::<f64>::new(), Vec::<f64>::new());
-        for batch in 0..n {
-            let released = batch.checked_sub(1 + off_policy as usize).map_or(0.0, |before| updated[before]);
-            let free = generated.last().copied().unwrap_or(0.0);
-            generated.push(released.max(free) + parts.engine(off_policy));
-            let trained = updated.last().copied().unwrap_or(0.0);
-            updated.push(trained.max(generated[batch] + parts.rewards) + parts.trainer());
+    /// What the trainer does, with what is left of it.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Trainer {
+        Waits,
+        Trains(f64),
+        Sends(f64),
+    }
+
+    /// Goes from event to event, and gives the mean time between late updates. An engine that generates stands still while weights change.
+    fn by_events(parts: &Parts, off_policy: u32, n: usize) -> f64 {
+        let (mut now, mut updated) = (0.0, Vec::new());
+        let (mut rewarded, mut engine, mut trainer) = (Vec::<f64>::new(), None::<f64>, Trainer::Waits);
+        while updated.len() < n {
+            if engine.is_none() && rewarded.len() <= updated.len() + off_policy as usize {
+                engine = Some(parts.generation);
+            }
+            let is_there = rewarded.get(updated.len()).filter(|_| trainer == Trainer::Waits);
+            if is_there.is_some_and(|at| *at <= now) {
+                trainer = Trainer::Trains(parts.trainer() - parts.weights);
+            }
+            let stands = matches!(trainer, Trainer::Sends(_));
+            let of_trainer = match trainer {
+                Trainer::Waits => is_there.map_or(f64::INFINITY, |at| at - now),
+                Trainer::Trains(left) | Trainer::Sends(left) => left,
+            };
+            let of_engine = engine.filter(|_| !stands).unwrap_or(f64::INFINITY);
+            let took = of_trainer.min(of_engine);
+            now += took;
+            if !stands {
+                engine = engine.map(|left| left - took);
+            }
+            if engine.is_some_and(|left| left <= 1e-12) {
+                engine = None;
+                rewarded.push(now + parts.rewards);
+            }
+            trainer = match trainer {
+                Trainer::Trains(left) if left <= took + 1e-12 => Trainer::Sends(parts.weights),
+                Trainer::Trains(left) => Trainer::Trains(left - took),
+                Trainer::Sends(left) if left <= took + 1e-12 => {
+                    updated.push(now);
+                    Trainer::Waits
+                }
+                Trainer::Sends(left) => Trainer::Sends(left - took),
+                Trainer::Waits => Trainer::Waits,
+            };
         }
-        (updated[n - 1] - updated[n / 2 - 1]) / hw::real((n / 2) as u64)
+        (updated[n - 1] - updated[n / 2 - 1]) / hw::real((n - n / 2) as u64)
     }
 
     proptest! {
         #[test]
-        fn the_closed_form_is_what_batches_show_one_by_one(
-            generation in 1.0..100.0_f64,
-            training in 1.0..100.0_f64,
+        fn a_step_is_what_events_show_one_by_one(
+            [generation, training] in [1.0..100.0_f64, 1.0..100.0],
             rewards in 0.0..200.0_f64,
-            weights in 0.0..5.0_f64,
+            weights in 0.0..40.0_f64,
             off_policy in 0_u32..5,
         ) {
             let parts = Parts { generation, rewards, training, weights, ..Parts::default() };
-            let (closed, shown) = (parts.apart(off_policy), played(&parts, off_policy));
-            prop_assert!((closed / shown - 1.0).abs() < 0.01, "{closed} by the form, {shown} played");
+            let n = 400 * (off_policy as usize + 1);
+            let (step, shown) = (parts.apart(off_policy), by_events(&parts, off_policy, n));
+            prop_assert!((step / shown - 1.0).abs() < 0.01, "{step}, {shown} shown");
+            prop_assert!(step >= parts.least_apart(off_policy));
         }
+    }
+
+    /// Where both sides keep the pace of the slower one, each generation meets one change of weights.
+    #[test]
+    fn quick_rewards_leave_the_closed_form() {
+        for (generation, training, weights) in [(40.0, 20.0, 2.0), (20.0, 40.0, 2.0), (30.0, 28.0, 10.0)] {
+            let parts = Parts { generation, training, weights, ..Parts::default() };
+            for off_policy in [1, 2, 8, 100_000] {
+                let expected = (generation + weights).max(training + weights);
+                assert!((parts.apart(off_policy) - expected).abs() < 1e-9, "{generation} {training} {off_policy}");
+            }
+        }
+    }
+
+    /// Two batches are under way. Both are generated while nothing trains, and both wait 20 s for their rewards: the first one's update runs while the engine waits.
+    #[test]
+    fn batches_that_bunch_up_meet_every_change_that_runs_beside_them() {
+        let parts = Parts { generation: 6.0, rewards: 20.0, training: 3.0, weights: 8.0, ..Parts::default() };
+        let shown = [1, 2, 3, 4].map(|off_policy| by_events(&parts, off_policy, 4000));
+        let found = [1, 2, 3, 4].map(|off_policy| parts.apart(off_policy));
+        assert!(
+            found.iter().zip(shown).all(|(found, shown)| (found / shown - 1.0).abs() < 1e-3),
+            "{found:?} {shown:?}"
+        );
+        // Three under way meet more changes than one each, and are slower than the closed form with one.
+        assert!(found[1] > (6.0 + 20.0 + 11.0 + 8.0) / 3.0 + 1.0, "{found:?}");
     }
 
     #[test]
@@ -214,6 +328,6 @@ mod tests {
         let parts = Parts { generation: 10.0, training: 2.0, weights: 0.5, ..Parts::default() };
         // The engine stops half a second for each of its batches of 4 s.
         assert_eq!(streamed(&parts, 100_000, Crowd { generation: &generation, further: &|_| 4.0 }).0, 4.5);
-        assert_eq!(most.get(), 8, "33 s are eight steps");
+        assert_eq!(most.get(), 8, "36 s with seven changes are eight steps");
     }
 }

@@ -17,7 +17,7 @@ use engine::verdict::Refused;
 
 use crate::activation::Activation;
 use crate::exchange_buffers;
-use crate::optimizer::{Rule, UpdateKernels};
+use crate::optimizer::Rule;
 use crate::pipeline_states::{self, Batches};
 use crate::problem::{Adapters, Execution, Framework, Problem};
 use crate::schedule::{Pipeline, play};
@@ -101,8 +101,7 @@ pub(crate) fn gradients_come_late(problem: &Problem) -> bool {
 
 /// Share of the gradients of so many parameters that is there at once: all, or that of the largest matrix where each is freed behind its update.
 fn held_at_once(problem: &Problem, stages: &[Stage], n_parameters: f64) -> f64 {
-    let is_each = problem.execution.optimizer.kernels == UpdateKernels::InBackward && gradients_come_late(problem);
-    if !is_each {
+    if !(problem.execution.updates_in_backward() && gradients_come_late(problem)) {
         return 1.0;
     }
     let model = &problem.model;

@@ -22,14 +22,14 @@ use hw::{Seconds, Span};
 
 use crate::layout::{ContextExchange, Layout, Position, Zero};
 use crate::long_run::LongRun;
-use crate::lower::training::{pipelines, tensor_group, update};
+use crate::lower::training::{exchanged, pipelines, tensor_group, update};
 use crate::metrics::Played;
 use crate::muon::Dealt;
 use crate::plan::{Plan, Step};
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::stages;
-use crate::timed::{Messages, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
+use crate::timed::{Message, Messages, Pass, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
 pub use batch::Batch;
 pub use links::{Group, Link, Unlinked};
 pub use room::Fullest;
@@ -171,11 +171,11 @@ impl CostModel for Slower<'_> {
     }
 }
 
-/// What the cards of a group, so many together, take of every stage. Units: seconds.
+/// What the cards of a group, so many together, take of every stage.
 struct OfCards {
     /// Forward and backward, by stage and micro-batch; of one micro-batch where all are alike.
-    passes: Vec<Vec<[f64; 2]>>,
-    /// Step of the optimizer, by stage.
+    passes: Vec<Vec<[Pass; 2]>>,
+    /// Step of the optimizer, by stage, seconds.
     updates: Vec<f64>,
 }
 
@@ -183,12 +183,12 @@ impl OfCards {
     /// A stage that was measured, which all micro-batches pass alike.
     fn measured(stage: usize, times: Times) -> Self {
         let mut of = Self { passes: vec![Vec::new(); stage + 1], updates: vec![0.0; stage + 1] };
-        of.passes[stage].push([times.forward_s, times.backward_s]);
+        of.passes[stage].push([times.forward_s, times.backward_s].map(|s| Pass::computing(span(s))));
         of.updates[stage] = times.update_s;
         of
     }
 
-    fn pass(&self, stage: usize, micro_batch: u32) -> [f64; 2] {
+    fn pass(&self, stage: usize, micro_batch: u32) -> [Pass; 2] {
         let of_stage = &self.passes[stage];
         of_stage[micro_batch as usize % of_stage.len()]
     }
@@ -229,6 +229,13 @@ impl Pipelines {
     /// Layers of every stage.
     pub fn layers(&self) -> Vec<u32> {
         self.stages.iter().map(|stage| stage.layers).collect()
+    }
+
+    /// Micro-batches of the replica that has most; the least that it can be where they are not yet shared out.
+    pub fn most_micro_batches(&self, all: u32) -> u32 {
+        let n_replicas = self.stages.first().map_or(1, |stage| stage.slots.len().max(1));
+        let even = all.div_ceil(u32::try_from(n_replicas).expect("few replicas"));
+        self.micro_batches.iter().copied().max().unwrap_or(even)
     }
 
     /// GPUs that it takes of a group.
@@ -298,19 +305,25 @@ impl MixedJob {
         let step = Step::of_groups(vec![self.batch.contents()]);
         let (of_stages, _) = pipelines(&own, &Plan::new("mixed", &own, vec![step]), 0, cost);
         let of = &of_stages[0];
-        let seconds = |ns: u64| Span::from_ns(ns).to_seconds().get();
-        let copies = self.copies(plan, slot, &own, cost);
-        let passes = |stage: usize| {
-            let pass = |kind, micro_batch| seconds(of.duration(kind, stage, micro_batch));
-            let computed =
-                (0..of.n_micro_batches).map(|at| [PassKind::Forward, PassKind::Backward].map(|kind| pass(kind, at)));
-            // A device holds two layers of what it copies at a time, so a pass goes no faster than its copy.
-            let all =
-                computed.zip(&copies[stage]).map(|([there, back], copied)| [there.max(copied[0]), back.max(copied[1])]);
-            all.collect()
+        let (copies, stages) = (self.copies(plan, slot, &own, cost), stages(&own));
+        let pass = |stage: usize, at: usize, (kind, copied): (PassKind, f64)| {
+            let tokens = self.batch.tokens_of(u32::try_from(at).expect("micro-batches fit u32"));
+            let waits = cost.estimate(&Op::Sequence(exchanged(&own, &stages[stage], tokens, kind))).time;
+            let (whole, exchanged) = (of.duration(kind, stage, at), Span::from_seconds(waits));
+            let computed = Span::from_ns(whole.saturating_sub(exchanged.as_ns()));
+            Pass { computed, exchanged, copied: span(copied) }
         };
-        let n_stages = plan.stages.len();
-        OfCards { passes: (0..n_stages).map(passes).collect(), updates: updates(&own, plan.micro_batches.len(), cost) }
+        let of_stage = |stage: usize| {
+            let both = |at| {
+                let [there, back] = copies[stage][at];
+                [(PassKind::Forward, there), (PassKind::Backward, back)].map(|of| pass(stage, at, of))
+            };
+            (0..of.n_micro_batches).map(both).collect()
+        };
+        OfCards {
+            passes: (0..stages.len()).map(of_stage).collect(),
+            updates: updates(&own, plan.micro_batches.len(), cost),
+        }
     }
 
     /// What a stage exchanges: of a message the bytes of a token, where a model says so.
@@ -400,21 +413,20 @@ impl MixedJob {
         let n_played = if self.batch.is_alike() { 1 } else { micro_batches.len() };
         let (mut own, mut sent_usd) = (Vec::with_capacity(n_played), 0.0);
         for micro_batch in micro_batches.clone().take(n_played) {
-            let [forward, backward] = of.pass(stage, micro_batch).map(span);
-            let mut message = Span::ZERO;
+            let [forward, backward] = of.pass(stage, micro_batch);
+            let mut message = Message::default();
             if let Some(next) = next {
                 let bytes = self.message_bytes(of_stage, sizes, micro_batch);
                 let wire = self.wire(slot, next, bytes)?;
-                message = span(wire.latency_s + bytes / wire.bytes_per_s);
+                message = Message { line: span(bytes / wire.bytes_per_s), latency: span(wire.latency_s) };
                 sent_usd += 2.0 * wire.usd_per_gb * bytes / 1e9;
             }
             own.push(PassTimes { forward, backward, message });
         }
         let update = span(of.updates[stage]);
-        let none =
-            StageTimes { n_gpus: slot.n_gpus, forward: Span::ZERO, backward: Span::ZERO, update, message: Span::ZERO };
+        let stage = StageTimes { n_gpus: slot.n_gpus, passes: PassTimes::mean(&own), update };
         let times_each = hw::real((micro_batches.len() / n_played.max(1)) as u64);
-        Ok(Passed { stage: none.with_means(&own), own, usd: sent_usd * times_each })
+        Ok(Passed { stage, own, usd: sent_usd * times_each })
     }
 
     /// Plays a plan, with costs of every group.
@@ -495,10 +507,9 @@ fn span(seconds: f64) -> Span {
 
 /// Steps of the optimizer of every stage, whose states so many replicas share, seconds. Adapters have none of note, as in kind `training`.
 fn updates(own: &Problem, n_replicas: usize, cost: &dyn CostModel) -> Vec<f64> {
-    let n_replicas = u32::try_from(n_replicas).expect("few replicas");
-    let n_shards = if own.layout.zero >= Zero::OptimizerStates { n_replicas } else { 1 };
+    let layout = Layout { dp: u32::try_from(n_replicas).expect("few replicas"), ..own.layout };
     let tensor = own.cluster.shape_of(&tensor_group(own, Position::default()));
-    let dealt = Dealt { n_shards, n_expert_shards: n_shards, tensor };
+    let dealt = Dealt::over(&layout, tensor);
     let of_stage = |stage| {
         let (ops, _) = update(own, &[stage], &dealt);
         cost.estimate(&Op::Sequence(ops)).time.get()

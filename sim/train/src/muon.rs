@@ -6,6 +6,7 @@
 
 use hw::{Format, GroupShape};
 
+use crate::layout::{Layout, Zero};
 use engine::layer;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
@@ -65,6 +66,14 @@ pub struct Dealt {
     pub n_expert_shards: u32,
     /// The tensor group on its nodes.
     pub tensor: GroupShape,
+}
+
+impl Dealt {
+    /// What a layout says of it: without shards every rank updates all that it holds.
+    pub fn over(layout: &Layout, tensor: GroupShape) -> Self {
+        let over = |n: u32| if layout.zero >= Zero::OptimizerStates { n } else { 1 };
+        Self { n_shards: over(layout.n_shards()), n_expert_shards: over(layout.n_expert_shards()), tensor }
+    }
 }
 
 /// Equal matrices of the layers of a stage.

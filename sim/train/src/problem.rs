@@ -20,7 +20,7 @@ pub use engine::unfused::{Fusion, Unfused};
 
 use crate::layout::{Axis, Layout, Position, Zero};
 use crate::megatron_core::INTERLEAVED;
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, UpdateKernels};
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
@@ -275,6 +275,11 @@ impl Execution {
     /// Whether gradients of the model's own weights are made, exchanged and stepped with.
     pub const fn trains_weights(&self) -> bool {
         self.adapters.is_none()
+    }
+
+    /// Whether each backward of PyTorch updates what it has gradients of, so that none are left to add up over micro-batches.
+    pub fn updates_in_backward(&self) -> bool {
+        self.optimizer.kernels == UpdateKernels::InBackward && self.framework.torch().is_some()
     }
 
     /// The host's launches with so many expert ranks, where the problem has those of a host that runs pass after pass. Megatron-Core

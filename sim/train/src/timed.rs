@@ -2,7 +2,8 @@
 //!
 //! So stages may have other cards, layers and tensor degrees than their neighbours, and replicas other cards than each other. Passes go by 1F1B.
 //! A message that blocks keeps both stages busy, the one that sends and the one that takes it: nothing runs behind it (Sailor, SOSP 2025, adds it to
-//! the slowest stage in both directions). Replicas of a stage reduce gradients when the last one of them has computed its own.
+//! the slowest stage in both directions). Behind computation each direction between two stages is a line of its own. A message holds it while its bytes go
+//! through, and is there one latency later, in which the next one may go. Replicas of a stage reduce gradients when the last one of them has computed its own.
 
 use hw::topology::Topology;
 use hw::{Rank, Span};
@@ -28,57 +29,109 @@ hw::words! {
     }
 }
 
+impl Messages {
+    /// How long a message holds what it goes through: both stages all the time, or its line while bytes go through.
+    pub fn hold(self, message: &Message) -> Span {
+        match self {
+            Self::Blocking => message.whole(),
+            Self::Behind => message.line,
+        }
+    }
+}
+
+/// A forward or backward of one micro-batch on a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// What its GPUs compute.
+    pub computed: Span,
+    /// Exchanges of the tensor group behind that, which the pass waits for.
+    pub exchanged: Span,
+    /// From its begin to the end of its copy to the host or back; nothing where nothing is copied.
+    pub copied: Span,
+}
+
+impl Pass {
+    /// One that only computes.
+    pub fn computing(computed: Span) -> Self {
+        Self { computed, ..Self::default() }
+    }
+
+    /// From its begin to its end: a pass goes no faster than its copy.
+    pub fn whole(&self) -> Span {
+        (self.computed + self.exchanged).max(self.copied)
+    }
+
+    fn mean(of: &[PassTimes], pass: fn(&PassTimes) -> Self) -> Self {
+        let mean = |time: fn(&Self) -> Span| mean(of.iter().map(|of| time(&pass(of))));
+        Self {
+            computed: mean(|pass| pass.computed),
+            exchanged: mean(|pass| pass.exchanged),
+            copied: mean(|pass| pass.copied),
+        }
+    }
+}
+
+/// A message between two stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// While its bytes hold the line.
+    pub line: Span,
+    /// Until its end is there, behind that.
+    pub latency: Span,
+}
+
+impl Message {
+    /// From its begin until it is there.
+    pub fn whole(&self) -> Span {
+        self.line + self.latency
+    }
+}
+
+/// Times of one micro-batch on a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassTimes {
+    /// Forward.
+    pub forward: Pass,
+    /// Backward.
+    pub backward: Pass,
+    /// A message to the next stage, or back from it; nothing for the last one.
+    pub message: Message,
+}
+
+impl PassTimes {
+    /// Forward and backward.
+    pub fn both(&self) -> Span {
+        self.forward.whole() + self.backward.whole()
+    }
+
+    /// What GPUs compute in both.
+    fn computed(&self) -> Span {
+        self.forward.computed + self.backward.computed
+    }
+
+    /// The means of some micro-batches.
+    pub fn mean(of: &[Self]) -> Self {
+        let line = mean(of.iter().map(|of| of.message.line));
+        let latency = mean(of.iter().map(|of| of.message.latency));
+        let [forward, backward] = [Pass::mean(of, |of| of.forward), Pass::mean(of, |of| of.backward)];
+        Self { forward, backward, message: Message { line, latency } }
+    }
+}
+
+fn mean(of: impl ExactSizeIterator<Item = Span>) -> Span {
+    let n = (of.len() as u64).max(1);
+    Span::from_ns(of.sum::<Span>().as_ns() / n)
+}
+
 /// Times of a stage on the cards of one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageTimes {
     /// GPUs that act as one: its tensor group.
     pub n_gpus: u32,
-    /// Forward of a micro-batch; the mean where they differ.
-    pub forward: Span,
-    /// Backward of a micro-batch, as the forward.
-    pub backward: Span,
+    /// Of a micro-batch; means where they differ.
+    pub passes: PassTimes,
     /// Step of the optimizer.
     pub update: Span,
-    /// A message to the next stage, or back from it, as the forward; nothing for the last one.
-    pub message: Span,
-}
-
-/// Times of one micro-batch on a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassTimes {
-    /// Forward.
-    pub forward: Span,
-    /// Backward.
-    pub backward: Span,
-    /// A message to the next stage, or back from it.
-    pub message: Span,
-}
-
-impl PassTimes {
-    /// Forward and backward.
-    pub const fn computed(&self) -> Span {
-        Span::from_ns(self.forward.as_ns() + self.backward.as_ns())
-    }
-}
-
-impl StageTimes {
-    /// Times of a micro-batch where all are alike.
-    const fn alike(&self) -> PassTimes {
-        PassTimes { forward: self.forward, backward: self.backward, message: self.message }
-    }
-
-    /// The same stage with the means of such micro-batches.
-    #[must_use]
-    pub fn with_means(self, of: &[PassTimes]) -> Self {
-        let n = (of.len() as u64).max(1);
-        let mean = |time: fn(&PassTimes) -> Span| Span::from_ns(of.iter().map(|of| time(of).as_ns()).sum::<u64>() / n);
-        Self {
-            forward: mean(|of| of.forward),
-            backward: mean(|of| of.backward),
-            message: mean(|of| of.message),
-            ..self
-        }
-    }
 }
 
 /// A pipeline.
@@ -122,7 +175,7 @@ impl TimedStep {
         for (index, replica) in self.replicas.iter().enumerate() {
             let passes = Passes::new(&mut graph, replica, index * n_stages, self.messages);
             let ends = passes.lower(&mut graph);
-            computed.iter_mut().zip(ends).for_each(|(stage, end)| stage.push(end));
+            computed.iter_mut().zip(ends).for_each(|(stage, ends)| stage.extend(ends));
         }
         for (stage, ends) in computed.iter().enumerate() {
             let reduce = host(&mut graph, self.reductions[stage]);
@@ -165,12 +218,13 @@ impl TimedStep {
         self.played().timeline.span()
     }
 
-    /// Seconds that GPUs compute, all of them together.
+    /// Seconds that GPUs compute, all of them together: passes without what they wait for, and the step of the optimizer.
     pub fn computed_gpu_s(&self) -> f64 {
         let of = |replica: &Replica| {
             let stages = replica.stages.iter().enumerate();
+            let computed = |stage| replica.total(stage, PassTimes::computed);
             stages
-                .map(|(stage, times)| f64::from(times.n_gpus) * replica.computed(stage).to_seconds().get())
+                .map(|(stage, times)| f64::from(times.n_gpus) * (computed(stage) + times.update).to_seconds().get())
                 .sum::<f64>()
         };
         self.replicas.iter().map(of).sum()
@@ -181,14 +235,14 @@ impl TimedStep {
         let mut slowest = (Span::ZERO, String::new());
         for (index, replica) in self.replicas.iter().enumerate() {
             for (stage, times) in replica.stages.iter().enumerate() {
-                let [computed, sent] = [replica.computed(stage), replica.sent(stage)];
-                let all = Span::from_ns(computed.as_ns() + sent.as_ns());
+                let [passes, sent] = [replica.total(stage, PassTimes::both), replica.sent(stage, self.messages)];
+                let all = passes + sent;
                 if all > slowest.0 {
-                    let [computed, sent] = [computed, sent].map(|span| span.to_seconds().get());
+                    let [passes, sent] = [passes, sent].map(|span| span.to_seconds().get());
                     let gpus = if times.n_gpus == 1 { "GPU" } else { "GPUs" };
                     let n_gpus = times.n_gpus;
                     let words = format!(
-                        "stage {stage} of replica {index} ({n_gpus} {gpus}) computes {computed:.3} s and is in messages for {sent:.3} s"
+                        "stage {stage} of replica {index} ({n_gpus} {gpus}) passes take {passes:.3} s and messages {sent:.3} s"
                     );
                     slowest = (all, words);
                 }
@@ -214,26 +268,22 @@ impl Replica {
     pub fn times(&self, stage: usize) -> Vec<PassTimes> {
         match self.own.get(stage) {
             Some(own) => own.clone(),
-            None => vec![self.stages[stage].alike(); self.n_micro_batches as usize],
+            None => vec![self.stages[stage].passes; self.n_micro_batches as usize],
         }
     }
 
-    /// Nanoseconds of all micro-batches on a stage.
-    fn total(&self, stage: usize, of: impl Fn(&PassTimes) -> u64) -> u64 {
+    /// Time of all micro-batches on a stage.
+    fn total(&self, stage: usize, of: impl Fn(&PassTimes) -> Span) -> Span {
         match self.own.get(stage) {
             Some(own) => own.iter().map(of).sum(),
-            None => u64::from(self.n_micro_batches) * of(&self.stages[stage].alike()),
+            None => of(&self.stages[stage].passes) * u64::from(self.n_micro_batches),
         }
     }
 
-    fn computed(&self, stage: usize) -> Span {
-        Span::from_ns(self.total(stage, |times| times.forward.as_ns() + times.backward.as_ns()))
-    }
-
-    /// Messages of a stage, those to it and those from it.
-    fn sent(&self, stage: usize) -> Span {
-        let of = |stage: usize| self.total(stage, |times| 2 * times.message.as_ns());
-        Span::from_ns(stage.checked_sub(1).map_or(0, of) + of(stage))
+    /// Messages of a stage, those to it and those from it: while they block it, or hold its lines.
+    fn sent(&self, stage: usize, messages: Messages) -> Span {
+        let held = |times: &PassTimes| messages.hold(&times.message) * 2;
+        stage.checked_sub(1).map_or(Span::ZERO, |before| self.total(before, held)) + self.total(stage, held)
     }
 }
 
@@ -245,15 +295,58 @@ fn host(graph: &mut TaskGraph, time: Span) -> OpId {
     graph.add_op(Op::Host { ns: time.as_ns() })
 }
 
+fn some_host(graph: &mut TaskGraph, time: Span) -> Option<OpId> {
+    (time > Span::ZERO).then(|| host(graph, time))
+}
+
 const fn of(lane: LaneId, role: Role, micro_batch: u32) -> Task {
     Task { op: OpId(0), lane, stream: Stream::Compute, role, micro_batch, meeting: None }
 }
 
+/// Tasks that a pass is; the last two where there is something to wait for.
+struct PassOps {
+    computed: OpId,
+    exchanged: Option<OpId>,
+    copied: Option<OpId>,
+}
+
 /// Operations of a stage.
 struct StageOps {
-    forward: OpId,
-    backward: OpId,
+    forward: PassOps,
+    backward: PassOps,
+    /// A message: the whole of it where it blocks, and else while it holds its line.
     message: OpId,
+    /// What it takes behind that.
+    latency: Option<OpId>,
+}
+
+impl StageOps {
+    fn new(graph: &mut TaskGraph, times: &PassTimes, messages: Messages) -> Self {
+        let mut pass = |of: &Pass| PassOps {
+            computed: host(graph, of.computed),
+            exchanged: some_host(graph, of.exchanged),
+            copied: some_host(graph, of.copied),
+        };
+        let (forward, backward, message) = (pass(&times.forward), pass(&times.backward), times.message);
+        let is_behind = messages == Messages::Behind;
+        let latency = some_host(graph, message.latency).filter(|_| is_behind);
+        Self { forward, backward, message: host(graph, messages.hold(&message)), latency }
+    }
+}
+
+/// Where a pass is, and which way it goes.
+#[derive(Clone, Copy)]
+struct At {
+    stage: usize,
+    micro_batch: usize,
+    is_forward: bool,
+}
+
+impl At {
+    /// The stage that has the message before a pass, or the one behind it: the earlier one of its two ends.
+    const fn link(self, is_before: bool) -> usize {
+        if is_before == self.is_forward { self.stage - 1 } else { self.stage }
+    }
 }
 
 /// The passes of one replica while they are lowered.
@@ -263,40 +356,36 @@ struct Passes {
     first_lane: usize,
     n_micro_batches: usize,
     messages: Messages,
-    /// What a forward or a backward of a stage waits for, by stage and micro-batch.
-    forward_ready: Vec<Vec<Option<TaskId>>>,
-    backward_ready: Vec<Vec<Option<TaskId>>>,
-    /// Last task of each stage.
-    last: Vec<Option<TaskId>>,
+    /// What a forward or a backward of a stage waits for, by stage and micro-batch; nothing before that is added.
+    forward_ready: Vec<Vec<Vec<TaskId>>>,
+    backward_ready: Vec<Vec<Vec<TaskId>>>,
+    /// What ends the last pass of each stage.
+    last: Vec<Vec<TaskId>>,
 }
 
 impl Passes {
     fn new(graph: &mut TaskGraph, replica: &Replica, first_lane: usize, messages: Messages) -> Self {
         let n_micro_batches = replica.n_micro_batches as usize;
-        let mut ops = |times: &PassTimes| StageOps {
-            forward: host(graph, times.forward),
-            backward: host(graph, times.backward),
-            message: host(graph, times.message),
-        };
+        let mut of = |times: &PassTimes| StageOps::new(graph, times, messages);
         let mut ops = |(index, stage): (usize, &StageTimes)| match replica.own.get(index) {
-            Some(own) => own.iter().map(&mut ops).collect(),
-            None => vec![ops(&stage.alike())],
+            Some(own) => own.iter().map(&mut of).collect(),
+            None => vec![of(&stage.passes)],
         };
         let ops: Vec<Vec<StageOps>> = replica.stages.iter().enumerate().map(&mut ops).collect();
-        let nothing = vec![vec![None; n_micro_batches]; ops.len()];
+        let nothing = vec![vec![Vec::new(); n_micro_batches]; ops.len()];
         Self {
             first_lane,
             n_micro_batches,
             messages,
             forward_ready: nothing.clone(),
             backward_ready: nothing,
-            last: vec![None; ops.len()],
+            last: vec![Vec::new(); ops.len()],
             ops,
         }
     }
 
-    /// Adds slots as their inputs come to be known, stage after stage, and gives the last task of each stage.
-    fn lower(mut self, graph: &mut TaskGraph) -> Vec<TaskId> {
+    /// Adds slots as their inputs come to be known, stage after stage, and gives what ends each stage.
+    fn lower(mut self, graph: &mut TaskGraph) -> Vec<Vec<TaskId>> {
         let one_f_one_b = schedule::named("1f1b").expect("listed");
         let pipeline = Pipeline::of_schedule(one_f_one_b, self.ops.len(), 1, self.n_micro_batches);
         let order = (one_f_one_b.order)(&pipeline);
@@ -309,7 +398,7 @@ impl Passes {
                 }
             }
         }
-        self.last.into_iter().map(|task| task.expect("a replica has micro-batches")).collect()
+        self.last
     }
 
     fn ops_of(&self, stage: usize, micro_batch: usize) -> &StageOps {
@@ -320,148 +409,73 @@ impl Passes {
     fn is_ready(&self, stage: usize, slot: Slot) -> bool {
         let micro_batch = slot.micro_batch as usize;
         match slot.kind {
-            PassKind::Forward => stage == 0 || self.forward_ready[stage][micro_batch].is_some(),
-            _ => stage + 1 == self.ops.len() || self.backward_ready[stage][micro_batch].is_some(),
+            PassKind::Forward => stage == 0 || !self.forward_ready[stage][micro_batch].is_empty(),
+            _ => stage + 1 == self.ops.len() || !self.backward_ready[stage][micro_batch].is_empty(),
         }
     }
 
     /// A pass with the message before it and the one behind it.
     fn pass(&mut self, graph: &mut TaskGraph, stage: usize, slot: Slot) {
-        let micro_batch = slot.micro_batch as usize;
-        let is_forward = slot.kind == PassKind::Forward;
-        let (op, role, ready) = if is_forward {
-            (self.ops_of(stage, micro_batch).forward, Role::Forward, self.forward_ready[stage][micro_batch])
-        } else {
-            (self.ops_of(stage, micro_batch).backward, Role::Backward, self.backward_ready[stage][micro_batch])
-        };
-        // A message stands on the link behind the earlier one of its two stages.
-        let link = |is_before: bool| if is_before == is_forward { stage.checked_sub(1) } else { Some(stage) };
-        let blocks = self.messages == Messages::Blocking;
-        let mut add = |op, role, stream, pred: Option<TaskId>| {
-            let task = Task { op, stream, ..of(lane_id(self.first_lane + stage), role, slot.micro_batch) };
-            graph.add_task(task, pred.as_slice())
-        };
-        if blocks && ready.is_some() {
-            let message = self.ops_of(link(true).expect("a message has a link"), micro_batch).message;
-            add(message, Role::StageExchange, Stream::Compute, ready);
+        let (micro_batch, is_forward) = (slot.micro_batch as usize, slot.kind == PassKind::Forward);
+        let at = At { stage, micro_batch, is_forward };
+        let ready = if is_forward { &mut self.forward_ready } else { &mut self.backward_ready };
+        let ready = std::mem::take(&mut ready[stage][micro_batch]);
+        let is_sent = !ready.is_empty();
+        self.last[stage].extend(ready);
+        if self.messages == Messages::Blocking && is_sent {
+            let message = self.ops_of(at.link(true), micro_batch).message;
+            let taken = self.add(graph, at, (message, Role::StageExchange, Stream::Compute), &self.last[stage]);
+            self.last[stage] = vec![taken];
         }
-        let done = add(op, role, Stream::Compute, ready);
-        self.last[stage] = Some(done);
+        self.compute(graph, at);
         let to = if is_forward { Some(stage + 1).filter(|&to| to < self.ops.len()) } else { stage.checked_sub(1) };
         if let Some(to) = to {
-            let message = self.ops_of(link(false).expect("a message has a link"), micro_batch).message;
-            let stream = if blocks { Stream::Compute } else { Stream::PointToPoint };
-            let sent = add(message, Role::StageExchange, stream, Some(done));
+            let sent = self.send(graph, at);
             let ready = if is_forward { &mut self.forward_ready } else { &mut self.backward_ready };
-            // A message that blocks stands on the other side as well, from when it is ready to be sent.
-            ready[to][micro_batch] = Some(if blocks { done } else { sent });
-            if blocks {
-                self.last[stage] = Some(sent);
-            }
+            ready[to][micro_batch] = sent;
         }
+    }
+
+    /// The tasks of a pass, which begins when all before it has ended.
+    fn compute(&mut self, graph: &mut TaskGraph, at: At) {
+        let preds = std::mem::take(&mut self.last[at.stage]);
+        let ops = self.ops_of(at.stage, at.micro_batch);
+        let (ops, role, copies) = if at.is_forward {
+            (&ops.forward, Role::Forward, Stream::DeviceToHost)
+        } else {
+            (&ops.backward, Role::Backward, Stream::HostToDevice)
+        };
+        let mut end = self.add(graph, at, (ops.computed, role, Stream::Compute), &preds);
+        if let Some(exchanged) = ops.exchanged {
+            end = self.add(graph, at, (exchanged, Role::TensorExchange, Stream::IntraNode), &[end]);
+        }
+        let copied = ops.copied.map(|copied| self.add(graph, at, (copied, Role::Offload, copies), &preds));
+        self.last[at.stage] = [end].into_iter().chain(copied).collect();
+    }
+
+    /// Sends what a pass has made, and gives what the other side waits for.
+    fn send(&mut self, graph: &mut TaskGraph, at: At) -> Vec<TaskId> {
+        let ops = self.ops_of(at.link(false), at.micro_batch);
+        let done = self.last[at.stage].clone();
+        if self.messages == Messages::Blocking {
+            let sent = self.add(graph, at, (ops.message, Role::StageExchange, Stream::Compute), &done);
+            self.last[at.stage] = vec![sent];
+            // It stands on the other side as well, from when it is ready to be sent.
+            return done;
+        }
+        let line = if at.is_forward { Stream::PointToPoint } else { Stream::Back };
+        let sent = self.add(graph, at, (ops.message, Role::StageExchange, line), &done);
+        match ops.latency {
+            Some(latency) => vec![self.add(graph, at, (latency, Role::StageExchange, Stream::OnTheWay), &[sent])],
+            None => vec![sent],
+        }
+    }
+
+    fn add(&self, graph: &mut TaskGraph, at: At, (op, role, stream): (OpId, Role, Stream), preds: &[TaskId]) -> TaskId {
+        let micro_batch = u32::try_from(at.micro_batch).expect("micro-batches fit u32");
+        graph.add_task(Task { op, stream, ..of(lane_id(self.first_lane + at.stage), role, micro_batch) }, preds)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn span_of(step: &TimedStep) -> u64 {
-        step.span().as_ns()
-    }
-
-    fn stage(forward: u64, backward: u64, message: u64) -> StageTimes {
-        let [forward, backward, message] = [forward, backward, message].map(Span::from_ns);
-        StageTimes { n_gpus: 1, forward, backward, update: Span::from_ns(7), message }
-    }
-
-    fn step(stages: Vec<StageTimes>, n_micro_batches: u32) -> TimedStep {
-        let reductions = vec![Span::ZERO; stages.len()];
-        TimedStep {
-            replicas: vec![Replica { stages, n_micro_batches, own: Vec::new() }],
-            reductions,
-            messages: Messages::Blocking,
-        }
-    }
-
-    #[test]
-    fn equal_stages_without_messages_have_the_span_of_1f1b() {
-        // (m + p − 1)(f + b), and the optimizer.
-        for (p, m) in [(1, 1), (2, 8), (4, 8), (4, 3)] {
-            let found = span_of(&step(vec![stage(100, 200, 0); p], m));
-            assert_eq!(found, (u64::from(m) + p as u64 - 1) * 300 + 7, "{p} stages, {m} micro-batches");
-        }
-    }
-
-    #[test]
-    fn a_message_keeps_both_stages_busy() {
-        // One micro-batch through two stages: both forwards, both backwards, a message each way.
-        assert_eq!(span_of(&step(vec![stage(100, 200, 50), stage(100, 200, 0)], 1)), 600 + 2 * 50 + 7);
-        // Many: the slow stage computes, takes a message and sends one for each of them.
-        let few = span_of(&step(vec![stage(10, 20, 50), stage(100, 200, 0)], 40));
-        let more = span_of(&step(vec![stage(10, 20, 50), stage(100, 200, 0)], 41));
-        assert_eq!(more - few, 300 + 2 * 50);
-    }
-
-    #[test]
-    fn a_message_behind_computation_costs_what_two_micro_batches_in_flight_cannot_hide() {
-        // Two stages of 1F1B have two micro-batches in flight. A way there and back takes 100 + 50 + 300 + 50 + 200, which is 700 for two of them.
-        let behind = |n| {
-            let blocking = step(vec![stage(100, 200, 50), stage(100, 200, 0)], n);
-            span_of(&TimedStep { messages: Messages::Behind, ..blocking })
-        };
-        assert_eq!(behind(1), 600 + 2 * 50 + 7);
-        assert_eq!(behind(42) - behind(40), 700);
-    }
-
-    #[test]
-    fn a_reduction_waits_for_the_slowest_replica_of_its_stage() {
-        let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4, own: Vec::new() };
-        let reductions = vec![Span::from_ns(1000)];
-        let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions, messages: Messages::Behind };
-        assert_eq!(span_of(&two), 4 * 500 + 1000 + 7);
-    }
-
-    #[test]
-    fn replicas_may_have_other_numbers_of_micro_batches() {
-        let replica = |forward, n_micro_batches| Replica {
-            stages: vec![stage(forward, forward, 0)],
-            n_micro_batches,
-            own: Vec::new(),
-        };
-        let replicas = vec![replica(100, 9), replica(300, 3)];
-        let two = TimedStep { replicas, reductions: vec![Span::ZERO], messages: Messages::Behind };
-        assert_eq!(span_of(&two), 1800 + 7);
-    }
-
-    /// Micro-batches of 300, 600 and 900 take their sum on one stage. On two, the first stage has forwards 1 and 2, backward 1, forward 3, and the other backwards.
-    #[test]
-    fn micro_batches_of_their_own_take_their_own_times() {
-        let times = |n: u64| {
-            let [forward, backward, message] = [100 * n, 200 * n, 0].map(Span::from_ns);
-            PassTimes { forward, backward, message }
-        };
-        let own: Vec<PassTimes> = [1, 2, 3].map(times).to_vec();
-        let alone = stage(0, 0, 0).with_means(&own);
-        assert_eq!((alone.forward.as_ns(), alone.backward.as_ns()), (200, 400));
-        let replica = |n_stages: usize, own: &[PassTimes]| Replica {
-            stages: vec![alone; n_stages],
-            n_micro_batches: 3,
-            own: vec![own.to_vec(); n_stages],
-        };
-        let span = |n_stages: usize, own: &[PassTimes]| {
-            let reductions = vec![Span::ZERO; n_stages];
-            let step = TimedStep { replicas: vec![replica(n_stages, own)], reductions, messages: Messages::Behind };
-            (span_of(&step), step.computed_gpu_s())
-        };
-        assert_eq!(span(1, &own), (1800 + 7, 1800e-9));
-        // First stage: forwards until 300; backward 1 of the last stage is from 100 + 100 until 400, so backward 1 here until 600; forward 3 until 900;
-        // backward 2 of the last stage is from 400 + 200 until 1000, so here until 1400. The last stage has forward 3 until 1300 and backward 3 until 1900,
-        // which ends here at 2500.
-        assert_eq!(span(2, &own).0, 2500 + 7);
-        // Alike, they are those of a stage.
-        let alike = vec![times(2); 3];
-        let plain = step(vec![stage(200, 400, 0); 2], 3);
-        assert_eq!(span(2, &alike).0, span_of(&TimedStep { messages: Messages::Behind, ..plain }));
-    }
-}
+mod tests;

@@ -84,7 +84,7 @@ fn passes_s(job: &MixedJob, costs: &[Box<dyn CostModel>], slot: Slot, layers: &[
     let (step, _) = job.step(&plan, costs, Case::Expected).expect("one group needs no link");
     let replica = &step.replicas[0];
     let passes = (0..layers.len()).flat_map(|stage| replica.times(stage));
-    passes.map(|times| times.computed().to_seconds().get()).collect()
+    passes.map(|times| times.both().to_seconds().get()).collect()
 }
 
 /// Seconds that no plan is below on groups of so many GPUs.

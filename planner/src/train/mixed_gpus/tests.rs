@@ -270,7 +270,7 @@ fn slow_nodes_cost_what_a_step_beside_one_says() {
     let slow_s = judged(&beside, &plan, &costs).expect("it fits").metrics["iteration_time_s"];
     let (step, _) = job.step(&plan, &costs, Case::Expected).expect("one zone");
     let computed = &step.replicas[2].stages[0];
-    let computed_ns = 4 * (computed.forward.as_ns() + computed.backward.as_ns()) + computed.update.as_ns();
+    let computed_ns = 4 * computed.passes.both().as_ns() + computed.update.as_ns();
     let expected = healthy + 1.5 * real(computed_ns) / 1e9;
     assert!((slow_s / expected - 1.0).abs() < 1e-6, "{slow_s} {expected}");
     assert!((endured["slow_step_ratio"] / (slow_s / healthy) - 1.0).abs() < 1e-6);

@@ -153,7 +153,8 @@ impl<'a> Player<'a> {
         let stream = |task: &crate::task::Task| task.lane.index() * N_STREAMS + task.stream.index();
         let meetings =
             ids.clone().filter_map(|task| graph.tasks[task].meeting.map(|meeting| (meeting.0 as usize, u32_of(task))));
-        let queues = Lists::new(n_streams, graph.tasks.iter().enumerate().map(|(id, task)| (stream(task), u32_of(id))));
+        let in_turn = graph.tasks.iter().enumerate().filter(|(_, task)| task.stream.is_in_turn());
+        let queues = Lists::new(n_streams, in_turn.map(|(id, task)| (stream(task), u32_of(id))));
         let members = Lists::new(graph.meetings.len(), meetings);
         Self {
             spans,
@@ -367,8 +368,13 @@ impl<'a> Player<'a> {
             let next = TaskId(self.successors.items[index]);
             let left = &mut self.preds_left[next.0 as usize];
             *left -= 1;
-            if *left == 0 {
+            if *left > 0 {
+                continue;
+            }
+            if self.graph.tasks[next.0 as usize].stream.is_in_turn() {
                 self.wake.push(self.stream_of(next));
+            } else {
+                self.start_alone(next, now)?;
             }
         }
         Ok(())

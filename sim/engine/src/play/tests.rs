@@ -113,6 +113,17 @@ fn a_two_rank_pipeline_takes_what_hand_arithmetic_says() {
 }
 
 #[test]
+fn messages_on_their_way_do_not_wait_for_each_other() {
+    // Two leave their line at 10 and at 20, and are there 100 later each.
+    let mut maker = Maker::new(1);
+    for _ in 0..2 {
+        let sent = maker.task(0, Stream::Back, Op::Host { ns: 10 }, &[]);
+        maker.task(0, Stream::OnTheWay, Op::Host { ns: 100 }, &[sent]);
+    }
+    assert_eq!(ends(&play(&maker.graph, &Fixed::default(), &[])), [10, 110, 20, 120]);
+}
+
+#[test]
 fn a_collective_starts_with_its_last_member_and_ends_for_all() {
     let mut maker = Maker::new(2);
     let fast = maker.compute(0, 10, &[]);

@@ -38,8 +38,8 @@ mod torch;
 mod torch_block;
 
 pub(crate) use attention::hop_bytes;
-pub(crate) use durations::layer_passes;
 pub use durations::{Parts, computed_parts, parts, pipelines};
+pub(crate) use durations::{exchanged, layer_passes, lead};
 pub(crate) use exchange::tensor_group;
 pub use lanes::Fold;
 pub use rank_times::RankTimes;

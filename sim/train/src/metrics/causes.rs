@@ -258,7 +258,7 @@ fn busy(step: &Played) -> Vec<Busy> {
             }
             Stream::HostToDevice | Stream::DeviceToHost => lane.copies.push((start, end)),
             // A message's wait is the receiver's, and counts as waiting.
-            Stream::PointToPoint => {}
+            Stream::PointToPoint | Stream::Back | Stream::OnTheWay => {}
         }
     }
     for lane in &mut lanes {

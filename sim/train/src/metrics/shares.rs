@@ -175,7 +175,11 @@ impl Lanes {
                     }
                 }
                 // A message's wait is the receiver's, and counts as waiting.
-                Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint => {}
+                Stream::HostToDevice
+                | Stream::DeviceToHost
+                | Stream::PointToPoint
+                | Stream::Back
+                | Stream::OnTheWay => {}
             }
         }
         for lane in &mut lanes {

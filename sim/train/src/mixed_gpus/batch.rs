@@ -48,9 +48,14 @@ impl Batch {
         self.lengths.iter().sum()
     }
 
-    fn own(&self, micro_batch: u32) -> &[u64] {
+    /// Which sequences a micro-batch takes.
+    fn sequences_of(&self, micro_batch: u32) -> Range<usize> {
         let first = (micro_batch % self.n_micro_batches()) as usize * self.of_each;
-        &self.lengths[first..first + self.of_each]
+        first..first + self.of_each
+    }
+
+    fn own(&self, micro_batch: u32) -> &[u64] {
+        &self.lengths[self.sequences_of(micro_batch)]
     }
 
     /// Tokens of a micro-batch.
@@ -85,8 +90,14 @@ impl Batch {
     }
 
     fn content(&self, micro_batch: u32) -> MicroBatch {
-        let of = |tokens: &u64| Placement { sequence: 0, from: 0, tokens: *tokens, place: Place::Local(0) };
-        MicroBatch { sequences: self.own(micro_batch).iter().map(of).collect(), ..MicroBatch::default() }
+        // Each is a whole sequence of its own: what is shorter than its sequence would be a part of it, whose keys and values stay.
+        let whole = |index: usize| Placement {
+            sequence: u32::try_from(index).expect("sequences fit u32"),
+            from: 0,
+            tokens: self.lengths[index],
+            place: Place::Local(0),
+        };
+        MicroBatch { sequences: self.sequences_of(micro_batch).map(whole).collect(), ..MicroBatch::default() }
     }
 
     /// Micro-batches that differ, and how often each of them is there.
@@ -111,8 +122,7 @@ impl Batch {
         for alike in order.chunks(order.len().div_ceil(n as usize).max(1)) {
             let middle = self.own(alike[alike.len() / 2]);
             for &micro_batch in alike {
-                let first = micro_batch as usize * self.of_each;
-                lengths[first..first + self.of_each].copy_from_slice(middle);
+                lengths[self.sequences_of(micro_batch)].copy_from_slice(middle);
             }
         }
         Self::new(lengths, self.of_each())

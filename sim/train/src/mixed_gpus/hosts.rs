@@ -5,18 +5,19 @@
 use std::collections::BTreeMap;
 
 use engine::CostModel;
-use engine::task::{CopyKind, Op};
+use engine::task::{CopyKind, Op, Ops};
 use engine::verdict::Refused;
 
 use super::{MixedJob, Pipelines, Placed, Slot};
 use crate::host_memory::{self, Kept};
+use crate::lower::training::lead;
 use crate::memory;
 use crate::problem::Problem;
 use crate::stage::{Stage, stages};
 
 impl MixedJob {
-    /// Seconds of the copies beside forward and backward, by stage and micro-batch; of one micro-batch where all are alike. GPUs of a switch that the plan
-    /// takes copy one after another.
+    /// Seconds from the begin of a forward and a backward to the end of its copy, by stage and micro-batch; of one micro-batch where all are alike. A forward
+    /// copies behind what it begins with. GPUs of a switch that the plan takes copy one after another.
     pub(super) fn copies(
         &self,
         plan: &Pipelines,
@@ -25,10 +26,14 @@ impl MixedJob {
         cost: &dyn CostModel,
     ) -> Vec<Vec<[f64; 2]>> {
         let in_turn = own.cluster.gpus_per_switch.min(plan.n_gpus_of(slot.group)).max(1);
-        let seconds = |kind, bytes| cost.estimate(&Op::Sequence(vec![(Op::Copy { kind, bytes }, in_turn)])).time.get();
+        let seconds = |ops| cost.estimate(&Op::Sequence(ops)).time.get();
         let of_micro_batch = |stage: &Stage, micro_batch| match self.waiting(own, stage, micro_batch) {
             0 => [0.0; 2],
-            bytes => [CopyKind::DeviceToHost, CopyKind::HostToDevice].map(|kind| seconds(kind, bytes)),
+            bytes => {
+                let copy = |kind| seconds(vec![(Op::Copy { kind, bytes }, in_turn)]);
+                let lead = lead(own, stage, self.batch.tokens_of(micro_batch), Ops::new());
+                [seconds(lead) + copy(CopyKind::DeviceToHost), copy(CopyKind::HostToDevice)]
+            }
         };
         let n = if self.batch.is_alike() { 1 } else { self.batch.n_micro_batches() };
         let all = stages(own);

@@ -274,6 +274,29 @@ pub fn layer_passes(problem: &Problem, stage: &Stage, documents: Vec<Document>) 
     [PassKind::Forward, PassKind::Backward].map(|kind| pass_ops(problem, load, stage, &content, 0, kind))
 }
 
+/// What a forward of a stage begins with, before anything of it can go to the host: the embedding, copies of shards, what the device waits for its host, and
+/// the operations of one layer before attention.
+pub(crate) fn lead(problem: &Problem, stage: &Stage, tokens: u64, copies: Ops) -> Ops {
+    let mut ops = if stage.first { layer::embedding(&problem.shard(), tokens) } else { Ops::new() };
+    ops.extend(copies);
+    let n_launched = if tokens > 0 { stage.n_layers() } else { 0 };
+    ops.extend(layer::host(problem.execution.host_overhead_per_layer, n_launched));
+    if !problem.model.is_hybrid() {
+        ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
+    }
+    ops
+}
+
+/// Exchanges that a forward or backward of a stage waits for, those of layers that it computes again included.
+pub(crate) fn exchanged(problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
+    let mut ops = blocking(problem, load, stage, tokens, kind);
+    if kind != PassKind::Forward && problem.execution.recompute == Recompute::Full {
+        ops.extend(blocking(problem, load, &stage.again(), tokens, PassKind::Forward));
+    }
+    ops
+}
+
 /// Exchanges of tensor and expert group that a pass waits for.
 fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
     let position = crate::layout::Position::default();

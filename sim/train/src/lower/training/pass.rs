@@ -5,9 +5,7 @@
 
 use super::known::{OpKey, Part};
 use super::layers::{after_attention, all_but_one_layer, one_layer};
-use std::collections::BTreeMap;
-
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, hybrid, torch};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, hybrid, lead, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -323,16 +321,8 @@ impl Builder<'_> {
             let embeds = role == Role::Forward && stage.first;
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
-                let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
-                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward, frame.accumulation));
-                ops.extend(layer::host(
-                    problem.execution.host_overhead_per_layer,
-                    if tokens > 0 { n_layers } else { 0 },
-                ));
-                if !problem.model.is_hybrid() {
-                    ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
-                }
-                ops
+                let copies = torch::sharded_copies(problem, stage, PassKind::Forward, frame.accumulation);
+                lead(problem, &Stage { first: embeds, ..*stage }, tokens, copies)
             });
             let preds = awaited(gathered.get(cp), problem.execution.overlap.forward_prefetch);
             leads.push(self.compute_op(lane, role, micro_batch, op, &preds));

@@ -266,11 +266,8 @@ impl Builder<'_> {
         let layout = self.problem.layout;
         for lane in self.lane_ids() {
             let rank = self.graph.lanes[lane.index()].rank;
-            let sharded = layout.zero >= Zero::OptimizerStates;
-            let over = |n: u32| if sharded { n } else { 1 };
             let tensor = self.problem.cluster.shape_of(&tensor_group(self.problem, self.problem.position(rank)));
-            let (n_shards, n_expert_shards) = (over(layout.n_shards()), over(layout.n_expert_shards()));
-            let dealt = Dealt { n_shards, n_expert_shards, tensor };
+            let dealt = Dealt::over(&layout, tensor);
             let stages: Vec<Stage> = self.chunks(lane).into_iter().map(|(_, stage)| stage).collect();
             let (ops, stepped) = update(self.problem, &stages, &dealt);
             let task = self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
