@@ -108,6 +108,11 @@ pub fn same_generation(one: &str, other: &str) -> bool {
 }
 
 impl Gpu {
+    /// Whose card it is by the catalogue. One that the catalogue lacks counts as NVIDIA's, as all measured kernels are.
+    pub fn maker(&self) -> Maker {
+        maker(&self.name).unwrap_or(Maker::Nvidia)
+    }
+
     /// Its compute capability by the catalogue, whatever links it was given; of a card that the catalogue lacks, what its figures tell. No card of NVIDIA with 8 bits
     /// is joined by a mesh.
     pub fn capability(&self) -> Capability {

@@ -153,11 +153,6 @@ impl Gpu {
         self.intra_node_bandwidth > self.host_bandwidth
     }
 
-    /// Whose card it is by the catalogue. One that the catalogue lacks counts as NVIDIA's, as all measured kernels are.
-    pub fn maker(&self) -> Maker {
-        crate::catalog::maker(&self.name).unwrap_or(Maker::Nvidia)
-    }
-
     /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
     pub fn multiplies(&self, format: Format) -> bool {
         match format {

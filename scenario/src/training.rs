@@ -281,7 +281,6 @@ pub fn of_sequences(
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
-    rocm::check(reader, training.execution.framework, (&overlap, &experts), &cluster.gpu);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
     let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
     let mut problem = Problem {
@@ -296,7 +295,7 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
-    checks::positions(reader, &problem, model_at);
+    checks::of_every_layout(reader, &problem);
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {

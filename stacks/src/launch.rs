@@ -17,7 +17,7 @@ use crate::yaml;
 pub(crate) use candidates::is_showing;
 use candidates::{Candidate, is_left};
 pub use gpus::unknown_gpus;
-pub(crate) use gpus::{gpus_on, with_stated};
+pub(crate) use gpus::{gpus, gpus_on, with_nodes, with_stated};
 use starter::Starter;
 
 /// A program as it is started.
@@ -291,6 +291,14 @@ pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
 pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
     let entries = yaml::entries(text)?;
     Ok(Launch { flags: keys_as_flags(&entries), ..Launch::default() })
+}
+
+/// The same with keys of values in braces.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn of_unfolded_yaml(text: &str) -> Result<Launch, Finding> {
+    Ok(Launch { flags: keys_as_flags(&yaml::unfolded(text)?), ..Launch::default() })
 }
 
 /// Keys of a file of options as flags: words of a list in lines of its own stand behind the key of the list.

@@ -16,8 +16,9 @@ use crate::checkpoint::{self, is_narrow};
 use crate::document::Document;
 use crate::drafts::Drafts;
 use crate::expert_kernel;
-use crate::flags::Flags;
+use crate::flags::{Flag, Flags};
 use crate::host_weights;
+use crate::launch;
 use crate::load::Load;
 use crate::{Imported, Machine};
 
@@ -369,6 +370,13 @@ impl Server {
     /// GPUs of all replicas.
     pub(crate) fn n_gpus(&self) -> u64 {
         self.tp.saturating_mul(self.pp).saturating_mul(self.dp).saturating_mul(self.copies)
+    }
+
+    /// Nodes of a server that has more GPUs than its launcher or batch system gives it of one.
+    pub(crate) fn started_by(&mut self, launcher: &[Flag]) {
+        let per_node = launch::gpus(launcher).1.map(u64::from);
+        let nodes = per_node.filter(|n| self.n_gpus().is_multiple_of(*n)).map(|n| self.n_gpus() / n);
+        self.nodes = self.nodes.or(nodes.filter(|nodes| *nodes > 1));
     }
 
     /// GPUs of a node where nobody says them: those of one server on its nodes, else as many as up to those of a usual host that all replicas fill.

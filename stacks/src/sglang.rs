@@ -14,7 +14,7 @@ use crate::environment::{self, Variable};
 use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::host_weights;
-use crate::launch::Launch;
+use crate::launch::{self, Launch};
 use crate::serving::{Server, format, format_of_keys};
 use crate::shell::UNKNOWN;
 
@@ -34,18 +34,27 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
 /// Modules that start servers; the second one starts a router in front of them, whose options begin with a word of its own.
 pub(crate) const MODULES: [&str; 2] = ["sglang.launch_server", "sglang_router.launch_server"];
 
+/// The model of `sglang serve MODEL`.
+fn served(program: &[String]) -> Option<String> {
+    let at = program.iter().position(|word| word == "serve")?;
+    program.get(at + 1).cloned()
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
     let given = launch.flags.into_iter().filter(|flag| !flag.name.starts_with("router-")).collect();
-    let mut flags = Flags::new(with_whole_names(given, &FLAGS), &FLAGS);
+    let given = launch::with_nodes(with_whole_names(given, &FLAGS), &launch.launcher);
+    let mut flags = Flags::new(given, &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
     let given = flags.last_of(&["model-path", "model"]).and_then(|name| flags.text(name));
+    let given = given.or_else(|| served(&launch.program));
     server.named(&mut flags, machine, given);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
+    server.started_by(&launch.launcher);
     let all = server.tp;
     let ranks = attention(&mut server, &mut flags);
     let dense = flags.count("moe-dense-tp-size", 1..=4096).unwrap_or(all);

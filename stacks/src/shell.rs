@@ -56,6 +56,12 @@ const READ: [&str; 15] = [
     "CONFIG",
 ];
 
+/// Whether a word tells a shell to run the next one: `-c`, `-lc`, `-ec`.
+pub(crate) fn runs_text(word: &str) -> bool {
+    let letters = word.strip_prefix('-');
+    letters.is_some_and(|letters| letters.contains('c') && letters.chars().all(|letter| "celxu".contains(letter)))
+}
+
 /// A letter and the byte where it stands in the script.
 type Letter = (char, usize);
 

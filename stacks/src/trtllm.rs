@@ -12,7 +12,7 @@ use crate::batching::CHUNKS;
 use crate::client;
 use crate::drafts::{Drafter, Drafts};
 use crate::expert_kernel;
-use crate::flags::{Flags, Table, word_behind};
+use crate::flags::{Flag, Flags, Table, word_behind};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
 use crate::{Imported, Machine};
@@ -60,7 +60,7 @@ pub(crate) fn is_script(text: &str) -> bool {
 
 /// Reads a file of options.
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    match launch::of_all_yaml(text) {
+    match launch::of_unfolded_yaml(text) {
         Ok(launch) => {
             let (server, flags) = server(launch, machine);
             server.import(flags, machine)
@@ -91,7 +91,7 @@ fn file(text: &str, name: &str, at: &Range<usize>, machine: &Machine) -> Option<
         return written.options(text);
     }
     let beside = machine.beside(launch::bare(name)?)?;
-    launch::of_all_yaml(beside).ok().map(|options| options.moved_to(at))
+    launch::of_unfolded_yaml(beside).ok().map(|options| options.moved_to(at))
 }
 
 /// The fleet that the file of a server in front says; `None` where nobody has the file.
@@ -124,6 +124,14 @@ const TOKENS_MAX: u64 = 8192;
 /// Iterations of `attention_dp_config` where they are not said (`AttentionDpConfig` in tensorrt_llm/llmapi/llm_args.py, 1.2): until the next opening, and
 /// behind the last prompt.
 const RANK_WAIT: [u64; 2] = [50, 10];
+
+/// Whether a key of a file is there without a value and without keys inside.
+fn is_null(flags: &Flags<'_>, name: &str) -> bool {
+    let is_inside = |flag: &Flag| flag.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    let value = flags.find(name).map(Flag::value);
+    value.is_some_and(|value| ["", "~", "null", "Null", "NULL"].contains(&value.as_str()))
+        && !flags.given.iter().any(is_inside)
+}
 
 /// How long prompts wait for others. With data-parallel attention the engine looks at ranks alone, without it at tokens alone.
 fn batch_wait(flags: &mut Flags<'_>, n_ranks: u64) -> Option<String> {
@@ -203,7 +211,7 @@ fn is_switch(name: &str) -> bool {
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let Launch { program, flags, findings, .. } = launch;
+    let Launch { program, flags, findings, launcher, .. } = launch;
     let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = findings;
     let mut server = Server::new("trtllm", "trtllm");
@@ -218,6 +226,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     experts(&mut server, &mut flags);
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.nodes = Server::degree(&mut flags, &["gpus-per-node"]).map(|per_node| server.n_gpus().div_ceil(per_node));
+    server.started_by(&launcher);
     // An option is of one micro-batch, and every stage has one (`get_max_num_sequences` in tensorrt_llm/_torch/pyexecutor/model_engine.py).
     server.times(&mut flags, ("max_sequences", "max-batch-size"), server.pp);
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
@@ -235,14 +244,14 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
     server.share(
         &mut flags,
-        &["kv-cache-free-gpu-memory-fraction", "free-gpu-mem-fraction", "kv-cache-config.free-gpu-memory-fraction"],
+        &["kv-cache-free-gpu-memory-fraction", "free-gpu-memory-fraction", "kv-cache-config.free-gpu-memory-fraction"],
     );
     if let Some(is_reused) =
         flags.find("kv-cache-config.enable-block-reuse").and_then(|flag| flag.value().parse::<bool>().ok())
     {
         server.key("prefix_cache", is_reused, "kv_cache_config.enable_block_reuse");
     }
-    if flags.find("cuda-graph-config").is_some_and(|flag| flag.value() == "null") {
+    if is_null(&flags, "cuda-graph-config") {
         server.key("graph_max", 0, "cuda_graph_config: null");
     } else {
         server.largest(&mut flags, "graph_max", &["cuda-graph-config.batch-sizes"]);

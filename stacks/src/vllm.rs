@@ -1,5 +1,7 @@
 //! vLLM: `vllm serve MODEL --tensor-parallel-size …` becomes a serving scenario. What options mean is that of `tables/vllm.tsv`.
 
+mod speculative;
+
 use std::sync::LazyLock;
 
 use engine::dispatcher::DeepEpMode;
@@ -12,7 +14,6 @@ use crate::adapters;
 use crate::cards;
 use crate::client;
 use crate::connectors;
-use crate::drafts::{Drafter, Drafts};
 use crate::encoder;
 use crate::environment::{self, Variable};
 use crate::expert_kernel;
@@ -149,10 +150,10 @@ const SWITCHES: [&str; 30] = [
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let Launch { program, flags, findings, version, environment, is_offline, .. } = launch;
+    let Launch { program, flags, findings, version, environment, is_offline, launcher } = launch;
     let flags = flags.into_iter().map(with_level).collect();
     let flags = with_whole_names(launch::with_short_names(with_json(flags)), &FLAGS);
-    let mut flags = Flags::new(flags, &FLAGS);
+    let mut flags = Flags::new(launch::with_nodes(flags, &launcher), &FLAGS);
     flags.findings = findings;
     let is_older = environment::is_off(&environment, "VLLM_USE_V1");
     let mut server = Server::new("vllm", if is_older { "vllm-v0" } else { "vllm-v1" });
@@ -164,6 +165,8 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &DATA).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
+    local_ranks(&mut server, &mut flags);
+    server.started_by(&launcher);
     experts(&mut server, &mut flags);
     let all = server.tp.saturating_mul(server.dp);
     let cut = if flags.is("enable-expert-parallel") { 1 } else { all };
@@ -212,7 +215,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.formats = [format(&mut flags, "quantization"), format_of_keys(&mut flags)];
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
-    server.drafts = drafts(&mut flags);
+    server.drafts = speculative::drafts(&mut flags, server.model.as_deref());
     kv_memory::of_vllm(&mut server, &mut flags);
     server.host_weights(host_weights::of_vllm(&mut flags));
     server.adapters = adapters::of_vllm(&mut flags);
@@ -250,6 +253,17 @@ fn blocks(server: &mut Server, flags: &mut Flags<'_>) {
     if flags.is("no-scheduler-reserve-full-isl") {
         server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");
     }
+}
+
+/// Nodes by the ranks of data-parallel attention that one of them has. A front without ranks says 0.
+fn local_ranks(server: &mut Server, flags: &mut Flags<'_>) {
+    const NAME: &str = "data-parallel-size-local";
+    if flags.find(NAME).is_none_or(|flag| flag.value() == "0") {
+        return;
+    }
+    let nodes =
+        Server::degree(flags, &[NAME]).filter(|local| server.dp.is_multiple_of(*local)).map(|local| server.dp / local);
+    server.nodes = server.nodes.or(nodes.filter(|nodes| *nodes > 1));
 }
 
 /// The model: what its option says, else the word of `vllm serve MODEL`, before its options or behind them. Behind an image there is no such verb.
@@ -407,25 +421,6 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
-fn drafts(flags: &mut Flags<'_>) -> Option<Drafts> {
-    if let Some(n) = flags.count("spec-tokens", 1..=64) {
-        let method = flags.text("spec-method").unwrap_or_default();
-        return Some(Drafts::chain(n, Drafter::of("vllm", &method, flags.text("spec-model"))));
-    }
-    let text = flags.text("speculative-config")?;
-    let config: Value = serde_json::from_str(&text).unwrap_or_default();
-    let Some(n) = config["num_speculative_tokens"].as_u64().filter(|n| (1..=64).contains(n)) else {
-        let help = "a JSON object with `num_speculative_tokens` from 1 to 64".to_owned();
-        flags.wrong("speculative-config", "`--speculative-config` has no number of drafted tokens".to_owned(), help);
-        return None;
-    };
-    // Without a method the name of the draft model says it.
-    let model = config["model"].as_str().map(str::to_owned);
-    let method = config["method"].as_str().map_or_else(|| model.clone().unwrap_or_default(), str::to_owned);
-    Some(Drafts::chain(n, Drafter::of("vllm", &method, model)))
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{Imported, Machine, Stack, import};
@@ -465,6 +460,34 @@ mod tests {
         // A word behind a switch that does not count is still the model.
         let found = read("vllm serve --enforce-eager Qwen/Qwen3-8B --no-enforce-eager").scenario;
         assert!(found.contains("name = \"qwen3-8b\"") && !found.contains("graph_max"), "{found}");
+    }
+
+    #[test]
+    fn nodes_follow_from_what_the_launcher_gives_of_one() {
+        let dense = "vllm serve meta-llama/Llama-3.1-8B-Instruct";
+        let trtllm = "trtllm-serve meta-llama/Llama-3.1-8B-Instruct";
+        for (text, nodes, per_node) in [
+            (format!("{dense} -tp 4 -pp 4"), 2, 8),
+            (format!("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=4\n{dense} -tp 4 -pp 4"), 4, 4),
+            // One node is enough for four GPUs, whatever else the job has.
+            (format!("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n{dense} -tp 4"), 1, 4),
+            (format!("srun -N 2 --ntasks-per-node 4 --mpi pmix trtllm-llmapi-launch {trtllm} --tp_size 8"), 2, 4),
+            (format!("#SBATCH --ntasks-per-node=4\n{trtllm} --tp_size 16"), 4, 4),
+            (format!("mpirun -n 8 --map-by ppr:4:node {trtllm} --tp_size 8"), 2, 4),
+            (
+                "vllm serve Qwen/Qwen3-30B-A3B -dp 8 --data-parallel-size-local 4 --enable-expert-parallel".to_owned(),
+                2,
+                4,
+            ),
+            ("#SBATCH -N 4\nsglang serve --model-path Qwen/Qwen3-8B --tp 8 --nnodes $SLURM_NNODES".to_owned(), 4, 2),
+            ("sglang serve Qwen/Qwen3-8B --tp 2".to_owned(), 1, 2),
+            ("bash -lc \"vllm serve Qwen/Qwen3-8B -tp 2\"".to_owned(), 1, 2),
+        ] {
+            let found = crate::example::import_text(&format!("{text}\n"), &crate::example::on("h100-sxm"));
+            for line in [format!("nodes = {nodes} "), format!("gpus_per_node = {per_node}")] {
+                assert!(found.scenario.contains(&line), "{text}: {line} in {}\n{:?}", found.scenario, found.findings);
+            }
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::PolicyChoice;
 use super::batches;
 use super::framework;
 use super::parallel::Places;
+use super::rocm;
 use input::diagnostic::{Code, divisors};
 use input::reader::{Place, Reader};
 
@@ -77,9 +78,14 @@ pub fn cross_checks(
     }
 }
 
-/// A table of positions has no row for tokens behind its last one, so a model looks nothing up there. Windows that sequences pass are told.
-pub fn positions(reader: &mut Reader<'_>, problem: &Problem, model_at: Place) {
-    framework::windows(reader, problem, model_at);
+/// Checks of a step, however its layout is found.
+pub fn of_every_layout(reader: &mut Reader<'_>, problem: &Problem) {
+    positions(reader, problem);
+    rocm::check(reader, problem);
+}
+
+/// A table of positions has no row for tokens behind its last one, so a model looks nothing up there.
+fn positions(reader: &mut Reader<'_>, problem: &Problem) {
     let (model, longest) = (&problem.model, problem.workload.lengths.iter().copied().max().unwrap_or(0));
     if model.learned_positions && longest > model.max_positions {
         let what = format!(

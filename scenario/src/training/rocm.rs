@@ -7,20 +7,22 @@ use engine::dispatcher::Dispatcher;
 use hw::{Gpu, Maker};
 use input::diagnostic::Code;
 use input::reader::Reader;
-use train::problem::{ExpertTraffic, Framework, Overlap};
+use train::Problem;
+use train::problem::Framework;
 
-/// Refuses what has no kernel on a card.
-pub fn check(reader: &mut Reader<'_>, framework: Framework, (overlap, experts): (&Overlap, &ExpertTraffic), gpu: &Gpu) {
+/// Refuses what has no kernel on a step's card.
+pub fn check(reader: &mut Reader<'_>, problem: &Problem) {
+    let Problem { execution, cluster, .. } = problem;
+    let gpu = &cluster.gpu;
     if gpu.maker() != Maker::Amd {
         return;
     }
-    let is_beside = overlap.tensor > 0.0 && framework == Framework::MegatronCore;
-    if is_beside {
+    if execution.overlap.tensor > 0.0 && execution.framework == Framework::MegatronCore {
         let help =
             "Transformer Engine's exchanges beside products (userbuffers) are of CUDA: leave `overlap.tensor` out";
         refuse(reader, ["overlap", "tensor"], gpu, help);
     }
-    if experts.dispatcher == Dispatcher::HybridEp {
+    if execution.experts.dispatcher == Dispatcher::HybridEp {
         let help = "HybridEP is of CUDA; `alltoall` and `deepep` have kernels there";
         refuse(reader, ["experts", "dispatcher"], gpu, help);
     }

@@ -36,13 +36,25 @@ pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
         let (name, glued) = apart(&flag.name);
         let name = if name == "N" && of_mpi.is_some() { TASKS[1].to_owned() } else { name };
         let whole = starter.and_then(|starter| starter.whole(&name)).map(str::to_owned);
-        Flag { name: whole.unwrap_or(name), values: glued.into_iter().chain(flag.values).collect(), at: flag.at }
+        let flag =
+            Flag { name: whole.unwrap_or(name), values: glued.into_iter().chain(flag.values).collect(), at: flag.at };
+        of_map(flag)
     });
     let starts = starter.is_some_and(Starter::fills_a_node);
     let is_kept = |flag: &Flag| !starts || !is_one(flag, &TASKS) && !is_one(flag, &["ntasks", "n", "np"]);
     let listed: Vec<Flag> = own.clone().filter_map(|flag| included(&flag)).collect();
     // What the command says counts before what the batch system gives.
     batch.into_iter().chain(own).chain(listed).filter(is_kept).collect()
+}
+
+/// `--map-by ppr:4:node` of Open MPI as tasks of a node.
+fn of_map(flag: Flag) -> Flag {
+    let value = flag.values.first().filter(|_| flag.name == "map-by");
+    let per_node = value.and_then(|value| value.strip_prefix("ppr:")?.split_once(":node")).map(|(n, _)| n.to_owned());
+    match per_node {
+        Some(n) => Flag { name: TASKS[1].to_owned(), values: vec![n], at: flag.at },
+        None => flag,
+    }
 }
 
 /// GPUs of `deepspeed --include NODE:SLOT,SLOT`, where one node is named (`parse_node_config`); unknown where its slots are no numbers.
@@ -136,6 +148,14 @@ fn number(flag: &Flag) -> Option<u32> {
         if flag.name.contains("gres") && of_gpus == "gpu" { "1" } else { of_gpus.rsplit(':').next()? }
     };
     word.parse().ok().filter(|number| *number > 0)
+}
+
+/// Flags of a program with the nodes of its batch system where it is told as many as only a shell knows (`--nnodes $SLURM_NNODES`).
+pub(crate) fn with_nodes(mut flags: Vec<Flag>, launcher: &[Flag]) -> Vec<Flag> {
+    let Some(nodes) = known(launcher, &NODES) else { return flags };
+    let open = flags.iter_mut().filter(|flag| flag.name == NODES[0] && flag.value().contains(UNKNOWN));
+    open.for_each(|flag| flag.values = vec![nodes.to_string()]);
+    flags
 }
 
 /// The number of the last flag of some names whose number is known.

@@ -10,7 +10,7 @@ use super::conditions::Known;
 use super::cut::{Dollar, FUNCTION, Mark, Part, Piece, Statement, letters, statements};
 use super::reader::{Leaves, Reader, text_of};
 use super::uses::{Left, Why};
-use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, Unreadable, Word};
+use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, Unreadable, Word, runs_text};
 
 /// Commands of a script, in order; those of functions that nothing calls come last.
 pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
@@ -244,7 +244,7 @@ impl Reader {
 
     /// Words with those of `bash -c '…$NAME…'` in the place of that text: the shell that runs it has the names that the script exports.
     fn with_text(&self, mut words: Vec<Word>, left: &mut Vec<Left>) -> Result<Vec<Word>, Unreadable> {
-        let is_text = |pair: &[Word]| pair[0].text() == "-c";
+        let is_text = |pair: &[Word]| runs_text(&pair[0].text());
         let is_shell = words.iter().any(|word| matches!(word.text().as_str(), "bash" | "sh"));
         let Some(at) = words.windows(2).position(is_text).filter(|_| is_shell) else { return Ok(words) };
         let mut inner = Vec::new();

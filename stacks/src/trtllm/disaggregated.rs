@@ -80,7 +80,7 @@ pub(crate) fn is_front(words: &[String], serve: usize) -> bool {
 
 /// Reads the file.
 pub(crate) fn read(text: &str) -> Result<Split, Finding> {
-    let entries = yaml::entries(text)?;
+    let entries = yaml::unfolded(text)?;
     let mut split = Split::default();
     let is_of_section = |entry: &&Entry| SECTIONS.iter().any(|(name, _)| entry.path[0] == *name);
     let common: Vec<&Entry> = entries.iter().filter(|entry| !is_of_section(entry)).collect();

@@ -41,14 +41,14 @@ impl<'t> Written<'t> {
     /// Its keys as options. A line into which the shell puts values has no place of its own: the text's place stands for it.
     pub(crate) fn options(&self, script: &str) -> Option<Launch> {
         if self.is_plain() && matches!(self.body, Cow::Borrowed(_)) {
-            let mut options = launch::of_all_yaml(&self.body).ok()?;
+            let mut options = launch::of_unfolded_yaml(&self.body).ok()?;
             options
                 .flags
                 .iter_mut()
                 .for_each(|flag| flag.at = flag.at.start + self.at.start..flag.at.end + self.at.start);
             return Some(options);
         }
-        launch::of_all_yaml(&self.filled(script)?).ok().map(|options| options.moved_to(&self.at))
+        launch::of_unfolded_yaml(&self.filled(script)?).ok().map(|options| options.moved_to(&self.at))
     }
 
     /// Whether the shell puts nothing into it.
@@ -115,6 +115,30 @@ fn value(text: &str, script: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_in_braces_are_those_of_deeper_lines_and_nothing_is_null() {
+        let of = |yaml: &str| {
+            let text =
+                format!("cat >o.yaml <<END\n{yaml}\nEND\ntrtllm-serve Qwen/Qwen3-8B --extra_llm_api_options o.yaml\n");
+            crate::example::import_text(&text, &crate::example::on("h100-sxm"))
+        };
+        for (braces, lines) in [
+            (
+                "kv_cache_config: {free_gpu_memory_fraction: 0.5, dtype: fp8}",
+                "kv_cache_config:\n  free_gpu_memory_fraction: 0.5\n  dtype: fp8",
+            ),
+            ("cuda_graph_config: {max_batch_size: 8}", "cuda_graph_config:\n  max_batch_size: 8"),
+            ("cuda_graph_config: ~", "cuda_graph_config: null"),
+            ("cuda_graph_config:", "cuda_graph_config: null"),
+            ("{cuda_graph_config: {max_batch_size: 8}}", "cuda_graph_config:\n  max_batch_size: 8"),
+        ] {
+            let [one, other] = [of(braces), of(lines)];
+            assert_eq!(one.scenario, other.scenario, "{braces}: {:?}", one.findings);
+        }
+        assert!(of("cuda_graph_config: ~").scenario.contains("graph_max = 0"));
+        assert!(of("kv_cache_config: {free_gpu_memory_fraction: 0.5}").scenario.contains("memory_ratio = 0.5"));
+    }
 
     #[test]
     fn a_text_is_written_in_several_ways() {

@@ -6,7 +6,7 @@ use input::diagnostic::Finding;
 
 use crate::launch::{self, Begins, Launch};
 use crate::plugins;
-use crate::shell::quoted;
+use crate::shell::{quoted, runs_text};
 use crate::variables::{Variables, assigned, filled, take_entry};
 use crate::yaml::{self, Entry};
 
@@ -66,12 +66,6 @@ fn text_of_shell(words: &[String]) -> Option<&String> {
         .filter(|(_, word)| runs_text(word))
         .filter_map(|(at, _)| words[at + 1..].iter().find(|word| *word != "--"));
     texts.into_iter().find(|text| is_shell || text.contains([' ', '\n']))
-}
-
-/// Whether a word tells a shell to run the next one: `-c`, `-lc`, `-ec`.
-fn runs_text(word: &str) -> bool {
-    let letters = word.strip_prefix('-');
-    letters.is_some_and(|letters| letters.contains('c') && letters.chars().all(|letter| "celxu".contains(letter)))
 }
 
 /// A container of a manifest: its image, words of its command and of its arguments, and where they stand.
