@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use engine::verdict::Ended;
+use input::diagnostic::Code;
 use reports::PolicyResult;
 
 /// Rows of a shipped scenario with keys laid over it.
@@ -92,6 +93,35 @@ fn a_trainer_or_an_engine_that_does_not_fit_is_an_outcome_of_each_way() {
     assert!(all_end(&rows("rl/placement", &trainer), Ended::OutOfMemory, "model states per GPU"));
     let engine = ["generate.engine.memory_ratio=0.1"];
     assert!(all_end(&rows("rl/placement", &engine), Ended::OutOfMemory, "of weights per GPU"));
+}
+
+/// Weights of 131 GiB on cards of 24 GB that are rented one by one or in fours; eight hold them.
+#[test]
+fn a_model_that_nothing_on_offer_holds_is_an_outcome_of_every_policy() {
+    let asked = |rates: &str, tp: &str| {
+        let text = format!(
+            "kind = \"deployment\"\n[[models]]\nname = \"llama-3-70b\"\n[[inventory.gpus]]\ngpu = \"rtx-4090\"\ncount = 8\n\
+             usd_per_hour = 1\n[[requests.types]]\ninput = 100\noutput = 10\nrequests = 5\n[engine]\nrates = \"{rates}\"\n\
+             tp = {tp}\npp = [1]\n[objective]\nis = \"time\"\nusd_per_hour = [8]\n[policies]\n\
+             run = [\"homogeneous\", \"melange\", \"cost-efficiency\"]\n"
+        );
+        super::written(text, &[])
+    };
+    for rates in ["simulated", "roofline"] {
+        let scenario = asked(rates, "[1, 4]").scenario.expect("a good file");
+        let found = scenario.run(&|_| {}).results;
+        let words = "no offered GPU type holds `llama-3-70b` with the degrees of `[engine]`: ";
+        assert!(found.len() == 3 && all_end(&found, Ended::OutOfMemory, words), "{rates}: {found:?}");
+        let planned = scenario.plan("homogeneous").expect("a policy");
+        assert!(planned.is_err_and(|why| why.ended == Ended::OutOfMemory), "{rates}");
+        assert!(
+            all_end(&asked(rates, "[8]").scenario.expect("a good file").run(&|_| {}).results, Ended::Ok, ""),
+            "{rates}"
+        );
+    }
+    // Sixty-four heads in three parts are no question of memory.
+    let uncut = asked("simulated", "[3]");
+    assert!(uncut.scenario.is_none() && uncut.findings.iter().any(|of| of.code == Code::WrongOperation));
 }
 
 fn ran(folder: &Path, args: &[&str]) -> Output {

@@ -231,11 +231,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ("cloud/milp-example", "inventory.gpus=[{gpu='t1',count=2}]", "`inventory.gpus.usd_per_hour` is missing"),
         ("cloud/milp-example", "configurations=[]", "there is no model to serve"),
         ("cloud/hetero-6gpu", "inventory.gpus=[{gpu='h100',usd_per_hour=4,count=2}]", "unknown GPU `h100`"),
-        (
-            "cloud/hetero-6gpu",
-            "inventory.gpus=[{gpu='rtx-4090',usd_per_hour=4,count=2,gpus_per_machine=4}]",
-            "holds `llama-3-70b`",
-        ),
+        ("cloud/hetero-6gpu", "engine.tp=[5]", "holds `llama-3-70b` with the degrees"),
         ("cloud/hetero-6gpu", "engine.pp=[]", "holds something that is no degree"),
         ("cloud/hetero-6gpu", "requests.types=[{model='llama-3-8b',requests=80}]", "has no lengths"),
         ("cloud/hetero-6gpu", "requests.types=[{input=8,output=8,requests=80}]", "there are several"),

@@ -93,6 +93,9 @@ pub enum RentalError {
     /// Nothing that can be rented serves the demand.
     #[error("{0}")]
     Infeasible(String),
+    /// No memory that is offered holds the model.
+    #[error("{0}")]
+    OutOfMemory(String),
     /// The search ended before it found anything.
     #[error("{0}")]
     Budget(String),
@@ -103,7 +106,11 @@ pub enum RentalError {
 
 impl From<RentalError> for Refused {
     fn from(error: RentalError) -> Self {
-        if let RentalError::Budget(why) = error { Self::out_of_time(why) } else { Self::infeasible(error) }
+        match error {
+            RentalError::Budget(why) => Self::out_of_time(why),
+            RentalError::OutOfMemory(why) => Self::out_of_memory(why),
+            RentalError::Input(_) | RentalError::Infeasible(_) | RentalError::Refused(_) => Self::infeasible(error),
+        }
     }
 }
 

@@ -138,7 +138,7 @@ impl FlowProblem {
         }
         let (room, layers) = (self.n_layers_held(), self.n_layers);
         if room < u64::from(layers) {
-            return Err(RentalError::Infeasible(format!(
+            return Err(RentalError::OutOfMemory(format!(
                 "all nodes together hold {room} layers, the model has {layers}"
             )));
         }

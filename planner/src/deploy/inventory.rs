@@ -75,6 +75,11 @@ impl Offer {
         Self { gpu: Some(gpu.clone()), ..Self::priced(gpu.name, 0.0, n_gpus) }
     }
 
+    /// Memory of so many of its GPUs; 0 where only the name of the type is known.
+    pub fn memory_bytes(&self, n_gpus: u32) -> u64 {
+        self.gpu.as_ref().map_or(0, |gpu| gpu.memory.0 * u64::from(n_gpus))
+    }
+
     /// Machines of the row.
     pub fn n_machines(&self) -> u32 {
         self.n_available.div_ceil(self.n_gpus_per_machine.max(1))

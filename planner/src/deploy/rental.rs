@@ -104,6 +104,8 @@ pub struct Question {
     pub lengths: Vec<Lengths>,
     /// What may be deployed.
     pub configurations: Configurations,
+    /// Models that no memory on offer holds.
+    pub unheld: Vec<Unheld>,
     /// Engine of every replica, and where rates come from.
     pub replica: ReplicaOptions,
     /// Plans to be compared.
@@ -158,8 +160,11 @@ impl Question {
     /// Decides.
     ///
     /// # Errors
-    /// As the policy's, and where a given plan cannot be carried out.
+    /// As the policy's, where nothing on offer holds a model, and where a given plan cannot be carried out.
     pub fn decide(&self, choice: &Choice, rated: &Rated) -> Result<Decided, RentalError> {
+        if let Some(unheld) = self.unheld.first() {
+            return Err(RentalError::OutOfMemory(unheld.to_string()));
+        }
         let problem = self.problem(rated, choice.limit);
         let decided = match &choice.decider {
             Decider::Given(index) => given(problem, &self.plans[*index], choice.limit)?,

@@ -10,6 +10,7 @@
 //! approximation: no interference, no queueing, attention of the prompt at the matrix rate. Compare plans with it, not absolute figures.
 
 use engine::model::Model;
+use engine::verdict::Refused;
 use hw::{Gpu, Tokens, real};
 
 use super::Configuration;
@@ -63,6 +64,17 @@ impl Replica<'_> {
         let room = MEMORY_USED * self.gpu.memory.as_f64() * self.n_gpus() - self.weight_bytes();
         let request = self.kv_bytes() * (lengths.input + lengths.output).as_f64();
         (room / request.max(1.0)).floor().clamp(0.0, BATCH_MAX)
+    }
+
+    /// Why it holds no request: weights beside the part of memory that is used.
+    pub fn without_room(&self) -> Refused {
+        let room = MEMORY_USED * self.gpu.memory.as_f64() * self.n_gpus();
+        let [weights, room] = [self.weight_bytes(), room].map(|bytes| bytes / hw::GIB);
+        Refused::out_of_memory(format!(
+            "weights take {weights:.1} GiB in bf16, and {} x {} leave {room:.1} GiB to weights and requests",
+            self.n_gpus(),
+            self.gpu.name
+        ))
     }
 
     /// Seconds of one of the equal stages.

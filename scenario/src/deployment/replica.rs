@@ -80,14 +80,14 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
     })
 }
 
-/// Every GPU type of the catalogue with every degree that holds the model of some demand and fits a node.
+/// Every GPU type of the catalogue with every degree that holds the model of some demand and fits a node, and models that no memory holds.
 pub fn enumerated(
     reader: &mut Reader<'_>,
     replica: &ReplicaOptions,
     stock: &Stock,
     models: &[Model],
     demands: &[Demand],
-) -> Vec<Deployed> {
+) -> (Vec<Deployed>, Vec<Unheld>) {
     let offers = &stock.inventory.offers;
     for (_, kind) in offers.iter().zip(&stock.types).filter(|(offered, _)| offered.gpu.is_none()) {
         let what = format!("unknown GPU `{kind}`");
@@ -102,10 +102,10 @@ pub fn enumerated(
         }
     }
     let (all, unheld) = replica.enumerated(offers, models, demands);
-    for Unheld { model, why } in unheld {
-        let what = format!("no offered GPU type holds `{model}` with the degrees of `[engine]`");
-        let help = if why.is_empty() { "try larger degrees".to_owned() } else { why };
-        reader.refuse(Code::NoRoomForCache, None, what, help);
+    let (unheld, uncut): (Vec<Unheld>, Vec<Unheld>) = unheld.into_iter().partition(Unheld::is_memory);
+    for model in uncut {
+        let help = "a degree that divides the heads, stages that are no more than layers, and both within one machine";
+        reader.refuse(Code::WrongOperation, None, model.to_string(), help);
     }
-    all
+    (all, unheld)
 }

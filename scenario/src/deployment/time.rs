@@ -8,7 +8,7 @@ use std::path::Path;
 use planner::deploy::inventory::Inventory;
 use planner::deploy::objective::{Limit, Objective};
 use planner::deploy::policies::serving;
-use planner::deploy::rental::{Choice, Configurations, Decider, Question, Rates};
+use planner::deploy::rental::{Choice, Configurations, Decider, GivenPlan, Question, Rates};
 use planner::deploy::simulated::Arriving;
 use planner::effort;
 use serve::metrics::Slo;
@@ -87,28 +87,49 @@ pub fn read(
         reader.refuse(Code::NothingToRent, None, "there is no work", "write one `[[requests.types]]` per request type");
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
-    let configurations = if given.is_empty() {
-        Configurations::Enumerated(replica::enumerated(reader, &replica, &stock, &models, &work.demands))
+    let (configurations, unheld) = if given.is_empty() {
+        let (all, unheld) = replica::enumerated(reader, &replica, &stock, &models, &work.demands);
+        (Configurations::Enumerated(all), unheld)
     } else {
-        Configurations::Given(given::configurations(reader, given, offers, &work))
+        (Configurations::Given(given::configurations(reader, given, offers, &work)), Vec::new())
     };
-    let n_plans = plans.len();
-    let plans = match &configurations {
-        Configurations::Given(all) => given::plans(reader, plans, all, work.demands.len()),
-        Configurations::Enumerated(_) => Vec::new(),
-    };
-    if n_plans > 0 && matches!(configurations, Configurations::Enumerated(_)) {
-        let what = "`[[plans]]` name configurations, and the scenario gives none";
-        reader.refuse(Code::WrongPlan, None, what, "write `[[configurations]]` with their rates");
-    }
+    let plans = planned(reader, plans, &configurations, work.demands.len());
     let rates = matches!(configurations, Configurations::Enumerated(_)).then_some(replica.rates);
     unplayed(reader, play.as_ref(), &stock.inventory, rates);
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
     let inventory = stock.inventory;
-    let asked =
-        Question { inventory, play, models, model_names, demands, lengths, configurations, replica, plans, gap };
+    let asked = Question {
+        inventory,
+        play,
+        models,
+        model_names,
+        demands,
+        lengths,
+        configurations,
+        unheld,
+        replica,
+        plans,
+        gap,
+    };
     Some(Rental { head: Head { baseline, expectations, ..head }, objective, asked: asked.in_order(), choices })
+}
+
+/// Plans that somebody has of configurations that are given.
+fn planned(
+    reader: &mut Reader<'_>,
+    plans: Vec<PlanTable>,
+    configurations: &Configurations,
+    n_demands: usize,
+) -> Vec<GivenPlan> {
+    if let Configurations::Given(all) = configurations {
+        return given::plans(reader, plans, all, n_demands);
+    }
+    if !plans.is_empty() {
+        let what = "`[[plans]]` name configurations, and the scenario gives none";
+        reader.refuse(Code::WrongPlan, None, what, "write `[[configurations]]` with their rates");
+    }
+    Vec::new()
 }
 
 /// `[play]`: requests that come one by one, and what clients allow; `None` without the section.

@@ -78,7 +78,7 @@ pub fn machines(task: &Task, tensor: u32, requests: &[Request]) -> Result<Machin
     }
     if offers.is_empty() {
         let model = &task.model.name;
-        return Err(RentalError::Infeasible(format!("no node of {tensor} GPUs holds one layer of `{model}`")));
+        return Err(RentalError::OutOfMemory(format!("no node of {tensor} GPUs holds one layer of `{model}`")));
     }
     let longest = |of: fn(&Request) -> u32| requests.iter().map(of).max().unwrap_or(1);
     Ok(Machines {
@@ -215,7 +215,7 @@ pub fn bound_per_s(task: &Task, requests: &[Request]) -> f64 {
         let Ok(machines) = machines(task, tensor, requests) else { return 0.0 };
         match machines.any_placement(&traffic) {
             Ok(bound) => bound.value / tokens(requests),
-            Err(RentalError::Infeasible(_)) => 0.0,
+            Err(RentalError::Infeasible(_) | RentalError::OutOfMemory(_)) => 0.0,
             // A program that was not solved says nothing.
             Err(_) => f64::INFINITY,
         }

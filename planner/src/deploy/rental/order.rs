@@ -171,6 +171,7 @@ mod tests {
             demands: types.map(demand).to_vec(),
             lengths: types.map(|w| Lengths { input: Tokens([900, 100][w]), output: Tokens(1) }).to_vec(),
             configurations: Configurations::Given(configurations.map(configuration).to_vec()),
+            unheld: Vec::new(),
             replica: replica(),
             plans: vec![plan],
             gap: 0.0,

@@ -1,10 +1,12 @@
 //! Rates of every configuration: as given, from the roofline, or from serving requests of one type until the batch is full.
 
+use std::fmt;
+
 use engine::CostModel;
 use engine::cost::Source;
 use engine::model::Model;
 use engine::play::Case;
-use engine::verdict::Refused;
+use engine::verdict::{Ended, Refused};
 use hw::{Bytes, Cluster, Seconds, Tokens};
 use serve::batcher;
 use serve::capacity;
@@ -67,8 +69,22 @@ pub struct ReplicaOptions {
 pub struct Unheld {
     /// Its name.
     pub model: String,
-    /// Why the last type that was tried does not; empty where degrees do not fit any.
-    pub why: String,
+    /// Why the replica with the most memory does not; `None` where degrees do not fit any.
+    pub why: Option<Refused>,
+}
+
+impl Unheld {
+    /// Whether memory alone is missing, which is an outcome; degrees that fit nothing are a wrong file.
+    pub fn is_memory(&self) -> bool {
+        self.why.as_ref().is_some_and(|why| why.ended == Ended::OutOfMemory)
+    }
+}
+
+impl fmt::Display for Unheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = self.why.iter().map(|why| format!(": {why}")).collect::<String>();
+        write!(f, "no offered GPU type holds `{}` with the degrees of `[engine]`{why}", self.model)
+    }
 }
 
 impl ReplicaOptions {
@@ -121,7 +137,8 @@ impl ReplicaOptions {
         let Some(gpu) = &offered.gpu else { return Ok(false) };
         if self.rates == Rates::Roofline {
             let one = Lengths { input: Tokens(1), output: Tokens(1) };
-            return Ok(Replica { gpu, model, parallel }.batch(one) >= 1.0);
+            let replica = Replica { gpu, model, parallel };
+            return if replica.batch(one) >= 1.0 { Ok(true) } else { Err(replica.without_room()) };
         }
         let is_cut = model.n_heads.is_multiple_of(u64::from(parallel.tp)) && u64::from(parallel.pp) <= model.n_layers;
         let (cluster, drafters) = (hw::catalog::cluster(gpu, 1, offered.n_gpus_per_machine), OwnDrafters::of(model));
@@ -140,19 +157,21 @@ impl ReplicaOptions {
     pub fn enumerated(&self, offers: &[Offer], models: &[Model], demands: &[Demand]) -> (Vec<Deployed>, Vec<Unheld>) {
         let (mut all, mut unheld) = (Vec::new(), Vec::new());
         for (m, model) in models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m)) {
-            let (before, mut why) = (all.len(), String::new());
+            let (before, mut refusals) = (all.len(), Vec::new());
             for (offer, offered) in offers.iter().enumerate() {
                 let pairs = self.tp.iter().flat_map(|&tp| self.pp.iter().map(move |&pp| Parallel { tp, pp }));
                 for parallel in pairs.filter(|p| p.tp.saturating_mul(p.pp) <= offered.n_gpus_per_machine) {
                     match self.holds(model, offered, parallel) {
                         Ok(true) => all.push(Deployed { offer, model: m, parallel }),
                         Ok(false) => {}
-                        Err(refused) => why = refused.why,
+                        Err(refused) => refusals.push((offered.memory_bytes(parallel.tp * parallel.pp), refused)),
                     }
                 }
             }
             if all.len() == before && offers.iter().any(|offered| offered.gpu.is_some()) {
-                unheld.push(Unheld { model: model.name.clone(), why });
+                // Of the largest replica, whatever the order of offers.
+                let largest = refusals.into_iter().max_by(|(a, of_a), (b, of_b)| (a, &of_a.why).cmp(&(b, &of_b.why)));
+                unheld.push(Unheld { model: model.name.clone(), why: largest.map(|(_, why)| why) });
             }
         }
         (all, unheld)
