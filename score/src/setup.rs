@@ -11,6 +11,7 @@ use engine::Model;
 use engine::cost::experts::{Routing, Tactic};
 use engine::cost::reduce::ReduceKernel;
 use engine::formats::Formats;
+use engine::latent_layout::LatentLayout;
 use hw::{Bytes, Cluster, Dtype, Format};
 use serve::api_server::ApiServer;
 use serve::batcher;
@@ -89,7 +90,7 @@ pub struct Part {
     all_reduce: ReduceKernel,
     shared_beside: u32,
     shared_among_routed: bool,
-    scaled_latent: bool,
+    latent_layout: LatentLayout,
     routing: Routing,
     prompt_exchange: PromptExchange,
 }
@@ -136,7 +137,7 @@ impl Setup {
             all_reduce: part.all_reduce,
             shared_beside: part.shared_beside,
             shared_among_routed: part.shared_among_routed,
-            scaled_latent: part.scaled_latent,
+            latent_layout: part.latent_layout,
             routing: part.routing.clone(),
             prompt_exchange: part.prompt_exchange,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
@@ -171,7 +172,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
 /// # Errors
 /// Why it cannot be played.
 pub fn of_split(run: &Run, split: Option<&'static Split>) -> Result<Setup, Reason> {
-    let model = engine::model::of_checkpoint(&run.model).ok_or(Reason::Model)?;
+    let model = engine::model::of_checkpoint(&run.model).ok_or_else(|| Reason::Model { word: run.model.clone() })?;
     laid_out(run, (model, None), split)
 }
 
@@ -188,7 +189,7 @@ fn laid_out(
     (model, given): (Model, Option<Formats>),
     split: Option<&'static Split>,
 ) -> Result<Setup, Reason> {
-    hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
+    hw::catalog::gpu(&run.card).ok_or_else(|| Reason::Card { word: run.card.clone() })?;
     engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
     let client = client::of(&run.source, &run.measured);
     if recipe::drafts::are_drafted(run, client) {
@@ -216,7 +217,7 @@ fn started(
     recipe: &Recipe,
     split: Option<&'static Split>,
 ) -> Result<Setup, Reason> {
-    let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
+    let gpu = hw::catalog::gpu(&run.card).ok_or_else(|| Reason::Card { word: run.card.clone() })?;
     let preset = engine_preset::named(&run.engine, run.engine_version()).ok_or(Reason::Engine)?;
     let client = client::of(&run.source, &run.measured);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
@@ -334,7 +335,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         all_reduce,
         shared_beside: preset.shared_beside,
         shared_among_routed: preset.shared_among_routed(model, &asked.gpu, expert > 1),
-        scaled_latent: preset.scales_latent(&asked.gpu),
+        latent_layout: preset.latent_layout(&asked.gpu, model),
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
         prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })

@@ -66,7 +66,7 @@ impl Serving {
             prompt_exchange: preset.map(|preset| preset.prompt_exchange).unwrap_or_default(),
             adapters: operation.adapters.room(),
             expert_padding: preset.and_then(|preset| preset.expert_padding(formats.experts, gpu)),
-            scaled_latent: preset.is_some_and(|preset| preset.scales_latent(gpu)),
+            latent_layout: preset.map(|preset| preset.latent_layout(gpu, &group.model)).unwrap_or_default(),
             triton_experts: self.engine.has_triton_experts(formats.experts, gpu),
             expert_tactic: self.engine.expert_tactic(formats.experts, group, placed),
             expert_rows: self.engine.expert_rows(formats.experts, group, placed),

@@ -11,6 +11,7 @@ pub mod dispatcher;
 pub mod encoder;
 pub mod formats;
 pub mod frozen;
+pub mod latent_layout;
 pub mod launch;
 pub mod layer;
 pub mod loss;

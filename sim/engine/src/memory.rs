@@ -25,9 +25,6 @@ const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
 /// Bytes per score of an unfused attention: softmax output; with dropout also its mask and its output.
 const SCORE_BYTES: [u64; 2] = [2, 5];
 
-/// Numbers of a latent vector of 8 bits that share a scale.
-const LATENT_SCALED: u64 = 128;
-
 /// Bytes that a key of an index takes: 8-bit elements and a scale of 32 bits, as vLLM and SGLang keep it.
 pub const fn index_key_bytes(index: Index) -> u64 {
     index.head_dim + 4
@@ -48,15 +45,6 @@ pub fn kv_bytes_per_layer(model: &Model, mixer: Mixer, tensor_degree: u32, bytes
     kept.div_ceil(mixer.kept_together()) + index
 }
 
-/// Bytes by which a token takes more where kernels that attend to selected tokens read latent vectors of 8 bits with a scale of 32 bits for each 128 numbers, and
-/// what is rotated in 16 bits: 656 in place of 576 of a layer (vLLM `fp8_ds_mla`, `FlashMLASparseBackend.get_kv_cache_shape`; SGLang
-/// `calculate_mla_kv_cache_dim`).
-pub fn scaled_latent_bytes(model: &Model) -> u64 {
-    let Some(latent) = model.latent else { return 0 };
-    let n = model.count(model.n_layers, |layer| matches!(layer.mixer, Mixer::Selected(_)));
-    n * (latent.kv_rank.div_ceil(LATENT_SCALED) * hw::Dtype::Fp32.bytes() + latent.rope_dim)
-}
-
 /// Bytes that a sequence of so many tokens keeps on each GPU besides those of all its tokens: windows of the layers that have one, and states.
 /// An engine without a cache by kind of layer keeps more of a sequence that is longer than a window.
 pub fn kept_bytes_per_sequence(shard: &Shard<'_>, tokens: u64) -> u64 {
@@ -75,7 +63,7 @@ pub fn window_of(shard: &Shard<'_>, mixer: Mixer) -> [u64; 2] {
         _ if model.keeps_all(mixer) => 0,
         _ => mixer.kept_tokens_max().unwrap_or(0),
     };
-    [tokens, model.kept_elements(mixer, shard.tp) * shard.formats.kv.bytes()]
+    [tokens, model.kept_elements(mixer, shard.tp) * shard.formats.kv.bytes() + shard.more_latent_bytes(mixer)]
 }
 
 /// Bytes of a sequence's state in a layer. What compresses keeps vectors and gates in 32 bits of the tokens whose vector is not whole yet, twice where
@@ -484,21 +472,6 @@ mod tests {
         assert_eq!(kept("llama-3-8b", 1), (32 * 4096, 0));
     }
 
-    #[test]
-    fn latent_vectors_of_8_bits_that_are_selected_have_scales_and_wide_positions() {
-        let of = |name: &str| {
-            let model = crate::model::embedded(name).expect(name);
-            kv_bytes_per_token(&model, 8, 1) + scaled_latent_bytes(&model)
-        };
-        // 512 numbers in 8 bits, four scales of 32 bits, 64 numbers in 16 bits, and a key of the index of 132 bytes.
-        assert_eq!(of("deepseek-v3.2"), 61 * (512 + 4 * 4 + 64 * 2 + 132));
-        assert_eq!(of("glm-5"), 78 * (656 + 132));
-        // Attention to all keys has vectors without scales, and plain heads have none.
-        assert_eq!(of("deepseek-v3"), 61 * 576);
-        assert_eq!(of("llama-3-8b"), 32 * 2 * 128);
-    }
-
-    /// Ranks of a tensor group beyond the heads of keys and values have a whole head each; weights by hand.
     #[test]
     fn a_rank_beyond_the_heads_has_a_whole_one() {
         // Llama 3 70B: 64 heads of queries and 8 of keys and values, 128 wide.

@@ -9,8 +9,9 @@ use crate::compression::Compression;
 use crate::dispatcher::Dispatcher;
 use crate::formats::Formats;
 use crate::frozen::Frozen;
+use crate::latent_layout::LatentLayout;
 use crate::loss::Loss;
-use crate::model::{Experts, Heads, Model};
+use crate::model::{Experts, Heads, Mixer, Model};
 use crate::recompute::Recompute;
 use crate::unfused::{Fusion, Unfused};
 
@@ -304,6 +305,8 @@ pub struct Shard<'a> {
     pub gathers_logits: bool,
     /// Tokens that the experts of a rank take from all layers together, over the even share, thousandths.
     pub routed_permille: u64,
+    /// How kernels keep latent and compressed vectors of 8 bits.
+    pub latent_layout: LatentLayout,
 }
 
 impl<'a> Shard<'a> {
@@ -333,7 +336,13 @@ impl<'a> Shard<'a> {
             given_dropout: None,
             gathers_logits: false,
             routed_permille: 1000,
+            latent_layout: LatentLayout::Plain,
         }
+    }
+
+    /// Bytes by which a vector of a layer that is kept in 8 bits is longer than a byte for each of its numbers.
+    pub fn more_latent_bytes(&self, mixer: Mixer) -> u64 {
+        if self.formats.kv == Dtype::Fp8 { self.latent_layout.more_bytes(self.model, mixer) } else { 0 }
     }
 
     /// Whether its modules are those of huggingface/transformers: DeepSpeed runs them, and adapters in 32 bits beside them are PEFT's. torchtitan and torchtune have

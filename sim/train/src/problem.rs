@@ -10,6 +10,7 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::frozen::Frozen;
+use engine::latent_layout::LatentLayout;
 pub use engine::launch::Captured;
 pub use engine::loss::Loss;
 pub use engine::recompute::{Module, Modules, Recompute};
@@ -375,6 +376,7 @@ impl Problem {
             given_dropout: self.execution.dropout,
             gathers_logits: self.execution.gathers_logits && self.execution.framework.torch().is_some(),
             routed_permille: self.execution.experts.held_permille(&self.model, &self.layout),
+            latent_layout: LatentLayout::Plain,
         }
     }
 

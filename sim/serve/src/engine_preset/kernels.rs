@@ -2,6 +2,7 @@
 
 use engine::Model;
 use engine::cost::experts::Tactic;
+use engine::latent_layout::LatentLayout;
 use engine::model::{Mixer, QueryKeyNorm};
 use hw::{Capability, Format, Gpu, Maker, Seconds};
 
@@ -20,11 +21,18 @@ impl EnginePreset {
         pads.then_some(if is_wide { [256, 256] } else { [256, 128] })
     }
 
-    /// Whether latent vectors of 8 bits have scales and wide positions where some are selected, as FlashMLA's kernels of Hopper read them: vLLM's and SGLang's. Kernels
-    /// of Blackwell read them as they are elsewhere (vLLM `FLASHINFER_MLA_SPARSE`, SGLang `dsa_decode_backend = "trtllm"`), and so do TensorRT-LLM's
-    /// (`DSACacheManager`).
-    pub fn scales_latent(&self, gpu: &Gpu) -> bool {
-        ["vllm", "sglang"].contains(&self.name) && gpu.capability() == Capability::Nine
+    /// How kernels keep vectors in 8 bits, latent ones of which some are selected and compressed ones. vLLM's and SGLang's read those of Hopper with scales and wide
+    /// positions. On Blackwell vLLM keeps compressed ones so (`_select_dsv4_attn_cls` of 0.32), and SGLang with a scale for every 32 numbers
+    /// (`select_dsv4_kv_layout` of 0.5.23). Latent ones have no scales there (vLLM `FLASHINFER_MLA_SPARSE`, SGLang `dsa_decode_backend = "trtllm"`), nor in
+    /// TensorRT-LLM (`DSACacheManager`).
+    pub fn latent_layout(&self, gpu: &Gpu, model: &Model) -> LatentLayout {
+        let is_compressed = model.compressed.is_some();
+        match (self.name, gpu.capability()) {
+            ("vllm" | "sglang", Capability::Nine) => LatentLayout::WidePositions,
+            ("vllm", _) if is_compressed => LatentLayout::WidePositions,
+            ("sglang", Capability::Ten) if is_compressed => LatentLayout::Blocks,
+            _ => LatentLayout::Plain,
+        }
     }
 
     /// Whether experts of a format run through kernels of Triton: those with 4-bit weights, where the device has no 4-bit units (`moe_config.backend` of

@@ -296,8 +296,8 @@ fn latent_vectors_that_are_selected_have_scales_where_hopper_reads_them() {
     let of_token = |engine: &str, card: &str, kv: Dtype| {
         let gpu = hw::catalog::gpu(card).expect("listed");
         let cluster = hw::catalog::cluster(&gpu, 1, 8);
-        let scaled_latent = named(engine, Version::NEWEST).expect("listed").scales_latent(&gpu);
-        let mut config = ReplicaConfig { scaled_latent, ..ReplicaConfig::new(&model, &cluster, 8) };
+        let latent_layout = named(engine, Version::NEWEST).expect("listed").latent_layout(&gpu, &model);
+        let mut config = ReplicaConfig { latent_layout, ..ReplicaConfig::new(&model, &cluster, 8) };
         config.formats.kv = kv;
         config.kv_bytes_per_token(8)
     };

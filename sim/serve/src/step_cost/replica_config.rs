@@ -3,7 +3,8 @@
 use engine::dispatcher::{DeepEpMode, Dispatcher};
 use engine::encoder::{Encoding, Split};
 use engine::formats::Formats;
-use engine::memory::{kv_bytes_per_token, scaled_latent_bytes};
+use engine::latent_layout::LatentLayout;
+use engine::memory::kv_bytes_per_token;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{BytesPerSecond, Cluster, Dtype, GroupShape, Rank, Seconds};
@@ -103,8 +104,8 @@ pub struct ReplicaConfig<'a> {
     pub expert_rows: Option<u64>,
     /// Multiples to which an engine's kernel of experts fills up the model's width and an expert's on a GPU, where it does.
     pub expert_padding: Option<[u64; 2]>,
-    /// Whether latent vectors of 8 bits have scales and wide positions where some are selected.
-    pub scaled_latent: bool,
+    /// How kernels keep latent and compressed vectors of 8 bits.
+    pub latent_layout: LatentLayout,
     /// Which variant of the kernel of experts runs.
     pub expert_tactic: Tactic,
     /// What the engine computes in one kernel.
@@ -183,7 +184,7 @@ impl<'a> ReplicaConfig<'a> {
             prompt_graph_tokens: 0,
             expert_rows: None,
             expert_padding: None,
-            scaled_latent: false,
+            latent_layout: LatentLayout::Plain,
             expert_tactic: Tactic::Tuned,
             fusion: Fusion::Nothing,
             census: census::NONE,
@@ -229,9 +230,9 @@ impl<'a> ReplicaConfig<'a> {
 
     /// Bytes of keys and values of a token on each GPU of such a tensor group, in layers that keep them for good. With one GPU each byte counts once.
     pub fn kv_bytes_per_token(&self, tensor_degree: u32) -> u64 {
-        let has_scales = self.scaled_latent && self.formats.kv == Dtype::Fp8;
-        let scales = if has_scales { scaled_latent_bytes(self.model) } else { 0 };
-        scales + kv_bytes_per_token(self.model, tensor_degree, self.formats.kv.bytes())
+        let is_narrow = self.formats.kv == Dtype::Fp8;
+        let more = if is_narrow { self.latent_layout.more_bytes_per_token(self.model) } else { 0 };
+        more + kv_bytes_per_token(self.model, tensor_degree, self.formats.kv.bytes())
     }
 
     /// Host times of an iteration.
@@ -283,11 +284,11 @@ impl<'a> ReplicaConfig<'a> {
             return Some(draft);
         }
         let (expert_degree, redundant_experts) = (self.expert_degree, self.redundant_experts);
-        let scaled_latent = self.scaled_latent;
+        let latent_layout = self.latent_layout;
         let whole = Formats { kv: self.formats.kv, ..Formats::of(Dtype::Bf16) };
         let formats = if self.model.predicting_whole { whole } else { self.formats };
         let routing = self.routing.of_other_layer();
-        Some(Self { formats, expert_degree, routing, redundant_experts, scaled_latent, ..draft })
+        Some(Self { formats, expert_degree, routing, redundant_experts, latent_layout, ..draft })
     }
 
     /// Experts of a layer with those that are kept once more.
@@ -409,6 +410,7 @@ impl<'a> ReplicaConfig<'a> {
             ep: self.expert_degree,
             expert_tp,
             formats,
+            latent_layout: self.latent_layout,
             ..Shard::forward(self.model, self.dtype, self.tensor_degree)
         }
     }
