@@ -102,10 +102,9 @@ fn of_layer(model: &Model, asked: &Asked<'_>, index: u64, layer: Layer) -> Vec<M
 
 /// A matrix of a layer.
 pub(super) fn module(names: &Names, (role, parameters): (Role, u64), index: u64, expert: u64) -> Module {
-    let fronts = names.fronts();
-    let within: Vec<String> = names.within(role).iter().map(|name| name.replace("{}", &expert.to_string())).collect();
-    let of_front = |front: &&str| within.iter().map(|name| format!("{front}.{index}.{name}")).collect::<Vec<_>>();
-    let n_whole = (fronts.len() - 1) * within.len();
+    let (fronts, numbered) = (names.fronts(), names.numbered(role, index, expert));
+    let of_front = |front: &&str| numbered.iter().map(|name| format!("{front}.{name}")).collect::<Vec<_>>();
+    let n_whole = (fronts.len() - 1) * numbered.len();
     Module { part: Part::of(role), parameters, names: fronts.iter().flat_map(of_front).collect(), n_whole }
 }
 
@@ -193,18 +192,18 @@ fn attention(model: &Model, mixer: Mixer) -> Vec<(Role, u64)> {
         (None, None) => {
             let heads = model.heads(mixer);
             let query = hidden * heads.query_width();
-            // Those of Step-3 are joined with keys and values, and made of their common vector by `wq`.
-            let queries = match (model.query_rank, model.output_gate) {
-                (Some(rank), _) => rank * (hidden + heads.query_width()),
-                (None, OutputGate::Whole) => 2 * query,
-                (None, _) => query,
-            };
+            let queries = if model.output_gate == OutputGate::Whole { 2 * query } else { query };
+            // Those of Step-3 are made of a common vector by `wq`.
+            let of_rank = model.query_rank.map(|rank| [hidden * rank, rank * heads.query_width()]);
+            let [narrow, wide] = of_rank.unwrap_or_default();
             let reuses = matches!(mixer, Mixer::Reused(_));
             let kept = |width: u64| if reuses { 0 } else { hidden * heads.n_kv * width };
             let values = if heads.projects_values { kept(heads.value_dim) } else { 0 };
             let output = hidden * heads.mixed_width();
             vec![
-                (Role::Query, queries),
+                (Role::Query, if of_rank.is_some() { 0 } else { queries }),
+                (Role::QueryDown, narrow),
+                (Role::QueryUp, wide),
                 (Role::Key, kept(heads.key_dim)),
                 (Role::Value, values),
                 (Role::Output, output),

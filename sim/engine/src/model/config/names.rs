@@ -1,9 +1,11 @@
 //! Names that the matrices of a layer have in public checkpoints, by the type of a model.
 //!
 //! `names.tsv` has a line for each: types (`*` for all that have no line of their own), what the matrix is, and its names within a layer. Several roles with one name
-//! are one joined matrix, and `{}` stands for the number of an expert. A matrix has several names where releases of a type differ.
-//! Source: huggingface/transformers, `modeling_<type>.py`; for types that it does not have, the model code beside the checkpoint; vllm-project/llm-compressor,
-//! `modeling/`, which takes joined experts apart before it names them.
+//! are one joined matrix, and `{}` stands for the number of an expert. A matrix has several names where releases of a type differ. Where a name has `<>`, checkpoints
+//! number two layers as one, and it stands for which of them.
+//! Source: huggingface/transformers, `modeling_<type>.py` and `conversion_mapping.py` (5.24); for types that it does not have, `load_weights` of
+//! vllm-project/vllm (0.32), and the model code beside the checkpoint; vllm-project/llm-compressor, `modeling/`, which takes joined experts apart before it names
+//! them.
 
 /// Lines of types, roles and names.
 const TABLE: &str = include_str!("names.tsv");
@@ -61,17 +63,33 @@ hw::words! {
 /// Names of a type.
 pub(super) struct Names {
     of_roles: Vec<(Role, Vec<&'static str>)>,
+    /// Layers that have one number.
+    n_together: u64,
 }
+
+/// Stands for which of the layers with one number it is.
+const WHICH: &str = "<>";
 
 impl Names {
     /// Names of a `model_type`.
     pub(super) fn of(kind: &str) -> Self {
-        let of_roles = Role::ALL.into_iter().map(|role| (role, names(kind, role))).collect();
-        Self { of_roles }
+        let of_roles: Vec<_> = Role::ALL.into_iter().map(|role| (role, names(kind, role))).collect();
+        let has_two = of_roles.iter().flat_map(|(_, names)| names).any(|name| name.contains(WHICH));
+        Self { of_roles, n_together: if has_two { 2 } else { 1 } }
+    }
+
+    /// Names of a matrix from the number of its layer on: that of so many in front, and of an expert.
+    pub(super) fn numbered(&self, role: Role, index: u64, expert: u64) -> Vec<String> {
+        let (number, which) = (index / self.n_together, index % self.n_together);
+        let named = |name: &&str| {
+            let within = name.replace("{}", &expert.to_string()).replace(WHICH, &which.to_string());
+            format!("{number}.{within}")
+        };
+        self.within(role).iter().map(named).collect()
     }
 
     /// Names of a matrix within its layer.
-    pub(super) fn within(&self, role: Role) -> &[&'static str] {
+    fn within(&self, role: Role) -> &[&'static str] {
         self.of_roles.iter().find(|(known, _)| *known == role).map_or(&[], |(_, names)| names)
     }
 

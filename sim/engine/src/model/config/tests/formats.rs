@@ -107,9 +107,8 @@ fn minimax_m1_is_read_from_its_own_file() {
 fn weight_bytes(widths: &str, how: &str) -> (f64, Vec<String>) {
     let config = format!("{{ {widths}, \"quantization_config\": {{ {how} }} }}");
     let model = Model::from_config("x", &config).expect(how);
-    let is_mixture = model.experts.is_some();
-    let n_layers = u32::try_from(model.n_layers).expect("few");
-    let (n_dense, n_expert) = if is_mixture { (0, n_layers) } else { (n_layers, 0) };
+    let [n_layers, n_expert] = [model.n_layers, model.n_expert_layers()].map(|n| u32::try_from(n).expect("few"));
+    let n_dense = n_layers - n_expert;
     let stage = crate::stage::Stage { n_dense, n_expert, first: true, last: true, ..crate::stage::Stage::NONE };
     let shard = crate::shard::Shard::forward(&model, hw::Dtype::Bf16, 1);
     let shard = crate::shard::Shard { formats: model.formats, ..shard };
@@ -165,6 +164,49 @@ fn each_matrix_that_stays_whole_takes_16_bits() {
     let small = weight_bytes(LLAMA_8B, r#""quant_method": "awq", "bits": 4, "group_size": 64"#).0;
     let packed = 3.0 * LLAMA_MATRIX + 32.0 * 4096.0 * (2.0 * 4096.0 + 2.0 * 1024.0);
     assert!((small - gptq("") - packed * 20.0 / 128.0 / 8.0).abs() < 64.0, "{small}");
+}
+
+/// Parameters of matrices in a model's files by their names, under which every one of a layer is found.
+#[test]
+fn matrices_of_layers_with_names_of_their_own_stay_whole() {
+    // `modeling_longcat_flash.py` of transformers 5.24: two attentions and two feed-forwards in a layer, and experts beside them.
+    let longcat = r#""model_type": "longcat_flash", "num_layers": 3, "hidden_size": 512, "ffn_hidden_size": 1024, "expert_ffn_hidden_size": 256,
+        "num_attention_heads": 4, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+        "n_routed_experts": 8, "zero_expert_num": 2, "moe_topk": 2, "vocab_size": 1000, "max_position_embeddings": 4096"#;
+    let mixer = 512 * 96 + 96 * 4 * 48 + 512 * 80 + 64 * 4 * 64 + 4 * 32 * 512;
+    // `step3_text.py`, `step3p5.py`, `minimax_m3/nvidia/model.py` and `hy_v3.py` of vLLM 0.32, `load_weights`.
+    let common = r#""hidden_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 64, "vocab_size": 1000, "intermediate_size": 256"#;
+    let step3 = format!(
+        r#""model_type": "step3_text", {common}, "num_attention_groups": 1, "share_q_dim": 128, "max_seq_len": 4096, "moe_num_experts": 8,
+        "moe_top_k": 2, "moe_intermediate_size": 128, "share_expert_dim": 128, "moe_layers_enum": "1,2""#
+    );
+    let hunyuan = format!(
+        r#""model_type": "hy_v3", {common}, "num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
+        "num_shared_experts": 1, "first_k_dense_replace": 1, "max_position_embeddings": 4096"#
+    );
+    for (widths, names, n) in [
+        (longcat, of_layers(0..3, &["self_attn.0"]), 3 * mixer),
+        (longcat, of_layers(1..2, &["self_attn.1.q_a_proj", "self_attn.1.q_b_proj"]), 512 * 96 + 96 * 4 * 48),
+        (longcat, of_layers(2..3, &["mlps.0"]), 3 * 512 * 1024),
+        (longcat, of_layers(2..3, &["mlps.1.down_proj"]), 512 * 1024),
+        (longcat, of_layers(0..3, &["mlp.experts"]), 3 * 8 * 3 * 512 * 256),
+        // Norms of the vectors go with attention where all of it is wide.
+        (
+            longcat,
+            of_layers(0..3, &["self_attn", "mlps", "mlp"]),
+            6 * (mixer + 96 + 64 + 3 * 512 * 1024) + 3 * 8 * 3 * 512 * 256,
+        ),
+        (&step3, of_layers(0..3, &["self_attn.wq"]), 3 * 128 * 256),
+        (&step3, of_layers(0..1, &["self_attn.q_proj"]), 512 * 128),
+        (&step3, of_layers(1..2, &["moe.gate_proj", "share_expert.up_proj"]), 8 * 512 * 128 + 512 * 128),
+        (&hunyuan, of_layers(1..3, &["mlp.shared_mlp"]), 2 * 3 * 512 * 128),
+        (&hunyuan, of_layers(2..3, &["mlp.experts.3.up_proj"]), 512 * 128),
+    ] {
+        let fp8 =
+            |names: &str| weight_bytes(widths, &format!(r#""quant_method": "fp8", "ignored_layers": [{names}]"#)).0;
+        let more = fp8(&names) - fp8("");
+        assert!((more - f64::from(n)).abs() < 64.0, "{names}: {more} beside {n}");
+    }
 }
 
 #[test]
