@@ -127,11 +127,9 @@ pub(in crate::fleet) struct Control {
 impl Control {
     pub(in crate::fleet) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
         let place = |(index, group): (usize, &u32)| {
-            let group = fleet.groups.get(*group as usize);
-            let first =
-                group.and_then(|group| group.scaling.as_ref()).map_or(u32::MAX, |scaling| scaling.replicas_first);
-            let nth = group_of[..index].iter().rev().take_while(|other| **other == group_of[index]).count();
-            let is_up = u32::try_from(nth).is_ok_and(|nth| nth < first.max(1));
+            let scaling = fleet.groups.get(*group as usize).and_then(|group| group.scaling.as_ref());
+            let nth = || group_of[..index].iter().rev().take_while(|other| *other == group).count();
+            let is_up = scaling.is_none_or(|of| nth() < of.replicas_first.max(1) as usize);
             let stream =
                 |failures: crate::fleet::dynamics::Failures| random::stream(failures.seed, &format!("replica {index}"));
             Place {
@@ -144,10 +142,9 @@ impl Control {
             }
         };
         let is_active = fleet.is_dynamic();
-        let places = if is_active { group_of.iter().enumerate().map(place).collect() } else { Vec::new() };
         let mut control = Self {
             is_active,
-            places,
+            places: group_of.iter().enumerate().map(place).collect(),
             events: BinaryHeap::new(),
             n_events: 0,
             backlog: VecDeque::new(),
@@ -159,18 +156,6 @@ impl Control {
         };
         if is_active {
             control.first_events(fleet, group_of);
-        } else {
-            control.places = group_of
-                .iter()
-                .map(|_| Place {
-                    state: State::Up,
-                    epoch: 0,
-                    paid: Spell::from_start(true),
-                    up: Spell::from_start(true),
-                    stream: None,
-                    vain: Vain::default(),
-                })
-                .collect();
         }
         let is_up = |(place, _): &(&Place, u32)| place.paid.since.is_some();
         let first = |(_, replica)| PaidChange { tick: Tick::ZERO, replica, is_paid: true };
@@ -226,6 +211,11 @@ impl Control {
             _ => None,
         };
         self.events.iter().filter_map(loss).min().is_some_and(|(.., comes_back)| comes_back)
+    }
+
+    /// Whether a row of a group's timetable is yet to come. Each wants a replica at least.
+    fn is_set_again(&self, at: usize) -> bool {
+        self.events.iter().any(|Reverse((.., event))| matches!(event, Event::Set { group, .. } if *group == at))
     }
 
     /// What a replica or a station is doing.
@@ -305,8 +295,9 @@ impl Run<'_, '_> {
     /// Whether a replica serves or will again.
     pub(in crate::fleet) fn comes_back(&self, replica: u32) -> bool {
         match self.control.state(replica as usize) {
-            State::Off | State::Starting | State::Up | State::Draining | State::Repair => true,
-            State::Noticed => self.is_scaled(replica) || self.control.is_lost_for_a_while(replica),
+            State::Starting | State::Up | State::Repair => true,
+            State::Off | State::Draining => self.is_rented_again(replica),
+            State::Noticed => self.is_rented_again(replica) || self.control.is_lost_for_a_while(replica),
             State::Gone => false,
         }
     }
@@ -315,6 +306,13 @@ impl Run<'_, '_> {
     fn is_scaled(&self, replica: u32) -> bool {
         let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
         group.is_some_and(|group| group.scaling.is_some())
+    }
+
+    /// Whether its group may rent another machine in its place. Rules do by the load, and a timetable at its next row.
+    fn is_rented_again(&self, replica: u32) -> bool {
+        let at = self.group_of[replica as usize] as usize;
+        let scaling = self.fleet.groups.get(at).and_then(|group| group.scaling.as_ref());
+        scaling.is_some_and(|of| !matches!(of.rule, Rule::Timetable(_)) || self.control.is_set_again(at))
     }
 
     /// Whether a replica that could hold a request, in a stage, may come.

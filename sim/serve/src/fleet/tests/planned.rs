@@ -4,7 +4,7 @@ use hw::{Seconds, Span, Time};
 
 use super::split::check_books;
 use super::{close, engine, mean, named, requests};
-use crate::fleet::dynamics::{Concurrency, Rule, Scaling};
+use crate::fleet::dynamics::{Concurrency, Outage, Rule, Scaling};
 use crate::fleet::scaler::{Scaler, Seen};
 use crate::fleet::{Fleet, Group, Served};
 use crate::metrics;
@@ -133,4 +133,50 @@ fn a_planner_leaves_groups_alone_that_scale_by_themselves() {
     let watched = fleet.serve_planned(&requests, named("round-robin").as_mut(), &mut script);
     assert!(script.seen.len() > 5 && alone.changes.n_started > 1, "{:?}", alone.changes);
     assert_eq!((alone.changes, alone.records.list), (watched.changes, watched.records.list));
+}
+
+/// One replica of a timetable is lost for good in the middle of a request: whoever comes later is refused at once, but where a row is yet to come.
+#[test]
+fn a_timetable_whose_only_replica_is_lost_refuses_who_waits_for_nobody() {
+    let requests = Requests::of((0..60).map(|n| Request::new(seconds(f64::from(n)), 5, 50)).collect());
+    let (lost_s, next_s, start_up_s) = (20.2, 40.0, 20.0);
+    let outage = |notice: f64| Outage {
+        group: 0,
+        replica: 0,
+        at: seconds(lost_s - notice),
+        notice: Seconds::new(notice),
+        back_after: None,
+    };
+    for notice in [0.0, 5.0] {
+        for row in [None, Some((seconds(next_s), 1))] {
+            let table = [Some((seconds(10.0), 1)), row].into_iter().flatten().collect();
+            let fleet = Fleet { outages: vec![outage(notice)], ..Fleet::of(scaled(1, 1, Rule::Timetable(table))) };
+            let served = fleet.serve(&requests, named("round-robin").as_mut());
+            let n_before = (lost_s - notice).ceil();
+            // The one that is under way when its replica is lost is computed again, or refused with the others.
+            let n_left = requests.len() as u64 - n_before as u64 + u64::from(notice == 0.0);
+            assert_eq!(served.n_refused, if row.is_some() { 0 } else { n_left }, "{notice} s, {row:?}");
+            assert_eq!((served.n_unserved, served.changes.n_outages), (0, 1), "{notice} s, {row:?}");
+            for (request, record) in requests.list.iter().zip(&served.records.list) {
+                let is_late = request.arrival >= seconds(lost_s - notice);
+                assert_eq!(record.refused().is_some(), is_late && row.is_none() || record.finished().is_none());
+                let waits = is_late && row.is_some() && request.arrival < seconds(next_s + start_up_s);
+                assert!(!waits || record.finished() >= Some(seconds(next_s + start_up_s)), "{notice} s: {record:?}");
+            }
+        }
+    }
+}
+
+/// Behind the last row a replica that starts already is waited for.
+#[test]
+fn a_replica_that_a_timetable_started_before_a_loss_is_waited_for() {
+    let table = vec![(seconds(10.0), 2), (seconds(15.0), 1)];
+    let outage = Outage { group: 0, replica: 0, at: seconds(12.0), notice: Seconds::ZERO, back_after: None };
+    let fleet = Fleet { outages: vec![outage], ..Fleet::of(scaled(2, 1, Rule::Timetable(table))) };
+    let requests = Requests::of((0..40).map(|n| Request::new(seconds(f64::from(n)), 5, 50)).collect());
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    // The second replica starts at 10 s and stays, for one is wanted: it serves from 30 s on.
+    assert_eq!((served.n_refused, served.n_unserved), (0, 0));
+    let first = served.records.list[13].first_token().expect("served");
+    assert!(first >= seconds(30.0) && first < seconds(30.5), "{first:?}");
 }
