@@ -274,7 +274,7 @@ fn the_engine_does_what_a_brute_force_engine_does() {
         (20, 0, Order::Priority),
         (60, 7, Order::Priority),
     ] {
-        for seed in 0..16 {
+        for seed in 0..64 {
             let mut requests = requests(300, [15.0, 50.0, 150.0, 1000.0][seed as usize % 4], 100 + seed, false);
             if order == Order::Priority {
                 with_streams(&mut requests, seed);
@@ -304,7 +304,7 @@ fn clients_leave_as_they_leave_a_brute_force_engine() {
     let (mut n_left, mut n_preempted) = (0, 0);
     let limit = |ns: u64| Some(hw::Span::from_ns(ns));
     for (kv_blocks, order) in [(1000, Order::Arrival), (30, Order::Arrival), (30, Order::Priority)] {
-        for seed in 0..24 {
+        for seed in 0..96 {
             let mut requests = requests(300, [50.0, 150.0, 1000.0][seed as usize % 3], 200 + seed, false);
             with_streams(&mut requests, seed);
             let first = Patience { first_token: limit(50_000_017 + seed * 7_000_003), whole: None };
