@@ -46,7 +46,7 @@ impl Form {
     pub fn left_out(self, groups: &[LeftOut]) -> String {
         match self {
             Self::Table | Self::Markdown => text::left_out(groups),
-            Self::Json => written::rows_as_json(&written::left_rows(groups)),
+            Self::Json => written::as_json(&written::left_rows(groups)),
             Self::Csv => written::rows_as_csv(&written::left_rows(groups)),
         }
     }
@@ -55,7 +55,7 @@ impl Form {
     pub fn corrected(self, groups: &[Corrected]) -> String {
         match self {
             Self::Table | Self::Markdown => text::corrected(groups),
-            Self::Json => written::rows_as_json(&written::corrected_rows(groups)),
+            Self::Json => written::as_json(&written::corrected_rows(groups)),
             Self::Csv => written::rows_as_csv(&written::corrected_rows(groups)),
         }
     }
@@ -65,7 +65,7 @@ impl Form {
         let groups = operators::groups(predicted);
         match self {
             Self::Table | Self::Markdown => operators::markdown(&groups, device) + &operators::reasons(predicted),
-            Self::Json => written::rows_as_json(&groups),
+            Self::Json => written::as_json(&groups),
             Self::Csv => written::rows_as_csv(predicted),
         }
     }

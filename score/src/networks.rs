@@ -16,8 +16,8 @@ use hw::quantile::median;
 use hw::{Cluster, GroupShape};
 
 use crate::operators::{self, Datasheets, Known, Operator, Predicted};
+use crate::reason::Reason;
 use crate::table::{Beside, Cells, Fault, Table, has_columns};
-use crate::training::reason::Reason;
 use kernel::{Kernel, Sizes};
 use modules::{Family, Run};
 use ranks::{Degrees, Step};

@@ -10,7 +10,6 @@ mod measured;
 mod named;
 mod packs;
 pub mod predict;
-mod reason;
 mod recipe;
 pub mod row;
 mod step;

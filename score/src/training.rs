@@ -18,7 +18,6 @@ mod megatron_shapes;
 mod models;
 mod order;
 pub mod play;
-pub(crate) mod reason;
 mod releases;
 pub mod row;
 mod sailor;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::errors::Figure;
 use crate::leave_out::LeftOut;
 use crate::play::{Latency, Predicted};
+use crate::reason::Reason;
 use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{GroupErrors, Latencies, Score, Scored};
@@ -134,9 +135,27 @@ pub(crate) fn corrected_rows(groups: &[Corrected]) -> Vec<impl Serialize> {
     groups.iter().map(corrected_row).collect()
 }
 
-/// Rows as JSON.
-pub(crate) fn rows_as_json(rows: &[impl Serialize]) -> String {
-    serde_json::to_string_pretty(rows).expect("a row has a JSON form") + "\n"
+/// A document as JSON.
+pub(crate) fn as_json<D: Serialize + ?Sized>(document: &D) -> String {
+    serde_json::to_string_pretty(document).expect("every part has a JSON form") + "\n"
+}
+
+/// Errors of all rows, and of each group of a key, as rows.
+pub(crate) fn in_groups<'s, K, E, G>(
+    (all, keyed): (&'s E, &'s [(K, Vec<E>)]),
+    word: fn(K) -> &'static str,
+    row: fn(&'static str, &'s E) -> G,
+) -> Vec<G>
+where
+    K: Copy,
+{
+    let of_keys = keyed.iter().flat_map(|(key, of_key)| of_key.iter().map(|found| (word(*key), found)));
+    std::iter::once(("all", all)).chain(of_keys).map(|(by, found)| row(by, found)).collect()
+}
+
+/// The word of why a row has no prediction, and what it is about there.
+pub(crate) fn reason_of(reason: Option<&Reason>) -> (Option<&'static str>, Option<String>) {
+    (reason.map(Reason::name), reason.map(Reason::detail).filter(|detail| !detail.is_empty()))
 }
 
 /// Rows as lines of CSV under a header.
@@ -174,17 +193,10 @@ fn left_row(found: &LeftOut) -> LeftRow<'_> {
 }
 
 /// Everything as JSON.
-///
-/// # Panics
-/// Never: every part has a JSON form.
 pub fn json(score: &Score) -> String {
-    let mut groups = vec![group("all", &score.all)];
-    for (key, of_key) in &score.groups {
-        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
-    }
-    let document = Document {
+    as_json(&Document {
         schema: "skrull-sim/score/1",
-        groups,
+        groups: in_groups((&score.all, &score.groups), Key::word, group),
         without_prediction: score.missing.iter().map(missing_runs).collect(),
         orders: score
             .orders
@@ -192,8 +204,7 @@ pub fn json(score: &Score) -> String {
             .map(|(question, order)| Order { question, settings: order.n, tau: order.tau, regret: order.regret })
             .collect(),
         runs: score.runs.iter().map(row).collect(),
-    };
-    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+    })
 }
 
 /// Every run as a line of CSV under a header.
@@ -224,7 +235,8 @@ fn missing_runs(missing: &Missing) -> MissingRuns {
 }
 
 fn row(scored: &Scored) -> Row {
-    let (run, found, reason) = (&scored.run, scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let (run, found) = (&scored.run, scored.outcome.as_ref().ok());
+    let (reason, detail) = reason_of(scored.outcome.as_ref().err());
     let ttft = found.map(|found| found.ttft);
     let tpot = found.map(|found| found.tpot);
     let ms = |of: Option<Latency>, at: fn(&Latency) -> f64| of.map(|latency| at(&latency) * 1e3);
@@ -260,7 +272,7 @@ fn row(scored: &Scored) -> Row {
         requests_of_client: found.map(|found| found.n_requests[1]),
         preempted: found.map(|found: &Predicted| found.n_preempted),
         source: found.map(|found| Source::name(found.source)),
-        reason: reason.map(crate::reason::Reason::name),
-        detail: reason.map(crate::reason::Reason::detail).filter(|detail| !detail.is_empty()),
+        reason,
+        detail,
     }
 }

@@ -8,7 +8,7 @@
 
 use engine::task::Collective;
 
-use crate::training::reason::Reason;
+use crate::reason::Reason;
 
 use super::kernel::{BINARY, DROPOUT, Kernel, NORM_BACKWARD, ONE_WAY, SOFTMAX_BACKWARD, Sizes, UNARY};
 

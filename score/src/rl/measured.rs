@@ -9,10 +9,10 @@ use hw::Cluster;
 use rl::cycle::Placement;
 
 use super::predict::Costs;
-use super::reason::Reason;
 use super::row::{Asked, Row};
 use super::summary::{self, Score, Scored};
 use super::table;
+use crate::reason::Reason;
 use crate::shared_data::truth;
 use crate::training::select::Selection;
 

@@ -2,7 +2,7 @@
 
 use engine::Model;
 
-use super::reason::Reason;
+use crate::reason::Reason;
 
 /// A model by the table's word.
 pub(super) fn model(word: &str) -> Result<Model, Reason> {

@@ -1,8 +1,8 @@
 //! A measured row: what it is, what was run, and what was measured. Units: seconds.
 
-use super::reason::Reason;
 use super::step::Step;
 use super::transfer::Transfer;
+use crate::reason::Reason;
 use crate::training::row::Label;
 
 /// One line of a table.

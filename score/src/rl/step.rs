@@ -17,8 +17,8 @@ use serve::step_cost::host::EngineLoop;
 use train::problem::{Execution, Framework, GradientSync, Loss, Overlap, Problem, Recompute};
 
 use super::named;
-use super::reason::Reason;
 use super::recipe::{Recipe, UPDATE};
+use crate::reason::Reason;
 use crate::run::{Run, Worker, Workers};
 use crate::setup::{self, Setup};
 use crate::training::setting::{Degrees, Machine};
@@ -165,8 +165,8 @@ impl Stated {
             layers: recipe.layers(model.n_layers, self.degrees.pp),
             ..Execution::default()
         };
-        let machine = Machine::of(&self.card, self.gpus[0])?;
-        Ok(machine.problem(model, &self.degrees, execution)?)
+        let machine = Machine::of(&self.card, self.gpus[0]).map_err(Reason::of_trainer)?;
+        machine.problem(model, &self.degrees, execution).map_err(Reason::of_trainer)
     }
 
     /// vLLM with its defaults beside what the recipe states. Answers of one batch are in flight together, and those of further ones that
@@ -196,7 +196,7 @@ impl Stated {
             tpot_s: 0.0,
         };
         let started = crate::recipe::Recipe::of_defaults(MemoryRule::OfDevice(self.memory_ratio), self.engine_loop());
-        Ok(setup::of_recipe(&run, model, self.formats(), &started)?)
+        setup::of_recipe(&run, model, self.formats(), &started).map_err(Reason::of_generator)
     }
 
     /// Tensor groups run under Ray (`distributed_executor_backend`), whose executor knows no asynchronous scheduling

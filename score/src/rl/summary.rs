@@ -4,9 +4,9 @@
 //! no error.
 
 use super::predict::{Costs, Predicted, predict};
-use super::reason::Reason;
 use super::row::Row;
 use crate::errors::{Bias, Figure, GroupErrors, holds};
+use crate::reason::Reason;
 use crate::scored;
 use crate::tally::{Missing, counted, together};
 use crate::training::select::{Key, Selection};

@@ -2,11 +2,11 @@
 
 use rl::cycle::Placement;
 
-use super::reason::Reason;
 use super::recipe::Recipe;
 use super::row::{Asked, Measured, Row};
 use super::step::Stated;
 use super::transfer::Transfer;
+use crate::reason::Reason;
 use crate::table::{Cells, Fault, Table, has_columns};
 use crate::training::row::Label;
 use crate::training::setting::{Degrees, one_card};

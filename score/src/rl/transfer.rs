@@ -8,7 +8,7 @@ use rl::weights;
 use train::problem::{Execution, Problem};
 
 use super::named;
-use super::reason::Reason;
+use crate::reason::Reason;
 use crate::training::setting::{Degrees, Machine};
 
 /// Weights that go to the engines.
@@ -24,9 +24,9 @@ impl Transfer {
     /// All weights of a model from so many GPUs to so many others. Each holds the model whole, as the sender of a broadcast does once it is gathered.
     pub(super) fn of(model: &str, card: &str, [from, to]: [u32; 2]) -> Result<Self, Reason> {
         let model = named::model(model)?;
-        let machine = Machine::of(card, from + to)?;
+        let machine = Machine::of(card, from + to).map_err(Reason::of_trainer)?;
         let degrees = Degrees { tp: 1, pp: 1, cp: 1, ep: 1, dp: from + to, chunks: 1, expert_tp: 1 };
-        let trainer = machine.problem(model, &degrees, Execution::default())?;
+        let trainer = machine.problem(model, &degrees, Execution::default()).map_err(Reason::of_trainer)?;
         let bytes = weights::moved(&trainer);
         Ok(Self { trainer, bytes })
     }

@@ -3,11 +3,11 @@
 use engine::cost::Source;
 use serde::Serialize;
 
-use super::reason::Reason;
 use super::summary::{Score, Scored};
 use super::text::listed;
 use crate::errors::{Figure, GroupErrors};
-use crate::written::{MissingRows, missing_rows, rows_as_csv};
+use crate::training::select::Key;
+use crate::written::{MissingRows, as_json, in_groups, missing_rows, reason_of, rows_as_csv};
 
 #[derive(Serialize)]
 struct Line {
@@ -59,21 +59,13 @@ struct Document<'s> {
 }
 
 /// Everything as JSON.
-///
-/// # Panics
-/// Never: every part has a JSON form.
 pub fn json(score: &Score) -> String {
-    let mut groups = vec![group("all", &score.all)];
-    for (key, of_key) in &score.groups {
-        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
-    }
-    let document = Document {
+    as_json(&Document {
         schema: "skrull-sim/score-rl/1",
-        groups,
+        groups: in_groups((&score.all, &score.groups), Key::word, group),
         without_prediction: missing_rows(&score.missing),
         rows: score.rows.iter().map(line).collect(),
-    };
-    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+    })
 }
 
 /// Every row as a line of CSV under a header.
@@ -98,7 +90,8 @@ fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
 
 fn line(scored: &Scored) -> Line {
     let (label, measured) = (&scored.row.label, &scored.row.measured);
-    let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let found = scored.outcome.as_ref().ok();
+    let (reason, detail) = reason_of(scored.outcome.as_ref().err());
     let parts = found.and_then(|found| found.parts).map(|parts| listed(&parts));
     let [answers_s, log_probabilities_s, training_s, weights_s, switch_s] =
         [0, 1, 2, 3, 4].map(|part: usize| parts.map(|parts| parts[part]));
@@ -125,7 +118,7 @@ fn line(scored: &Scored) -> Line {
         switch_s,
         source: found.map(|found| Source::name(found.source)),
         why: found.map(|found| found.why.clone()),
-        reason: reason.map(Reason::name),
-        detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),
+        reason,
+        detail,
     }
 }

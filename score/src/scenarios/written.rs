@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Score, Scored};
-use crate::written::{rows_as_csv, rows_as_json};
+use crate::written::{as_json, rows_as_csv};
 
 #[derive(Serialize)]
 struct Written<'s> {
@@ -51,7 +51,7 @@ fn row(scored: &Scored) -> Written<'_> {
 
 /// Every row as JSON.
 pub fn json(score: &Score) -> String {
-    rows_as_json(&rows(score))
+    as_json(&rows(score))
 }
 
 /// Every row as a line.

@@ -17,10 +17,10 @@ use train::problem::{
 };
 
 use super::constants::{Constants, Graphs};
-use super::reason::Reason;
 use super::releases::OwnRecipe;
 use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, Machine, StepSize, same_gpus};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.

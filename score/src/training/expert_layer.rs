@@ -16,9 +16,9 @@ use train::problem::{Execution, ExpertTraffic, Framework, Problem};
 
 use super::constants::Constants;
 use super::play::Costs;
-use super::reason::Reason;
 use super::setting::{Degrees, Machine};
 use crate::operators::Predicted;
+use crate::reason::Reason;
 use crate::table::{Cells, Fault, Table, has_columns};
 
 /// Columns that tell the table from every other, and without which nothing can be said.

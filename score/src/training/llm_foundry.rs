@@ -12,9 +12,9 @@ use train::metrics::unexplained::Kernels;
 use train::optimizer::{Optimizer, UpdateKernels};
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
-use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine, StepSize};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.

@@ -15,12 +15,12 @@ use train::problem::{
 };
 
 use super::beside;
-use super::reason::Reason;
 use super::row::{Asked, Bound, Compared, Label, Measured, Row, Run};
 use super::setting::{self, Degrees, Machine, StepSize};
 use super::test_hosts;
 use super::test_memory;
 use super::{megatron_shapes, models};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.

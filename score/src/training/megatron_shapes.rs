@@ -5,8 +5,8 @@ use engine::model::{Experts, LatentAttention, Layer, Pattern, QueryKeyNorm};
 
 use super::beside::Encoder;
 use super::models;
-use super::reason::Reason;
 use super::setting::Degrees;
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Vocabulary of BERT's tokenizer in lower case (`pretrain_bert.py`; google-bert/bert-large-uncased, config.json).

@@ -161,7 +161,7 @@ mod tests {
     use super::super::play::Predicted;
     use super::super::row::{Compared, Label, Measured, Row};
     use super::*;
-    use crate::training::reason::Reason;
+    use crate::reason::Reason;
 
     /// A row of so many tokens per GPU and second as predicted and as measured.
     fn row(setting: &str, predicted: f64, measured: f64) -> Scored {

@@ -13,8 +13,8 @@ use train::problem::{Framework, Problem};
 use train::schedule::Pipeline;
 
 use super::dominant::Dominant;
-use super::reason::Reason;
 use super::row::{Asked, Counted, Row, Run, Weighs};
+use crate::reason::Reason;
 use train::timed::{TimedStep, UNEXPLAINED};
 
 /// Costs of a machine under a framework, which chooses the kernels.

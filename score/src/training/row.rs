@@ -6,7 +6,7 @@ use train::metrics::unexplained::{HOST, Kernels};
 use train::problem::Problem;
 use train::timed::TimedStep;
 
-use super::reason::Reason;
+use crate::reason::Reason;
 
 /// One line of a table of measured steps.
 #[derive(Clone, Debug)]

@@ -6,10 +6,10 @@
 use hw::{Seconds, Span};
 use train::timed::{Message, Messages, Pass, PassTimes, Replica, StageTimes, TimedStep, ring_steps};
 
-use super::reason::Reason;
 use super::row::{Asked, Compared, Label, Measured, Row};
 use super::sailor_tables::{Slice, Tables};
 use super::setting::StepSize;
+use crate::reason::Reason;
 use crate::table::{Beside, Cells, Fault, Table};
 
 /// Columns without which nothing can be said.

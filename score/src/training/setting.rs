@@ -10,8 +10,8 @@ use train::stage_text;
 use train::workload::Workload;
 
 use super::constants::{Constants, Graphs};
-use super::reason::Reason;
 use super::row::{Compared, Label};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Bytes of a mebibyte, in which SimuMax prints.

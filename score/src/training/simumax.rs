@@ -10,9 +10,9 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Loss, Ov
 
 use super::constants::PORT_SHARE;
 use super::models;
-use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, MEBIBYTE, Machine, StepSize};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.

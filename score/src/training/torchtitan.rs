@@ -12,9 +12,9 @@ use train::optimizer::{Optimizer, UpdateKernels};
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
 use super::models;
-use super::reason::Reason;
 use super::row::{Asked, Bound, Counted, Label, Measured, Other, Row, Run, Weighs};
 use super::setting::{Degrees, GIBIBYTE, Machine, StepSize};
+use crate::reason::Reason;
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.

@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::order::{Ordered, Orders};
 use super::play::{Says, Scored};
-use super::reason::Reason;
+use super::select::Key;
 use super::summary::{self, GroupErrors, HostBound, Score};
 use crate::errors::Errors;
 use crate::order::Agreement;
-use crate::written::{MissingRows, missing_rows, rows_as_csv};
+use crate::written::{MissingRows, as_json, in_groups, missing_rows, reason_of, rows_as_csv};
 
 #[derive(Serialize)]
 struct Line {
@@ -96,16 +96,10 @@ struct Document<'s> {
 }
 
 /// Everything as JSON.
-///
-/// # Panics
-/// Never: every part has a JSON form.
 pub fn json(score: &Score) -> String {
-    let mut groups = vec![group("all", &score.all)];
-    for (key, of_key) in &score.groups {
-        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
-    }
+    let mut groups = in_groups((&score.all, &score.groups), Key::word, group);
     groups.extend(score.causes.iter().map(|found| group("dominant", found)));
-    let document = Document {
+    as_json(&Document {
         schema: "skrull-sim/score-training/1",
         groups,
         bound_by_host: score.host_bound.iter().map(host_bound).collect(),
@@ -114,8 +108,7 @@ pub fn json(score: &Score) -> String {
         order: orders(&score.orders),
         without_prediction: missing_rows(&score.missing),
         rows: score.rows.iter().map(line).collect(),
-    };
-    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+    })
 }
 
 fn host_bound(found: &HostBound) -> HostBoundGroup<'_> {
@@ -176,7 +169,8 @@ fn seconds(parts: Option<[f64; 3]>) -> String {
 
 fn line(scored: &Scored) -> Line {
     let (label, measured) = (&scored.row.label, &scored.row.measured);
-    let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let found = scored.outcome.as_ref().ok();
+    let (reason, detail) = reason_of(scored.outcome.as_ref().err());
     let of_step = found.filter(|found| found.says != Says::Nothing);
     let ratios = scored.memory_ratios();
     let largest = ratios.iter().map(|(_, ratio)| *ratio).max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs()));
@@ -203,7 +197,7 @@ fn line(scored: &Scored) -> Line {
         source: found.map(|found| Source::name(found.source)),
         dominant: found.map(|found| found.dominant.word()),
         why: found.map(|found| found.why.clone()),
-        reason: reason.map(Reason::name),
-        detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),
+        reason,
+        detail,
     }
 }
