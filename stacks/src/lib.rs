@@ -43,6 +43,7 @@ mod megatron;
 mod nanotron;
 mod plugins;
 mod positional;
+mod quantization;
 mod schedule;
 mod servers;
 mod serving;

@@ -22,6 +22,9 @@ use crate::launch;
 use crate::load::Load;
 use crate::{Imported, Machine};
 
+/// The word of keys and values in 16 bits.
+pub(crate) const WIDE_KEYS: &str = "bf16";
+
 /// What an engine's flags say.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
@@ -456,44 +459,6 @@ pub(crate) fn with_letter(text: &str) -> Option<u64> {
     }
     let value = number.parse::<f64>().ok()? * 1000_f64.powi(power as i32);
     (0.0..1e15).contains(&value).then_some(value as u64)
-}
-
-/// The word of keys and values in 16 bits.
-const WIDE_KEYS: &str = "bf16";
-
-/// The format of keys and values behind a flag: 16 bits are a format too, because checkpoints of ModelOpt say 8 bits by themselves.
-pub(crate) fn format_of_keys(flags: &mut Flags<'_>) -> Option<&'static str> {
-    const NAME: &str = "kv-cache-dtype";
-    let is_wide =
-        flags.find(NAME).is_some_and(|flag| ["bf16", "bfloat16"].contains(&flag.value().to_lowercase().as_str()));
-    if is_wide { Some(WIDE_KEYS) } else { format(flags, NAME) }
-}
-
-/// Formats of checkpoints as engines name them.
-pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> {
-    let value = flags.text(name)?.to_lowercase();
-    let found = match value.as_str() {
-        "auto" | "none" | "bfloat16" | "float16" | "half" => return None,
-        word if word.contains("nvfp4") || word.contains("modelopt_fp4") => "nvfp4",
-        word if word.contains("mxfp4") => "mxfp4",
-        word if word.contains("mxfp8") => "mxfp8",
-        word if word.starts_with("fp8") && word.contains("block") => "fp8-block",
-        // Beside weights of 4 bits (`w4afp8`) it is the format of activations.
-        word if word.contains("fp8") && !word.contains("w4a") => "fp8",
-        // Eight bits of weights and activations are whole numbers: `w8a8_int8`, `w8a8_sq_per_channel`.
-        word if word == "int8" || word.contains("w8a8") => "int8",
-        word if word.contains("awq") || word.contains("gptq") || word.contains("w4a16") => "int4",
-        word if word.contains("bitsandbytes") => {
-            let why = "weights are taken as the model's name says; for its 4 bits give `--set model.weights=int4`, for 8 `int8-weights`";
-            flags.not_modelled(name, why);
-            return None;
-        }
-        _ => {
-            flags.not_modelled(name, "weights are taken as the model's name says");
-            return None;
-        }
-    };
-    Some(found)
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use crate::environment::{self, Variable};
 use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::host_weights;
-use crate::launch::{self, Launch};
-use crate::serving::{Server, format, format_of_keys};
+use crate::launch::Launch;
+use crate::quantization::{format_of_keys, of_weights};
+use crate::serving::Server;
 use crate::shell::UNKNOWN;
 
 /// Options of SGLang.
@@ -106,7 +107,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     }
     reduces(&mut server, &flags);
     experts(&mut server, &mut flags);
-    server.formats = [format(&mut flags, "quantization"), format_of_keys(&mut flags)];
+    server.formats = [of_weights(&server, &mut flags, machine), format_of_keys(&mut flags)];
     server.adapters = adapters::of_sglang(&mut flags);
     server.host_weights(host_weights::of_sglang(&mut flags));
     drafts(&mut server, &mut flags);

@@ -21,7 +21,8 @@ use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
 use crate::host_weights;
 use crate::kv_memory;
 use crate::launch::{self, Launch};
-use crate::serving::{Server, format, format_of_keys, with_letter};
+use crate::quantization::{format_of_keys, of_weights};
+use crate::serving::{Server, with_letter};
 
 /// Options of vLLM.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
@@ -212,7 +213,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     dispatcher(&mut server, &mut flags, &environment);
     overlap(&mut server, &mut flags);
     server.expert_kernel(expert_kernel::of_vllm(&mut flags, machine, &environment));
-    server.formats = [format(&mut flags, "quantization"), format_of_keys(&mut flags)];
+    server.formats = [of_weights(&server, &mut flags, machine), format_of_keys(&mut flags)];
     cards::check(&server, &mut flags, machine);
     connectors::of_vllm(&mut server, &mut flags, &environment);
     server.drafts = speculative::drafts(&mut flags, server.model.as_deref());
