@@ -84,6 +84,8 @@ struct TooLong {
     is_whole: bool,
     /// Whether the group says how many tokens an iteration has.
     is_of_group: bool,
+    /// Whether some were made long.
+    are_made_long: bool,
 }
 
 impl TooLong {
@@ -106,7 +108,8 @@ impl TooLong {
             n += 1;
             longest = (longest.0.max(u64::from(prompt) + u64::from(output)), longest.1.max(prompt));
         }
-        (n > 0).then(|| Self { n, n_requests: requests.len(), largest, written, longest, is_whole, is_of_group })
+        let (n_requests, are_made_long) = (requests.len(), serving.long_from.is_some());
+        (n > 0).then_some(Self { n, n_requests, largest, written, longest, is_whole, is_of_group, are_made_long })
     }
 
     /// Whether other engines could hold some: memory leaves no room, and no limit that is written.
@@ -145,7 +148,8 @@ impl TooLong {
             (is_whole && prompt > largest.tokens_max, iteration),
         ];
         let wider: Vec<&str> = limits.into_iter().filter_map(|(is_over, words)| is_over.then_some(words)).collect();
-        format!("all would need {}", wider.join(" and "))
+        let shorter = if self.are_made_long { ", or a smaller `trace.long.tokens_max`" } else { "" };
+        format!("all would need {}{shorter}", wider.join(" and "))
     }
 }
 
