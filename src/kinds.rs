@@ -46,8 +46,7 @@ pub trait Kind: Send + Sync {
     /// Names of what it compares, in order.
     fn choices(&self) -> Vec<&str>;
 
-    /// Runs every choice and keeps what is drawn of them; `done` is called as each finishes. Everything outside `measured` is a function of
-    /// scenario and version.
+    /// Runs every choice and keeps what is drawn of them; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run;
 
     /// Runs every choice.

@@ -16,6 +16,7 @@ pub mod goodput;
 pub mod helix;
 pub mod hindsight;
 pub mod inventory;
+mod kinds;
 mod machines;
 pub mod melange;
 pub mod mixing;
@@ -173,11 +174,16 @@ impl Problem {
 
     /// Replicas of a configuration that budget and availability allow when nothing else is rented.
     pub fn n_replicas_max(&self, c: usize) -> u32 {
-        let taken = self.configurations[c].n_gpus.iter().zip(&self.inventory.offers).filter(|(n, _)| **n > 0);
-        let available = taken.map(|(&n, offer)| machines::n_replicas_max(offer, n)).min().unwrap_or(0);
+        let available = self.n_replicas_available(c);
         // The slack forgives a budget that is a sum of prices up to rounding.
         let affordable = (self.budget_usd_per_hour / self.price(c) * (1.0 + 1e-9)).floor();
         if affordable >= f64::from(available) { available } else { whole(affordable) }
+    }
+
+    /// Replicas of a configuration that availability allows when nothing else is rented, whatever they cost.
+    pub fn n_replicas_available(&self, c: usize) -> u32 {
+        let taken = self.configurations[c].n_gpus.iter().zip(&self.inventory.offers).filter(|(n, _)| **n > 0);
+        taken.map(|(&n, offer)| machines::n_replicas_max(offer, n)).min().unwrap_or(0)
     }
 
     /// Where the replicas of each configuration lie on the machines of an offer, by their first GPU; `None` where they do not fit.
@@ -242,6 +248,12 @@ impl Problem {
         let used = replicas.iter().zip(&self.configurations).filter(|(y, _)| **y > 0);
         used.map(|(y, c)| format!("{y} x {}", c.name)).collect::<Vec<_>>().join(" + ")
     }
+}
+
+/// Dollars per hour in a sentence, to a hundredth of a cent: sums of prices have rounding behind it.
+pub(crate) fn usd(per_hour: f64) -> f64 {
+    let rounded = (per_hour * 1e4).round() / 1e4;
+    if rounded == 0.0 || !rounded.is_finite() { per_hour } else { rounded }
 }
 
 /// A non-negative count that a solver returned as a float; what lies outside of `u32` ends at its border.

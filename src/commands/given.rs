@@ -32,8 +32,11 @@ pub enum Unusable {
     #[error("not the JSON of a plan or a result: {0}")]
     Form(#[from] serde_json::Error),
     /// It is written like another one.
-    #[error("its schema is `{found}`, that of plans of training is `{}`", train::plan::SCHEMA)]
-    Schema { found: String },
+    #[error("its schema is `{0}`, that of plans of training is `{schema}`", schema = train::plan::SCHEMA)]
+    Schema(String),
+    /// It answers a question whose plans no command reads.
+    #[error("a plan of kind `{0}` that is no step on equal GPUs is not read: `skrull-sim run` its scenario instead")]
+    Kind(String),
     /// Only the scenario says what it is a plan of.
     #[error("it does not carry its scenario; `skrull-sim plan` writes plans that do")]
     NoScenario,
@@ -65,8 +68,7 @@ pub fn of_text(text: &str, path: &Path, more: &Overrides) -> Result<Box<dyn Kind
     let policy = json["policy"].as_str().unwrap_or_default().to_owned();
     // The policy alone, where it is listed by that name.
     let only = [format!("policies.run=['{policy}']"), format!("policies.baseline='{policy}'")];
-    let alone = Overrides { set: [&more.set[..], &only].concat(), seed: more.seed };
-    let alone = of_origin(origin.clone(), path, &alone);
+    let alone = of_origin(origin.clone(), path, &Overrides { set: [&more.set[..], &only].concat(), ..more.clone() });
     let scenario = asked(if alone.scenario.is_some() { alone } else { of_origin(origin, path, more) })?;
     // A number that is read from a file may differ in its last bit, so both are read. Keys that are laid over give deployments of their own.
     let read = |planned: Planned| serde_json::from_str(&planned.json["deployments"].to_string()).ok();
@@ -109,8 +111,7 @@ fn chosen<'a>(policy: Option<&str>, scenario: &'a dyn Kind) -> Result<&'a str, F
     let found = policy.or(names.last().copied()).unwrap_or_default();
     names.iter().copied().find(|name| *name == found).ok_or_else(|| {
         let near = meant(found, names.iter().copied());
-        let known = names.join(", ");
-        let what = format!("the scenario has no policy `{found}`{near}\n  = it has {known}");
+        let what = format!("the scenario has no policy `{found}`{near}\n  = it has {}", names.join(", "));
         wrong(scenario, Code::UnknownPolicy, what)
     })
 }
@@ -134,13 +135,15 @@ fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
 /// # Errors
 /// Why it cannot be used.
 pub fn read(text: &str, path: &Path, more: &Overrides) -> Result<(Plan, Scenario), Unusable> {
-    let found = serde_json::from_str::<serde_json::Value>(text)?["schema"].as_str().unwrap_or("none").to_owned();
-    if found != train::plan::SCHEMA {
-        return Err(Unusable::Schema { found });
+    let json: serde_json::Value = serde_json::from_str(text)?;
+    if json["schema"] != train::plan::SCHEMA {
+        let own = serde_json::from_value(json["origin"].clone()).ok().filter(|_| json["schema"].is_null());
+        let own = own.and_then(|own| of_origin(own, path, more).scenario);
+        let schema = || Unusable::Schema(json["schema"].as_str().unwrap_or("none").to_owned());
+        return Err(own.map_or_else(schema, |of| Unusable::Kind(of.head().kind.clone())));
     }
     let plan: Plan = serde_json::from_str(text)?;
-    let origin = plan.origin.clone().ok_or(Unusable::NoScenario)?;
-    let scenario = asked(of_origin(origin, path, more))?;
+    let scenario = asked(of_origin(plan.origin.clone().ok_or(Unusable::NoScenario)?, path, more))?;
     Ok((plan, scenario.training().ok_or(Unusable::NoScenario)?.clone()))
 }
 

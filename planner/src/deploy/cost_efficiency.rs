@@ -25,7 +25,7 @@ pub use dollars::{cheapest, cheapest_of_one_size, cheapest_of_one_type, limit_of
 use std::cmp::Ordering;
 
 use super::inventory::Offer;
-use super::{Plan, Problem, RentalError};
+use super::{Plan, Problem, RentalError, usd};
 use crate::milp::{Budget, Unsolved};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use engine::stop;
@@ -80,7 +80,8 @@ pub fn plan(problem: &Problem, options: Options) -> Result<Decision<Plan>, Renta
     // Where rates lie twelve orders apart, a solver's tolerance lets plans through that do more than there is: what undercuts the bound is none.
     let is_plan = |plan: &Plan| decision.bound().is_none_or(|bound| plan.makespan_s >= bound);
     let second = second(problem, &decision.plan, options).filter(is_plan);
-    let decision = decision.beside(second.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
+    let worth = |plan: &Plan| plan.makespan_s;
+    let decision = beside(decision, second, &worth);
     let limit = limit(problem, &decision.plan, options);
     Ok(decision.limited(limit))
 }
@@ -104,6 +105,16 @@ pub fn solve(problem: &Problem, options: Options) -> Result<Decision<Plan>, Rent
 /// How two figures compare, where a difference of rounding is none.
 fn order(a: f64, b: f64) -> Ordering {
     if (a - b).abs() <= ROUNDING * a.abs().max(b.abs()) { Ordering::Equal } else { a.total_cmp(&b) }
+}
+
+/// A plan beside a second one. Where the second is better by rounding alone, it counts as much: what decides beyond that was weighed before.
+pub(super) fn beside(decision: Decision<Plan>, second: Option<Plan>, worth: &dyn Fn(&Plan) -> f64) -> Decision<Plan> {
+    let of_plan = decision.objective().unwrap_or(f64::INFINITY);
+    let second = second.map(|plan| {
+        let own = worth(&plan);
+        RunnerUp { objective: if order(own, of_plan).is_eq() { own.max(of_plan) } else { own }, plan }
+    });
+    decision.beside(second)
 }
 
 /// Of the plans that end as soon the cheapest. With `other_than`, only plans that do not contain those replicas count.
@@ -176,23 +187,44 @@ pub fn bound_s(problem: &Problem) -> Result<f64, RentalError> {
 /// Every demand has a configuration that can be rented at all.
 fn serviceable(problem: &Problem) -> Result<(), RentalError> {
     for (w, demand) in problem.demands.iter().enumerate().filter(|(_, demand)| demand.requests > 0.0) {
-        let mut serving = (0..problem.configurations.len()).filter(|&c| problem.seconds(c, w).is_some()).peekable();
-        if serving.peek().is_none() {
+        let serving: Vec<usize> =
+            (0..problem.configurations.len()).filter(|&c| problem.seconds(c, w).is_some()).collect();
+        if serving.is_empty() {
             return Err(RentalError::Infeasible(format!("no configuration serves `{}`", demand.name)));
         }
-        let cheapest = serving.clone().min_by(|&a, &b| problem.price(a).total_cmp(&problem.price(b)));
-        if serving.all(|c| problem.n_replicas_max(c) == 0) {
-            let c = cheapest.expect("not empty");
-            return Err(RentalError::Infeasible(format!(
-                "budget of {} $/h and availability allow no replica that serves `{}`; the cheapest, `{}`, takes {} $/h",
-                problem.budget_usd_per_hour,
-                demand.name,
-                problem.configurations[c].name,
-                problem.price(c)
-            )));
+        if serving.iter().all(|&c| problem.n_replicas_max(c) == 0) {
+            return Err(RentalError::Infeasible(unrentable(problem, &serving, &demand.name)));
         }
     }
     Ok(())
+}
+
+/// Why none of the configurations that serve a demand can be rented: the price of the cheapest that is there, or the GPUs that the smallest one lacks.
+fn unrentable(problem: &Problem, serving: &[usize], demand: &str) -> String {
+    let by_price = |a: &usize, b: &usize| problem.price(*a).total_cmp(&problem.price(*b));
+    let there = serving.iter().copied().filter(|&c| problem.n_replicas_available(c) > 0);
+    if let Some(c) = there.min_by(by_price) {
+        let (budget, name) = (usd(problem.budget_usd_per_hour), &problem.configurations[c].name);
+        return format!(
+            "budget of {budget} $/h allows no replica that serves `{demand}`; the cheapest that can be had, `{name}`, takes {} $/h",
+            usd(problem.price(c))
+        );
+    }
+    // Offers of which there is nothing at all say less than those of which there is too little.
+    let lacking = |c: usize| {
+        let pairs = problem.configurations[c].n_gpus.iter().zip(&problem.inventory.offers);
+        pairs.filter(|(n, _)| **n > 0).min_by_key(|(_, offer)| offer.n_available).expect("a replica takes a GPU")
+    };
+    let smallest = |c: usize| (lacking(c).1.n_available == 0, *lacking(c).0);
+    let c = serving.iter().copied().min_by_key(|&c| smallest(c)).expect("some configuration serves it");
+    let (n, offer) = lacking(c);
+    format!(
+        "availability allows no replica that serves `{demand}`; the smallest, `{}`, takes {n} of `{}`, {} can be had{}",
+        problem.configurations[c].name,
+        offer.name,
+        offer.n_available,
+        if *n <= offer.n_available { format!(" in machines of {}", offer.n_gpus_per_machine) } else { String::new() }
+    )
 }
 
 /// Makespan of the relaxation, a bound on every plan; solved twice so that the second solve is in units of the answer.
@@ -210,7 +242,7 @@ fn relaxed(problem: &Problem) -> Result<f64, RentalError> {
 }
 
 fn no_plan(problem: &Problem) -> RentalError {
-    let budget = problem.budget_usd_per_hour;
+    let budget = usd(problem.budget_usd_per_hour);
     RentalError::Infeasible(format!("no plan serves every demand within {budget} $/h and the available GPUs"))
 }
 
@@ -313,7 +345,8 @@ pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
         problem.inventory.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
     let lifted = Problem { budget_usd_per_hour: all_usd.max(problem.budget_usd_per_hour), ..problem.clone() };
     let budget_usd = problem.budget_usd_per_hour;
-    let mut limits = vec![(format!("budget of {budget_usd} $/h, of which {:.4} are spent", plan.usd_per_hour), lifted)];
+    let mut limits =
+        vec![(format!("budget of {} $/h, of which {:.4} are spent", usd(budget_usd), plan.usd_per_hour), lifted)];
     for (offer, &taken) in plan.n_gpus.iter().enumerate().filter(|(offer, _)| is_used_up(problem, plan, *offer)) {
         let Offer { name, usd_per_hour, n_available, .. } = &problem.inventory.offers[offer];
         let mut lifted = problem.clone();

@@ -6,6 +6,7 @@
 //!
 //! min Σ_g cost_g·n_g  s.t.  Σ_g k_bg = slices;  Σ_b k_bg·(rate_b/slices)/tput_gb <= n_g;  n_g <= available;  k, n integer
 //!
+//! Offers of one type at several prices carry the same. So a slice is of the type, n_g counts the replicas of all its offers, and each carries as much.
 //! Slices of one cell are alike, so that k_bg counts them where the public code has a binary per slice: same optimum, fewer variables.
 //! Units: requests per second, dollars per hour.
 
@@ -13,9 +14,12 @@ mod budget;
 
 pub use budget::{limit_under_budget, limit_within, second_under_budget, second_within, under_budget, within};
 
+use std::collections::BTreeMap;
+
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::inventory::Inventory;
+use super::kinds;
 use super::{RentalError, whole};
 use crate::milp::{self, Budget, Solved, Unsolved};
 use crate::proof::{Aim, Bound, Decision, RunnerUp};
@@ -23,7 +27,7 @@ use crate::proof::{Aim, Bound, Decision, RunnerUp};
 /// What must be carried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// GPU types; a price is that of one replica.
+    /// GPU types, a row for each price; a price is that of one replica.
     pub inventory: Inventory,
     /// `requests_per_s_max[g][b]`: rate of cell b at which one replica of type g keeps the target; 0 where it cannot.
     pub requests_per_s_max: Vec<Vec<f64>>,
@@ -40,9 +44,9 @@ pub struct Rented {
     pub replicas: Vec<u32>,
     /// Dollars per hour.
     pub usd_per_hour: f64,
-    /// `slices[g][b]`: slices of cell b on type g.
-    pub slices: Vec<Vec<u32>>,
-    /// Replicas that each type's slices fill.
+    /// `shares[g][b]`: part of cell b's rate on offer g.
+    pub shares: Vec<Vec<f64>>,
+    /// Replicas that what each offer carries fills.
     pub load: Vec<f64>,
 }
 
@@ -53,8 +57,26 @@ pub fn cells(fractions: &[Vec<f64>], requests_per_s: f64) -> Vec<f64> {
 
 struct Columns {
     variables: ProblemVariables,
+    /// By offer.
     replicas: Vec<Variable>,
+    /// Offers by type.
+    types: Vec<Vec<usize>>,
+    /// By type and cell.
     slices: Vec<Vec<Option<Variable>>>,
+}
+
+/// Offers of one type that carry the same.
+fn types(load: &Load) -> Vec<Vec<usize>> {
+    let (offers, rates) = (&load.inventory.offers, &load.requests_per_s_max);
+    let mut types: Vec<Vec<usize>> = Vec::new();
+    for g in 0..offers.len() {
+        let own = types.iter_mut().find(|own| offers[own[0]].kind == offers[g].kind && rates[own[0]] == rates[g]);
+        match own {
+            Some(own) => own.push(g),
+            None => types.push(vec![g]),
+        }
+    }
+    types
 }
 
 /// The cheapest GPUs, with what holds the price up and the runner-up.
@@ -118,29 +140,40 @@ fn slice(load: &Load, g: usize, b: usize) -> Option<f64> {
 
 fn columns(load: &Load) -> Columns {
     let mut variables = ProblemVariables::new();
-    let (mut replicas, mut slices) = (Vec::new(), Vec::new());
-    for (g, offer) in load.inventory.offers.iter().enumerate() {
-        let sum = (0..load.requests_per_s.len()).filter_map(|b| slice(load, g, b)).sum::<f64>();
-        // Nobody rents more replicas of a type than all slices would fill.
-        let upper = f64::from(offer.n_available).min((sum * f64::from(load.n_slices)).ceil());
-        replicas.push(variables.add(variable().integer().min(0.0).max(upper)));
+    let (types, mut replicas, mut slices) = (types(load), BTreeMap::new(), Vec::new());
+    for own in &types {
+        let sum = (0..load.requests_per_s.len()).filter_map(|b| slice(load, own[0], b)).sum::<f64>();
+        for &g in own {
+            // Nobody rents more replicas of a type than all slices would fill.
+            let available = f64::from(load.inventory.offers[g].n_available);
+            let upper = available.min((sum * f64::from(load.n_slices)).ceil());
+            replicas.insert(g, variables.add(variable().integer().min(0.0).max(upper)));
+        }
+        let is_there = own.iter().any(|&g| load.inventory.offers[g].n_available > 0);
         let row = (0..load.requests_per_s.len()).map(|b| {
-            let fits = offer.n_available > 0 && slice(load, g, b).is_some();
+            let fits = is_there && slice(load, own[0], b).is_some();
             fits.then(|| variables.add(variable().integer().min(0.0).max(f64::from(load.n_slices))))
         });
         slices.push(row.collect());
     }
-    Columns { variables, replicas, slices }
+    Columns { variables, replicas: replicas.into_values().collect(), types, slices }
+}
+
+impl Columns {
+    /// Replicas of a type.
+    fn n_replicas(&self, own: &[usize]) -> Expression {
+        own.iter().map(|&g| Expression::from(self.replicas[g])).sum()
+    }
 }
 
 fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Decision<Rented>, RentalError> {
     check(load)?;
     let mut columns = columns(load);
     let mut constraints: Vec<Constraint> = Vec::new();
-    for (g, &n) in columns.replicas.iter().enumerate() {
-        let cells = columns.slices[g].iter().enumerate().filter_map(|(b, cell)| cell.map(|cell| (b, cell)));
-        let sum: Expression = cells.map(|(b, cell)| slice(load, g, b).expect("a cell is carried") * cell).sum();
-        constraints.push(constraint!(sum <= n));
+    for (own, row) in columns.types.iter().zip(&columns.slices) {
+        let cells = row.iter().enumerate().filter_map(|(b, cell)| cell.map(|cell| (b, cell)));
+        let sum: Expression = cells.map(|(b, cell)| slice(load, own[0], b).expect("a cell is carried") * cell).sum();
+        constraints.push(constraint!(sum <= columns.n_replicas(own)));
     }
     for b in (0..load.requests_per_s.len()).filter(|&b| load.requests_per_s[b] > 0.0) {
         let carried: Expression = columns.slices.iter().filter_map(|row| row[b]).map(Expression::from).sum();
@@ -148,11 +181,13 @@ fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Deci
     }
     if let Some(other_than) = other_than {
         let mut fewer = Expression::from(0.0);
-        for (g, &n) in other_than.iter().enumerate().filter(|(_, n)| **n > 0) {
+        for own in columns.types.iter().filter(|own| kinds::n_replicas(own, other_than) > 0) {
             let is_fewer = columns.variables.add(variable().binary());
             fewer += is_fewer;
-            let upper = f64::from(load.inventory.offers[g].n_available).min(1e6).max(f64::from(n));
-            constraints.push(constraint!(columns.replicas[g] + (upper - f64::from(n) + 1.0) * is_fewer <= upper));
+            let n = f64::from(kinds::n_replicas(own, other_than));
+            let available = own.iter().map(|&g| f64::from(load.inventory.offers[g].n_available)).sum::<f64>();
+            let upper = available.min(1e6).max(n);
+            constraints.push(constraint!(columns.n_replicas(own) + (upper - n + 1.0) * is_fewer <= upper));
         }
         constraints.push(constraint!(fewer >= 1.0));
     }
@@ -161,7 +196,7 @@ fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Deci
     wanted.extend(columns.slices.iter().flatten().flatten());
     let program = milp::Program { variables: columns.variables, objective, constraints, start: Vec::new() };
     match milp::minimise(program, &wanted, budget) {
-        Ok(solved) => Ok(rented(load, &columns.slices, &solved)),
+        Ok(solved) => Ok(rented(load, (&columns.types, &columns.slices), &solved)),
         Err(Unsolved::Infeasible) => {
             Err(RentalError::Infeasible("the available GPUs do not carry every cell within the target".to_owned()))
         }
@@ -169,21 +204,26 @@ fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Deci
     }
 }
 
-fn rented(load: &Load, cells: &[Vec<Option<Variable>>], solved: &Solved) -> Decision<Rented> {
+fn rented(load: &Load, (types, cells): (&[Vec<usize>], &[Vec<Option<Variable>>]), solved: &Solved) -> Decision<Rented> {
     let n = load.inventory.offers.len();
     let replicas: Vec<u32> = solved.values[..n].iter().map(|&value| whole(value)).collect();
     let mut values = solved.values[n..].iter();
     let mut next = || whole(*values.next().expect("one value per cell"));
-    let slices: Vec<Vec<u32>> =
-        cells.iter().map(|row| row.iter().map(|cell| cell.map_or(0, |_| next())).collect()).collect();
+    let mut shares = vec![vec![0.0; load.requests_per_s.len()]; n];
+    for (own, row) in types.iter().zip(cells) {
+        let slices = row.iter().map(|cell| f64::from(cell.map_or(0, |_| next())));
+        let of_type: Vec<f64> = slices.map(|k| k / f64::from(load.n_slices)).collect();
+        kinds::dealt(own, &replicas, &of_type, &mut shares);
+    }
     let of = |g: usize| -> f64 {
-        let cells = slices[g].iter().enumerate().filter(|(_, k)| **k > 0);
-        cells.map(|(b, &k)| f64::from(k) * slice(load, g, b).expect("a cell is carried")).sum()
+        let cells = shares[g].iter().enumerate().filter(|(_, share)| **share > 0.0);
+        let slices = cells.map(|(b, share)| (b, share * f64::from(load.n_slices)));
+        slices.map(|(b, k)| k * slice(load, g, b).expect("a cell is carried")).sum()
     };
     let filled = (0..n).map(of).collect();
     let usd = replicas.iter().zip(&load.inventory.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum();
     let bound = solved.bound.map(|bound| Bound::plain(bound.min(usd)));
-    let rented = Rented { replicas, usd_per_hour: usd, slices, load: filled };
+    let rented = Rented { replicas, usd_per_hour: usd, shares, load: filled };
     Decision::new(rented, Aim::UsdPerHour, usd).bounded(bound, solved.status)
 }
 

@@ -7,7 +7,7 @@
 //! the program returns some that were served before. Shares of every choice start from the same factors, so a choice has one time whatever was
 //! served before it; from step to step factors move by less (the method of successive averages), so they cannot swing. Of all that were served,
 //! the plan that ends soonest is the answer; its makespan and its rates are those of its own mix. Its bound holds for these rates:
-//! configurations that were never chosen keep the factor that they started with.
+//! configurations that were never chosen keep the factor that they started with. Configurations of one kind (`kinds.rs`) have one mix and one factor.
 //!
 //! The program does not see what serving does: fewer replicas may end sooner, for whole requests fall on them more evenly or batches are
 //! fuller. So plans around the best one are served too: a replica less, one more, or one of another configuration in its place; and what the
@@ -18,6 +18,7 @@
 
 use std::cmp::Ordering;
 
+use super::kinds::{self, Kinds};
 use super::{Plan, Problem, RentalError};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
@@ -31,6 +32,8 @@ const SHARES_MAX: u32 = 8;
 const SLACKS: [f64; 4] = [1.1, 1.05, 1.025, 1.0125];
 /// Part of a price by which a smaller one is asked: more than rounding, less than a GPU costs.
 const LESS: f64 = 1e-6;
+/// Relative difference of times or prices that is rounding: such plans are as good.
+const ROUNDING: f64 = 1e-9;
 /// Relative difference of planned and served time that counts as agreement.
 const AGREES: f64 = 0.01;
 
@@ -98,13 +101,19 @@ impl Tried {
             Aim::UsdPerHour => tried.plan.makespan_s,
             _ => tried.plan.usd_per_hour,
         };
-        self.least().total_cmp(&other.least()).then_with(|| second(self).total_cmp(&second(other)))
+        order(self.least(), other.least()).then_with(|| order(second(self), second(other)))
     }
+}
+
+/// How two figures compare, where a difference of rounding is none.
+fn order(a: f64, b: f64) -> Ordering {
+    if (a - b).abs() <= ROUNDING * a.abs().max(b.abs()) { Ordering::Equal } else { a.total_cmp(&b) }
 }
 
 /// What was served so far.
 struct Search<'a> {
     problem: &'a Problem,
+    kinds: Kinds,
     decide: &'a Decide<'a>,
     serve: &'a dyn Fn(usize, &[f64]) -> f64,
     /// Factors from which the shares of every choice start.
@@ -129,8 +138,8 @@ pub fn settle(
     decide: &Decide<'_>,
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
-    let (seen, tried) = (Vec::new(), Vec::new());
-    let mut search = Search { problem, decide, serve, start, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
+    let (seen, tried, kinds) = (Vec::new(), Vec::new(), Kinds::of(problem));
+    let mut search = Search { problem, kinds, decide, serve, start, mixing: start.to_vec(), seen, n_hopeful: 0, tried };
     search.hopeful();
     search.n_hopeful = search.seen.len();
     while search.seen.len() - search.n_hopeful < ROUNDS_MAX {
@@ -161,16 +170,17 @@ pub fn settle(
 }
 
 impl Search<'_> {
-    /// Serves a choice of replicas; false where it was served before.
+    /// Serves a choice of replicas on the cheapest offers that have them; false where it was served before.
     fn settle(&mut self, replicas: Vec<u32>) -> bool {
+        let replicas = self.kinds.on_cheapest(self.problem, replicas);
         if self.seen.contains(&replicas) {
             return false;
         }
-        let found = shares(self.problem, self.start, &replicas, self.decide, self.serve);
+        let found = shares((self.problem, &self.kinds), self.start, &replicas, self.decide, self.serve);
         self.seen.push(replicas);
         if let Some((plan, factors)) = found {
-            for (c, factor) in factors.into_iter().enumerate().filter(|(c, _)| plan.replicas[*c] > 0) {
-                self.mixing[c] = factor;
+            for &c in self.kinds.iter().filter(|kind| kinds::n_replicas(kind, &plan.replicas) > 0).flatten() {
+                self.mixing[c] = factors[c];
             }
             let mixing = self.mixing.clone();
             let worth = (self.decide.worth)((&corrected(self.problem, &mixing), &plan));
@@ -226,7 +236,13 @@ impl Search<'_> {
                 Aim::UsdPerHour => problem.usd_per_hour(replicas) <= self.tried[0].least(),
                 _ => true,
             };
-            let mut open = neighbours(&best);
+            let mut open: Vec<Vec<u32>> = Vec::new();
+            for replicas in neighbours(&best) {
+                let replicas = self.kinds.on_cheapest(&problem, replicas);
+                if !open.contains(&replicas) {
+                    open.push(replicas);
+                }
+            }
             open.retain(|replicas| !self.seen.contains(replicas) && problem.can_rent(replicas) && is_cheap(replicas));
             let ends = |replicas: Vec<u32>| Some(((self.decide.assign)(&problem, &replicas)?.makespan_s, replicas));
             let mut open: Vec<(f64, Vec<u32>)> = open.into_iter().filter_map(ends).collect();
@@ -269,7 +285,7 @@ impl Search<'_> {
         let status = if solved.plan.replicas == best.plan.replicas { solved.status } else { Status::Feasible };
         let bound = solved.bound().map(|bound| Bound::plain(bound.min(objective)));
         let decision = Decision::new(best.plan, self.decide.aim, objective).bounded(bound, status);
-        let second = second.map(|other| RunnerUp { objective: other.least(), plan: other.plan });
+        let second = second.map(|other| RunnerUp { objective: other.least().max(objective), plan: other.plan });
         Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
     }
 }
@@ -294,7 +310,7 @@ fn neighbours(replicas: &[u32]) -> Vec<Vec<u32>> {
 
 /// Decides the shares of replicas until plan and service agree; the plan that ends soonest, and the factors of its mix.
 fn shares(
-    problem: &Problem,
+    (problem, kinds): (&Problem, &Kinds),
     start: &[f64],
     replicas: &[u32],
     decide: &Decide<'_>,
@@ -306,16 +322,19 @@ fn shares(
         let now = corrected(problem, &mixing);
         let mut plan = (decide.assign)(&now, replicas)?;
         let (mut served_s, mut apart, mut own) = (0.0_f64, 0.0_f64, mixing.clone());
-        for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
-            let parts = plan.shares[c].iter().zip(&problem.demands);
-            let work: Vec<f64> = parts.map(|(share, demand)| share * demand.requests / f64::from(y)).collect();
+        for kind in kinds.iter().filter(|kind| kinds::n_replicas(kind, replicas) > 0) {
+            let (c, n) = (kind[0], f64::from(kinds::n_replicas(kind, replicas)));
+            let of_kind = |w: usize| kind.iter().map(|&c| plan.shares[c][w]).sum::<f64>();
+            let parts = problem.demands.iter().enumerate();
+            let work: Vec<f64> = parts.map(|(w, demand)| of_kind(w) * demand.requests / n).collect();
             let cells = work.iter().zip(&now.configurations[c].requests_per_s).filter(|(n, _)| **n > 0.0);
             let planned: f64 = cells.map(|(n, rate)| n / rate).sum();
             let served = serve(c, &work);
             if planned > 0.0 && served > 0.0 {
                 let ratio = planned / served;
-                own[c] *= ratio;
-                mixing[c] += (own[c] - mixing[c]) / f64::from(step);
+                let factor = own[c] * ratio;
+                let next = mixing[c] + (factor - mixing[c]) / f64::from(step);
+                kind.iter().for_each(|&c| (own[c], mixing[c]) = (factor, next));
                 served_s = served_s.max(served);
                 apart = apart.max((ratio - 1.0).abs());
             }

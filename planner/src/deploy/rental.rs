@@ -21,9 +21,9 @@ use super::objective::Limit;
 use super::policies::{self, Renting};
 use super::simulated::{self, Arriving};
 use super::throughput::{Lengths, Parallel};
-use super::{Configuration, Demand, Plan, Problem, RentalError};
+use super::{Configuration, Demand, Plan, Problem, RentalError, usd};
 use crate::milp::Budget;
-use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
+use crate::proof::{Aim, Bound, Decision, Status};
 
 pub use answers::Answers;
 pub use figures::Figures;
@@ -329,7 +329,7 @@ impl Asked<'_> {
 fn by_rates(asked: &Asked<'_>, problem: Problem) -> Result<Decided, RentalError> {
     let decision = asked.solve(&problem)?;
     let other = asked.second(&problem, &decision.plan);
-    let decision = decision.beside(other.map(|plan| RunnerUp { objective: asked.worth(&plan), plan }));
+    let decision = cost_efficiency::beside(decision, other, &|plan| asked.worth(plan));
     let mixing = vec![1.0; problem.configurations.len()];
     Ok(asked.limited(Decided { decision, mixing, problem, n_rounds: 0, limit: asked.limit }))
 }
@@ -340,7 +340,11 @@ fn given(problem: Problem, plan: &GivenPlan, limit: Limit) -> Result<Decided, Re
     if let Limit::Budget { usd_per_hour: budget } = limit
         && usd_per_hour > budget * (1.0 + 1e-9)
     {
-        return Err(RentalError::Infeasible(format!("costs {usd_per_hour} $/h, the budget is {budget} $/h")));
+        return Err(RentalError::Infeasible(format!(
+            "costs {} $/h, the budget is {} $/h",
+            usd(usd_per_hour),
+            usd(budget)
+        )));
     }
     if let Some((n, offer)) = n_gpus.iter().zip(&problem.inventory.offers).find(|(n, offer)| **n > offer.n_available) {
         let (name, available) = (&offer.name, offer.n_available);

@@ -7,7 +7,7 @@
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::super::inventory::Offer;
-use super::super::{Plan, Problem, RentalError, whole};
+use super::super::{Plan, Problem, RentalError, usd, whole};
 use super::program::{Replicas, limits};
 use super::{Options, no_plan, of_cheaper, order, relaxed, serviceable, solve, without_idle};
 use crate::milp::{self, Budget, Program, Unsolved};
@@ -106,7 +106,7 @@ fn of_each_type(offers: &[Offer], n: u32) -> Vec<u32> {
 pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     let offers = &problem.inventory.offers;
-    let usd = |n: u32| -> f64 {
+    let price = |n: u32| -> f64 {
         of_each_type(offers, n).iter().zip(offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
     };
     let most = offers.iter().fold(0_u32, |sum, offer| sum.saturating_add(offer.n_available));
@@ -114,7 +114,7 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
     let (mut n, mut over) = (0, u64::from(most) + 1);
     while over - u64::from(n) > 1 {
         let middle = u32::try_from(u64::from(n).midpoint(over)).expect("at most the greatest availability");
-        if usd(middle) <= problem.budget_usd_per_hour * (1.0 + 1e-9) {
+        if price(middle) <= problem.budget_usd_per_hour * (1.0 + 1e-9) {
             n = middle;
         } else {
             over = u64::from(middle);
@@ -122,11 +122,11 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decisi
     }
     let mut fixed = problem.clone();
     fixed.inventory.offers.iter_mut().zip(of_each_type(offers, n)).for_each(|(offer, n)| offer.n_available = n);
-    let budget = problem.budget_usd_per_hour;
+    let budget = usd(problem.budget_usd_per_hour);
     solve(&fixed, options).map_err(|why| match why {
         RentalError::Infeasible(_) if n == 0 => RentalError::Infeasible(format!(
             "one of each GPU type takes {} $/h, and the budget is {budget} $/h",
-            usd(1)
+            usd(price(1))
         )),
         RentalError::Infeasible(why) => {
             RentalError::Infeasible(format!("of {n} of each GPU type, as many as {budget} $/h buys: {why}"))

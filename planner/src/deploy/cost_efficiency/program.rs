@@ -11,10 +11,15 @@
 //! paper's test (appendix F): Σ_w x_cw·f_w/h_cw <= T·y_c. The test asks for any replicas and not for the cheapest: the proof that a plan is the
 //! cheapest took most of the time and says nothing about T.
 //!
+//! Configurations of one kind (`deploy/kinds.rs`) have one row of shares: Σ_w u_cw·f_w/(h_cw·T0) <= Σ_{c of the kind} y_c.
+//!
 //! A configuration whose GPUs could carry replicas of another one with at least its rates is left out; some optimum has none of it.
+
+use std::collections::BTreeMap;
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
+use super::super::kinds::{self, Kinds};
 use super::super::{Plan, Problem, machines, whole};
 use crate::milp::{self, Budget, Program, Solved, Unsolved};
 
@@ -37,27 +42,33 @@ pub(super) struct Found {
 struct Columns {
     kind: Replicas,
     variables: ProblemVariables,
+    kinds: Kinds,
+    /// By configuration.
     replicas: Vec<Variable>,
-    /// `shares[c][w]`; `None` where c cannot serve w.
+    /// `shares[k][w]` of a kind; `None` where it cannot serve w.
     shares: Vec<Vec<Option<Variable>>>,
 }
 
 impl Columns {
     fn new(problem: &Problem, kind: Replicas, most: f64) -> Self {
         let mut variables = ProblemVariables::new();
-        let n = problem.configurations.len();
-        let (mut replicas, mut shares) = (Vec::with_capacity(n), Vec::with_capacity(n));
-        for c in 0..n {
-            let upper = if is_dominated(problem, c) { 0 } else { problem.n_replicas_max(c) };
-            let count = variable().min(0.0).max(f64::from(upper));
-            replicas.push(variables.add(if kind == Replicas::Whole { count.integer() } else { count }));
+        let kinds = Kinds::of(problem);
+        let (mut replicas, mut shares) = (BTreeMap::new(), Vec::new());
+        for alike in kinds.iter() {
+            let mut upper = 0;
+            for &c in alike {
+                let most = if is_dominated(problem, c) { 0 } else { problem.n_replicas_max(c) };
+                let count = variable().min(0.0).max(f64::from(most));
+                replicas.insert(c, variables.add(if kind == Replicas::Whole { count.integer() } else { count }));
+                upper = upper.max(most);
+            }
             let row = (0..problem.demands.len()).map(|w| {
-                let serves = upper > 0 && problem.seconds(c, w).is_some();
+                let serves = upper > 0 && problem.seconds(alike[0], w).is_some();
                 serves.then(|| variables.add(variable().min(0.0).max(most)))
             });
             shares.push(row.collect());
         }
-        Self { kind, variables, replicas, shares }
+        Self { kind, variables, kinds, replicas: replicas.into_values().collect(), shares }
     }
 
     /// Budget and availability.
@@ -66,23 +77,38 @@ impl Columns {
         limits(problem, &mut self.variables, &replicas, self.kind)
     }
 
-    /// Busy time of a configuration over `unit_s`.
-    fn busy(&self, problem: &Problem, c: usize, unit_s: f64) -> Expression {
-        let cells = self.shares[c].iter().enumerate().filter_map(|(w, cell)| cell.map(|cell| (w, cell)));
-        cells.map(|(w, cell)| problem.seconds(c, w).expect("a cell is served") / unit_s * cell).sum()
+    /// Every kind is busy no longer than its replicas are there, in units of `unit_s`.
+    fn busy(&self, problem: &Problem, unit_s: f64) -> Vec<Constraint> {
+        let rows = self.kinds.iter().zip(&self.shares);
+        rows.map(|(alike, row)| constraint!(busy(problem, alike[0], row, unit_s) <= self.n_replicas(alike))).collect()
+    }
+
+    /// Replicas of a kind.
+    fn n_replicas(&self, alike: &[usize]) -> Expression {
+        alike.iter().map(|&c| Expression::from(self.replicas[c])).sum()
     }
 
     /// What a plan sets; shares that have no column are left out.
     fn of_plan(&self, plan: &Plan) -> Vec<(Variable, f64)> {
-        let replicas = self.replicas.iter().zip(&plan.replicas).map(|(&y, &n)| (y, f64::from(n)));
-        let cells = self.shares.iter().flatten().zip(plan.shares.iter().flatten());
-        replicas.chain(cells.filter_map(|(cell, &share)| Some(((*cell)?, share)))).collect()
+        let mut all: Vec<(Variable, f64)> =
+            self.replicas.iter().zip(&plan.replicas).map(|(&y, &n)| (y, f64::from(n))).collect();
+        for (alike, row) in self.kinds.iter().zip(&self.shares) {
+            let cells = row.iter().enumerate().filter_map(|(w, cell)| Some((w, (*cell)?)));
+            all.extend(cells.map(|(w, cell)| (cell, alike.iter().map(|&c| plan.shares[c][w]).sum())));
+        }
+        all
     }
+}
 
-    /// All shares of a demand.
-    fn served(&self, w: usize) -> Expression {
-        self.shares.iter().filter_map(|row| row[w]).map(Expression::from).sum()
-    }
+/// All shares of a demand.
+fn served(rows: &[Vec<Option<Variable>>], w: usize) -> Expression {
+    rows.iter().filter_map(|row| row[w]).map(Expression::from).sum()
+}
+
+/// Busy time over `unit_s` of what serves such shares, at the rates of a configuration.
+fn busy(problem: &Problem, c: usize, row: &[Option<Variable>], unit_s: f64) -> Expression {
+    let cells = row.iter().enumerate().filter_map(|(w, cell)| cell.map(|cell| (w, cell)));
+    cells.map(|(w, cell)| problem.seconds(c, w).expect("a cell is served") / unit_s * cell).sum()
 }
 
 /// Budget and availability of replicas by configuration.
@@ -129,11 +155,9 @@ pub(super) fn direct(
     let mut columns = Columns::new(problem, kind, f64::INFINITY);
     let z = columns.variables.add(variable().min(0.0));
     let mut constraints = columns.limits(problem);
-    for (c, &y) in columns.replicas.iter().enumerate() {
-        constraints.push(constraint!(columns.busy(problem, c, unit_s) <= y));
-    }
+    constraints.extend(columns.busy(problem, unit_s));
     for w in demanded(problem) {
-        constraints.push(constraint!(columns.served(w) == z));
+        constraints.push(constraint!(served(&columns.shares, w) == z));
     }
     if let Some(other_than) = other_than {
         constraints.extend(exclusion(problem, &mut columns, other_than));
@@ -146,16 +170,17 @@ pub(super) fn direct(
     Ok(Found { replicas: solved.values.iter().map(|&y| whole(y)).collect(), bound_s, solved })
 }
 
-/// At least one configuration has fewer replicas than the plan.
+/// At least one kind has fewer replicas than the plan.
 fn exclusion(problem: &Problem, columns: &mut Columns, plan: &[u32]) -> Vec<Constraint> {
     let mut fewer = Expression::from(0.0);
     let mut all = Vec::new();
-    for (c, &n) in plan.iter().enumerate().filter(|(_, n)| **n > 0) {
+    for alike in columns.kinds.iter().filter(|alike| kinds::n_replicas(alike, plan) > 0) {
         let is_fewer = columns.variables.add(variable().binary());
         fewer += is_fewer;
-        let upper = f64::from(problem.n_replicas_max(c).max(n));
-        let over = upper - f64::from(n) + 1.0;
-        all.push(constraint!(columns.replicas[c] + over * is_fewer <= upper));
+        let n = f64::from(kinds::n_replicas(alike, plan));
+        let upper = alike.iter().map(|&c| f64::from(problem.n_replicas_max(c))).sum::<f64>().max(n);
+        let over = upper - n + 1.0;
+        all.push(constraint!(columns.n_replicas(alike) + over * is_fewer <= upper));
     }
     all.push(constraint!(fewer >= 1.0));
     all
@@ -164,12 +189,12 @@ fn exclusion(problem: &Problem, columns: &mut Columns, plan: &[u32]) -> Vec<Cons
 /// What all work within `makespan_s` asks of replicas and shares.
 fn in_time(problem: &Problem, columns: &mut Columns, makespan_s: f64) -> Vec<Constraint> {
     let mut constraints = columns.limits(problem);
-    for (c, &y) in columns.replicas.iter().enumerate() {
-        constraints.push(constraint!(columns.busy(problem, c, makespan_s) <= y));
-        // Eq. 4: implied for whole replicas, but it tightens the relaxation.
-        constraints.extend(columns.shares[c].iter().flatten().map(|&x| constraint!(x <= y)));
+    constraints.extend(columns.busy(problem, makespan_s));
+    // Eq. 4: implied for whole replicas, but it tightens the relaxation.
+    for (alike, row) in columns.kinds.iter().zip(&columns.shares) {
+        constraints.extend(row.iter().flatten().map(|&x| constraint!(x <= columns.n_replicas(alike))));
     }
-    constraints.extend(demanded(problem).map(|w| constraint!(columns.served(w) == 1.0)));
+    constraints.extend(demanded(problem).map(|w| constraint!(served(&columns.shares, w) == 1.0)));
     constraints
 }
 
@@ -209,32 +234,36 @@ pub(super) fn cheapest(
 pub(super) fn split(problem: &Problem, replicas: &[u32], unit_s: f64) -> Option<(Vec<Vec<f64>>, f64)> {
     let mut variables = ProblemVariables::new();
     let slowest = variables.add(variable().min(0.0));
-    let mut shares: Vec<Vec<Option<Variable>>> = Vec::with_capacity(replicas.len());
-    for (c, &y) in replicas.iter().enumerate() {
+    let kinds = Kinds::of(problem);
+    let mut rows: Vec<Vec<Option<Variable>>> = Vec::new();
+    for alike in kinds.iter() {
+        let n = kinds::n_replicas(alike, replicas);
         let row = (0..problem.demands.len()).map(|w| {
-            let serves = y > 0 && problem.seconds(c, w).is_some();
+            let serves = n > 0 && problem.seconds(alike[0], w).is_some();
             serves.then(|| variables.add(variable().min(0.0).max(1.0)))
         });
-        shares.push(row.collect());
+        rows.push(row.collect());
     }
-    let wanted: Vec<Variable> = shares.iter().flatten().flatten().copied().collect();
-    let columns = Columns { kind: Replicas::Whole, variables, replicas: Vec::new(), shares };
     let mut constraints = Vec::new();
     for w in demanded(problem) {
-        if columns.shares.iter().all(|row| row[w].is_none()) {
+        if rows.iter().all(|row| row[w].is_none()) {
             return None;
         }
-        constraints.push(constraint!(columns.served(w) == 1.0));
+        constraints.push(constraint!(served(&rows, w) == 1.0));
     }
-    for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
-        constraints.push(constraint!(columns.busy(problem, c, unit_s) <= f64::from(y) * slowest));
+    for (alike, row) in kinds.iter().zip(&rows).filter(|(alike, _)| kinds::n_replicas(alike, replicas) > 0) {
+        let n = f64::from(kinds::n_replicas(alike, replicas));
+        constraints.push(constraint!(busy(problem, alike[0], row, unit_s) <= n * slowest));
     }
-    let Columns { variables, shares, .. } = columns;
+    let wanted: Vec<Variable> = rows.iter().flatten().flatten().copied().collect();
     let program = Program { variables, objective: slowest.into(), constraints, start: Vec::new() };
     let solved = milp::minimise(program, &wanted, Budget::default()).ok()?;
     let mut values = solved.values.into_iter();
     let mut next = || values.next().expect("one value per cell").clamp(0.0, 1.0);
-    let shares: Vec<Vec<f64>> =
-        shares.iter().map(|row| row.iter().map(|cell| cell.map_or(0.0, |_| next())).collect()).collect();
+    let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];
+    for (alike, row) in kinds.iter().zip(&rows) {
+        let of_kind: Vec<f64> = row.iter().map(|cell| cell.map_or(0.0, |_| next())).collect();
+        kinds::dealt(alike, replicas, &of_kind, &mut shares);
+    }
     Some((shares, solved.objective * unit_s))
 }

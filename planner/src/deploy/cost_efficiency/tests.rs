@@ -242,6 +242,24 @@ fn of_equal_numbers_of_gpus_the_faster_configuration_counts() {
     }
 }
 
+/// Two GPU types that serve alike at two prices: whatever the last digit of an end is, the cheaper pair is rented.
+#[test]
+fn the_last_digit_of_an_end_buys_nothing() {
+    for rate in [21.598_854, 7.3, 11.1, 0.37, 3.0] {
+        let rates = [rate, rate * 0.66, rate * 1.07];
+        let problem = Problem {
+            inventory: Inventory::of(vec![offer("x", 0.87, 2), offer("y", 0.99, 3)]),
+            configurations: vec![configuration("cx", &[1, 0], &rates), configuration("cy", &[0, 1], &rates)],
+            demands: demands(&[1600.0, 300.0, 300.0]),
+            budget_usd_per_hour: 2.0,
+        };
+        let answer = plan(&problem, Options::default()).expect("a plan");
+        assert_eq!(answer.plan.replicas, [2, 0], "{rate}");
+        let second = answer.runner_up().expect("a dearer one");
+        assert!(second.plan.usd_per_hour > answer.plan.usd_per_hour, "{rate}: {second:?}");
+    }
+}
+
 type Spoil = fn(&mut Problem);
 
 #[test]
@@ -265,8 +283,25 @@ fn bad_problems_have_a_named_reason() {
             assert_eq!(why.to_string(), message);
         }
     }
-    let why = plan(&example(1.0), Options::default()).expect_err("too little");
-    assert!(why.to_string().starts_with("budget of 1 $/h and availability allow no replica that serves"), "{why}");
+    let why = |problem: &Problem| plan(problem, Options::default()).expect_err("too little").to_string();
+    let of_budget =
+        "budget of 1 $/h allows no replica that serves `type 0`; the cheapest that can be had, `c2`, takes 2 $/h";
+    assert_eq!(why(&example(1.0)), of_budget);
+    // The pair of t2 alone, of which one can be had: no budget helps.
+    let mut pair = example(7.0);
+    pair.configurations.drain(..3);
+    pair.inventory.offers[1].n_available = 1;
+    let of_gpus =
+        "availability allows no replica that serves `type 0`; the smallest, `c4`, takes 2 of `t2`, 1 can be had";
+    assert_eq!(why(&pair), of_gpus);
+    // What cannot be had is not the cheapest, and a sum of prices is rounded.
+    let mut dearer = example(0.3);
+    dearer.configurations.drain(1..3);
+    dearer.inventory.offers[1].n_available = 1;
+    dearer.inventory.offers[0].usd_per_hour = 0.1 + 0.2 + 0.1;
+    let of_budget =
+        "budget of 0.3 $/h allows no replica that serves `type 0`; the cheapest that can be had, `c1`, takes 0.4 $/h";
+    assert_eq!(why(&dearer), of_budget);
     let mut problem = example(8.0);
     problem.inventory.offers.iter_mut().for_each(|offer| offer.n_available = 0);
     assert!(matches!(plan(&problem, Options::default()), Err(RentalError::Infeasible(_))));

@@ -4,10 +4,10 @@
 //! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration: of those that serve most types of
 //! requests the smallest. It gets no slice of a type that it does not serve. A plan is for one model.
 
-use super::{Load, carrying, short, solve, words};
+use super::{Load, Rented, carrying, short, solve, words};
 use crate::deploy::cost_efficiency::{self, Options};
 use crate::deploy::inventory::{Inventory, Offer};
-use crate::deploy::{Plan, Problem, RentalError};
+use crate::deploy::{Plan, Problem, RentalError, usd};
 use crate::proof::{Aim, Bound, Decision, Status};
 
 /// Slices of a type's work; the paper's suggestion.
@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 60;
 pub fn under_budget(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     let asked = asked_of_one(problem)?;
     let none =
-        || RentalError::Infeasible(format!("no mix within {} $/h carries all work", problem.budget_usd_per_hour));
+        || RentalError::Infeasible(format!("no mix within {} $/h carries all work", usd(problem.budget_usd_per_hour)));
     let best = soonest(problem, &asked, None, options).ok_or_else(none)?;
     let makespan_s = best.makespan_s;
     let bound = Bound::plain(cost_efficiency::bound_s(problem)?.min(makespan_s));
@@ -39,7 +39,7 @@ pub fn within(problem: &Problem, deadline_s: f64, options: Options) -> Result<De
     let asked = asked_of_one(problem)?;
     let of = chosen(problem, &asked);
     let rented = solve(&load(problem, &of, &asked, deadline_s), None, options.budget)?.plan;
-    let plan = plan(problem, &of, &asked, &rented.replicas, &rented.slices);
+    let plan = plan(problem, &of, &asked, &rented);
     // Of mixes at one price the one that ends soonest.
     let at_its_price = Problem { budget_usd_per_hour: plan.usd_per_hour, ..problem.clone() };
     let sooner = soonest(&at_its_price, &asked, None, options).filter(|other| other.makespan_s < plan.makespan_s);
@@ -56,7 +56,7 @@ pub fn second_within(problem: &Problem, deadline_s: f64, best: &Plan, options: O
     let of = chosen(problem, &asked);
     let taken = taken(&of, best);
     let rented = solve(&load(problem, &of, &asked, deadline_s), Some(&taken), options.budget).ok()?.plan;
-    Some(plan(problem, &of, &asked, &rented.replicas, &rented.slices))
+    Some(plan(problem, &of, &asked, &rented))
 }
 
 /// What holds the price of a mix up: too few GPUs of a type, by Mélange's own program, or the load that the mix itself carries. The program may rent others:
@@ -107,7 +107,7 @@ fn soonest(problem: &Problem, asked: &[usize], other_than: Option<&[u32]>, optio
     let work = |c: usize| asked.iter().filter_map(|&w| problem.seconds(c, w)).sum::<f64>();
     let carried = |seconds: f64| -> Option<Plan> {
         let rented = solve(&load(problem, &of, asked, seconds), other_than, options.budget).ok()?.plan;
-        let plan = plan(problem, &of, asked, &rented.replicas, &rented.slices);
+        let plan = plan(problem, &of, asked, &rented);
         (plan.usd_per_hour <= problem.budget_usd_per_hour * (1.0 + 1e-9)).then_some(plan)
     };
     // One replica of any type ends by then.
@@ -133,7 +133,7 @@ pub fn limit_under_budget(problem: &Problem, plan: &Plan, options: Options) -> S
     let asked = asked(problem);
     // A sooner end that the search can tell apart.
     let sooner = load(problem, &chosen(problem, &asked), &asked, plan.makespan_s * (1.0 - 2.0 * WIDTH));
-    let budget = problem.budget_usd_per_hour;
+    let budget = usd(problem.budget_usd_per_hour);
     match solve(&sooner, None, options.budget) {
         Ok(rented) => format!(
             "budget of {budget} $/h: to end sooner the cheapest mix, {}, costs {:.4} $/h",
@@ -175,7 +175,10 @@ fn smallest(problem: &Problem, offer: usize, asked: &[usize]) -> Option<usize> {
 fn load(problem: &Problem, of: &[Option<usize>], asked: &[usize], seconds: f64) -> Load {
     let offer = |(offer, c): (&Offer, &Option<usize>)| match c {
         None => Offer { n_available: 0, ..offer.clone() },
-        Some(c) => Offer::priced(offer.name.clone(), problem.price(*c), problem.n_replicas_max(*c)),
+        Some(c) => {
+            let priced = Offer::priced(offer.name.clone(), problem.price(*c), problem.n_replicas_max(*c));
+            Offer { kind: offer.kind.clone(), ..priced }
+        }
     };
     let rate = |c: &Option<usize>, w: usize| c.map_or(0.0, |c| problem.configurations[c].requests_per_s[w]);
     Load {
@@ -186,21 +189,21 @@ fn load(problem: &Problem, of: &[Option<usize>], asked: &[usize], seconds: f64) 
     }
 }
 
-/// Replicas and slices by type as a plan.
-fn plan(problem: &Problem, of: &[Option<usize>], asked: &[usize], counts: &[u32], slices: &[Vec<u32>]) -> Plan {
+/// Replicas and shares by offer as a plan.
+fn plan(problem: &Problem, of: &[Option<usize>], asked: &[usize], rented: &Rented) -> Plan {
     let mut replicas = vec![0; problem.configurations.len()];
     let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];
     let mut makespan_s = 0.0_f64;
     for (offer, c) in of.iter().enumerate().filter_map(|(offer, c)| Some((offer, (*c)?))) {
-        replicas[c] = counts[offer];
+        replicas[c] = rented.replicas[offer];
         let mut busy_s = 0.0;
         for (cell, &w) in asked.iter().enumerate() {
-            let share = f64::from(slices[offer][cell]) / f64::from(N_SLICES);
+            let share = rented.shares[offer][cell];
             shares[c][w] = share;
             busy_s += share * problem.seconds(c, w).unwrap_or(0.0);
         }
         if busy_s > 0.0 {
-            makespan_s = makespan_s.max(busy_s / f64::from(counts[offer]));
+            makespan_s = makespan_s.max(busy_s / f64::from(rented.replicas[offer]));
         }
     }
     let (n_gpus, usd_per_hour) = (problem.n_gpus(&replicas), problem.usd_per_hour(&replicas));

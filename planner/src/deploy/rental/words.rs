@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Decided, Question};
 use crate::deploy::objective::Limit;
-use crate::deploy::{Plan, Problem};
+use crate::deploy::{Plan, Problem, usd};
 use crate::proof::RunnerUp;
 
 /// Shares below this are rounding and not named.
@@ -23,7 +23,9 @@ pub fn rented(decided: &Decided) -> String {
     let (problem, plan) = (&decided.problem, &decided.decision.plan);
     let words = problem.words(&plan.replicas);
     match decided.limit {
-        Limit::Budget { usd_per_hour } => format!("{words} for {:.2} $/h of {usd_per_hour} $/h", plan.usd_per_hour),
+        Limit::Budget { usd_per_hour } => {
+            format!("{words} for {:.2} $/h of {} $/h", plan.usd_per_hour, usd(usd_per_hour))
+        }
         Limit::Deadline { seconds } => {
             format!("{words} for {:.2} $/h, done after {:.1} s of {seconds} s", plan.usd_per_hour, plan.makespan_s)
         }

@@ -3,11 +3,14 @@
 //!
 //! With `fill = "packed"` each sequence goes, longest first, to the fullest micro-batch that takes it, as packers of fine-tuning do (axolotl-ai-cloud/axolotl
 //! `utils/samplers/multipack.py`; hiyouga/LLaMA-Factory `greedy_knapsack`). With its other words micro-batches have so many sequences instead, dealt to replicas in turn: what Hugging Face's Trainer makes of a data set that nobody packs.
+//! Megatron-LM itself takes batches of whole micro-batches: `num_microbatches_calculator.py` of Megatron-LM asserts that the global batch is a multiple of
+//! micro-batch times data-parallel size. Under its framework equal sequences that do not fill them are refused; packs of mixed ones are taken as they are.
 //! Sources: `BatchSamplerShard` of huggingface/accelerate `data_loader.py` deals batches in turn; `DataCollatorForLanguageModeling` of huggingface/trl
 //! `trainer/sft_trainer.py` pads a batch to its longest row, or lays it flat (`padding_free`). The Trainer's `LengthGroupedSampler` sorts 50 batches at once,
 //! and here a step is sorted. Layers compute padding; attention does not, as `FlashAttention` with rows of their own lengths.
 
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::problem::Framework;
 use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
@@ -60,6 +63,7 @@ pub(super) fn together(items: &[usize], sequences: &[(u32, u64)]) -> MicroBatch 
 
 pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
     all_fit(problem)?;
+    are_whole(problem)?;
     let steps = (0..problem.workload.n_steps()).map(|index| {
         let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
         let micro_batches = match context.word("fill", TOKENS) {
@@ -70,6 +74,21 @@ pub(super) fn plan(problem: &Problem, context: &PlanContext<'_>) -> Result<Decis
         Ok(Step::of_groups(deal(micro_batches, problem.layout.dp)))
     });
     Ok(heuristic(CARD.name, problem, steps.collect::<Result<Vec<Step>, PlanError>>()?))
+}
+
+/// Refuses a batch of equal sequences that Megatron-LM would not start.
+fn are_whole(problem: &Problem) -> Result<(), PlanError> {
+    let (layout, lengths) = (&problem.layout, &problem.workload.lengths);
+    let is_plain = problem.execution.framework == Framework::MegatronCore && lengths.iter().all(|of| *of == lengths[0]);
+    let shard = lengths.first().map_or(1, |length| length.div_ceil(u64::from(layout.cp)).max(1));
+    let (batch, micro_batch) = (problem.workload.batch_size as u64, problem.bucket_tokens / shard);
+    if !is_plain || batch.is_multiple_of(u64::from(layout.dp) * micro_batch) {
+        return Ok(());
+    }
+    Err(PlanError::Unsupported(format!(
+        "Megatron-LM takes batches of whole micro-batches: {batch} sequences are no multiple of dp {} times the {micro_batch} of a micro-batch. Change          `batch_size`, or `bucket_tokens`, which is room for them",
+        layout.dp
+    )))
 }
 
 /// Tokens of sequences on one rank: shards are whole tokens, so lengths count rounded up to the context degree, and so does the padding.
@@ -167,6 +186,26 @@ mod tests {
         assert_eq!(planned(&lengths, (2, 1000), &whole), Ok(rows));
         let refused = planned(&lengths, (2, 700), &padded).expect_err("800 tokens are more than 700");
         assert!(refused.contains("2 sequences padded to 400 tokens each has 800 tokens"), "{refused}");
+    }
+
+    /// Twelve equal sequences over four replicas: three micro-batches of one each, and no whole number of pairs.
+    #[test]
+    fn megatron_takes_whole_micro_batches() {
+        let planned = |lengths: &[u64], bucket: u64, framework: Framework| {
+            let mut problem = problem(lengths.to_vec(), lengths.len(), 4, 1, bucket);
+            problem.execution.framework = framework;
+            let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+            let plan = plan(&problem, &PlanContext { cost: &cost, parameters: BTreeMap::new() });
+            plan.map(|plan| plan.plan.steps[0].groups.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(planned(&[64; 12], 64, Framework::MegatronCore), Ok(4));
+        assert_eq!(planned(&[64; 12], 128, Framework::Formulas), Ok(4));
+        let refused = planned(&[64; 12], 128, Framework::MegatronCore).expect_err("three each are no pairs");
+        assert!(refused.contains("12 sequences are no multiple of dp 4 times the 2 of a micro-batch"), "{refused}");
+        // What is packed of different lengths is another number.
+        let mut mixed = [64; 12];
+        mixed[0] = 32;
+        assert_eq!(planned(&mixed, 128, Framework::MegatronCore), Ok(4));
     }
 
     /// Sequences of one length are the same micro-batches either way.

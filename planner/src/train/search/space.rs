@@ -217,7 +217,7 @@ impl Space {
     fn buckets(&self, problem: &Problem, layout: &Layout) -> Vec<Bucket> {
         let (lengths, ranks) = (&problem.workload.lengths, u64::from(layout.cp));
         let longest = lengths.iter().max().copied().unwrap_or(1);
-        let listed = self.micro_batch.iter().filter(|&&n| fills(problem, layout, n));
+        let listed = self.micro_batch.iter().filter(|&&n| self.looks_at(problem, layout, n));
         let of = |&micro_batch: &u64| Bucket { micro_batch, tokens: (longest * micro_batch).div_ceil(ranks) };
         let mut all: Vec<Bucket> = listed.map(of).collect();
         if !self.packs || lengths.iter().all(|length| *length == longest) {
@@ -236,6 +236,17 @@ impl Space {
             }
         }
         all
+    }
+
+    /// Whether micro-batches of so many sequences are looked at: all that somebody lists, as a scenario may have them without a search. Where nobody does and
+    /// sequences are equal, every replica has work, and those numbers count that divide it.
+    fn looks_at(&self, problem: &Problem, layout: &Layout, micro_batch: u64) -> bool {
+        let lengths = &problem.workload.lengths;
+        if !self.packs || lengths.iter().any(|length| *length != lengths[0]) {
+            return true;
+        }
+        let (batch, replicas) = (problem.workload.batch_size as u64, u64::from(layout.dp));
+        batch >= replicas && batch.div_ceil(replicas).is_multiple_of(micro_batch)
     }
 
     /// Degrees that use every GPU of so many nodes and that the model can be cut by.
@@ -361,14 +372,6 @@ impl Space {
     }
 }
 
-/// Whether the batch fills every data-parallel group with whole micro-batches of equal sequences; always for mixed lengths.
-fn fills(problem: &Problem, layout: &Layout, micro_batch: u64) -> bool {
-    let lengths = &problem.workload.lengths;
-    let mixed = lengths.iter().any(|length| *length != lengths[0]);
-    let batch = problem.workload.batch_size as u64;
-    mixed || batch.is_multiple_of(u64::from(layout.dp) * micro_batch)
-}
-
 impl Candidate {
     /// What a problem has by itself: what a scenario says without a search.
     pub fn own(problem: &Problem) -> Self {
@@ -476,6 +479,19 @@ mod tests {
 
     use super::*;
     use crate::train::search::tests::problem;
+
+    /// Eight replicas share twenty equal sequences: two or three each. A list holds any number; without one, those of one and of all three.
+    #[test]
+    fn listed_micro_batches_of_equal_sequences_are_all_looked_at() {
+        let problem = problem(vec![1024; 20], Execution::default(), 80.0);
+        let tried = |space: Space| {
+            let of_all = space.candidates(&problem).into_iter().filter(|of| of.layout.dp == 8);
+            of_all.map(|of| of.micro_batch).collect::<std::collections::BTreeSet<u64>>()
+        };
+        let listed = Space { micro_batch: vec![1, 2, 3, 4], packs: false, ..Space::of(&problem) };
+        assert_eq!(tried(listed), [1, 2, 3, 4].into());
+        assert_eq!(tried(Space::of(&problem)), [1, 3].into());
+    }
 
     /// NVLink joins pairs. A tensor group of four side by side exchanges over PCIe, which has a price; where tensor ranks lie apart there is none.
     #[test]
