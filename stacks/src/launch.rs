@@ -202,6 +202,7 @@ pub(crate) fn begun(
         let first = begins.iter().enumerate().find_map(|(index, begins)| Some((index, begins(&texts)?)));
         let Some((which, start)) = first else { continue };
         let mut launch = launched(&words, &texts, start, &|_, _| false);
+        launch.launcher = gpus::launcher(&words[..start], gpus::batch_options(text));
         launch.findings.extend(candidates::not_followed(
             &command.left,
             Judge { knows: &|_| true, matters: &|flag| matters(which, flag), is_switch: &|_| false },
