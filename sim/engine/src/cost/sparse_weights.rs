@@ -128,12 +128,14 @@ pub struct SparseWeights<M> {
     products: Vec<Product>,
 }
 
-/// A product whose weights are sparse.
+/// Products of one shape, of which some have sparse weights.
 struct Product {
     outputs: u64,
     inputs: u64,
     /// What the dense operations of a row take at best.
     row_least: Seconds,
+    /// Sparse ones of those of a layer. An operation does not say which product it is, so each of them takes its share of both times.
+    sparse_share: f64,
 }
 
 impl<M: CostModel> SparseWeights<M> {
@@ -141,8 +143,15 @@ impl<M: CostModel> SparseWeights<M> {
     pub fn new(inner: M, gpu: &Gpu, layers: SparseLayers, model: &Model, tensor_degree: u32) -> Self {
         // No cut over rows takes less, so what a row takes at best is a part of what any number of them takes.
         let least = |n: u64, k: u64| inner.least(&Op::Gemm { m: 1, n, k, format: Format::Bf16 });
-        let product = |(outputs, inputs)| Product { outputs, inputs, row_least: least(outputs, inputs) };
-        let products = layers.shapes(model, tensor_degree).into_iter().map(product).collect();
+        let (all, sparse) =
+            (SparseLayers::all(layers.sparsity).shapes(model, tensor_degree), layers.shapes(model, tensor_degree));
+        let products = sparse.iter().map(|&(outputs, inputs)| {
+            let [n_sparse, n] =
+                [&sparse, &all].map(|of| of.iter().filter(|shape| **shape == (outputs, inputs)).count());
+            let sparse_share = real(n_sparse as u64) / real(n as u64);
+            Product { outputs, inputs, row_least: least(outputs, inputs), sparse_share }
+        });
+        let products = products.collect();
         Self { gpu: gpu.clone(), sparsity: layers.sparsity, products, inner }
     }
 
@@ -151,7 +160,13 @@ impl<M: CostModel> SparseWeights<M> {
         let Op::Gemm { m: rows, n: outputs, k: inputs, .. } = *op else { return None };
         let product = self.products.iter().find(|product| (product.outputs, product.inputs) == (outputs, inputs))?;
         let gemm = SparseGemm { m: outputs, k: inputs, n: rows, sparsity: self.sparsity };
-        Some(gemm.estimate(&self.gpu).at_least(product.row_least * real(rows)))
+        let sparse = gemm.estimate(&self.gpu).at_least(product.row_least * real(rows));
+        let rest = 1.0 - product.sparse_share;
+        Some(if rest > 0.0 {
+            sparse.scaled(product.sparse_share).then(self.inner.elementary(op).scaled(rest))
+        } else {
+            sparse
+        })
     }
 }
 
@@ -293,5 +308,28 @@ mod tests {
         // 2 · 4096 · 13,824 · 9216 operations at 0.75 of 312e12 per second: 4.46 ms, where the law alone would say 1.9 ms.
         let many = sparse.estimate(&product(4096, 13_824)).time.get();
         assert!((many - 4.46e-3).abs() < 0.01e-3, "{many}");
+    }
+
+    /// OPT-66B on four GPUs: both products of a feed-forward are 9216 by 9216. What each saves by itself adds up to what both save, and all four to the whole.
+    #[test]
+    fn products_of_one_shape_save_what_they_save_together() {
+        use crate::cost::roofline::Roofline;
+
+        let model = crate::model::embedded("opt-66b").expect("listed");
+        let dense = Roofline::new(&hw::catalog::cluster(&a100(), 1, 8));
+        let layer_s = |is_sparse: [bool; 4]| {
+            let sparse =
+                SparseWeights::new(dense.clone(), &a100(), SparseLayers { sparsity: 0.8, is_sparse }, &model, 4);
+            let time = |(_, n, k): (&str, u64, u64)| {
+                sparse.estimate(&Op::Gemm { m: 16, n, k, format: Format::Bf16 }).time.get()
+            };
+            products(&model, 4).into_iter().map(time).sum::<f64>()
+        };
+        let saved = |is_sparse| layer_s([false; 4]) - layer_s(is_sparse);
+        let [inwards, outwards] = [saved([false, false, true, false]), saved([false, false, false, true])];
+        let both = saved([false, false, true, true]);
+        assert!(inwards > 0.0 && (inwards + outwards - both).abs() < 1e-12, "{inwards} and {outwards} against {both}");
+        let rest = saved([true, true, false, false]);
+        assert!((rest + both - saved([true; 4])).abs() < 1e-12);
     }
 }
