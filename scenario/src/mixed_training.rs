@@ -145,11 +145,11 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if runs(Way::Given) {
         stages::checks(reader, &job, placed, runs(Way::Search));
     }
-    if runs(Way::Search) {
-        searchable(reader, &job, &keys);
-    }
     if let Some(plan) = given.as_ref().filter(|_| runs(Way::Given)) {
         as_in_training(reader, &job, plan, &keys);
+    }
+    if runs(Way::Search) {
+        searchable(reader, &job, &keys);
     }
     if let (false, Some(_)) = (runs(Way::Given), &given) {
         let what = "`[[stage]]` says where stages lie, and `given` does not run";
