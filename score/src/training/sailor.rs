@@ -4,7 +4,7 @@
 //! nothing runs behind it (`train::timed`). Nothing is fitted.
 
 use hw::{Seconds, Span};
-use train::timed::{Message, Messages, Pass, PassTimes, Replica, StageTimes, TimedStep, ring_steps};
+use train::timed::{Message, Messages, PassTime, PassTimes, Replica, StageTimes, TimedStep, ring_steps};
 
 use super::row::{Asked, Compared, Label, Measured, Row};
 use super::sailor_tables::{Slice, Tables};
@@ -195,8 +195,8 @@ impl Run<'_> {
             None => Span::ZERO,
         };
         let passes = PassTimes {
-            forward: Pass::computing(forward),
-            backward: Pass::computing(backward),
+            forward: PassTime::computing(forward),
+            backward: PassTime::computing(backward),
             message: Message { line: message, latency: Span::ZERO },
         };
         Ok(StageTimes { n_gpus: *n_gpus, passes, update })

@@ -29,7 +29,7 @@ use crate::plan::{Plan, Step};
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::stages;
-use crate::timed::{Message, Messages, Pass, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
+use crate::timed::{Message, Messages, PassTime, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
 pub use batch::Batch;
 pub use links::{Group, Link, Unlinked};
 pub use room::Fullest;
@@ -174,7 +174,7 @@ impl CostModel for Slower<'_> {
 /// What the cards of a group, so many together, take of every stage.
 struct OfCards {
     /// Forward and backward, by stage and micro-batch; of one micro-batch where all are alike.
-    passes: Vec<Vec<[Pass; 2]>>,
+    passes: Vec<Vec<[PassTime; 2]>>,
     /// Step of the optimizer, by stage, seconds.
     updates: Vec<f64>,
 }
@@ -183,12 +183,12 @@ impl OfCards {
     /// A stage that was measured, which all micro-batches pass alike.
     fn measured(stage: usize, times: Times) -> Self {
         let mut of = Self { passes: vec![Vec::new(); stage + 1], updates: vec![0.0; stage + 1] };
-        of.passes[stage].push([times.forward_s, times.backward_s].map(|s| Pass::computing(span(s))));
+        of.passes[stage].push([times.forward_s, times.backward_s].map(|s| PassTime::computing(span(s))));
         of.updates[stage] = times.update_s;
         of
     }
 
-    fn pass(&self, stage: usize, micro_batch: u32) -> [Pass; 2] {
+    fn pass(&self, stage: usize, micro_batch: u32) -> [PassTime; 2] {
         let of_stage = &self.passes[stage];
         of_stage[micro_batch as usize % of_stage.len()]
     }
@@ -311,7 +311,7 @@ impl MixedJob {
             let waits = cost.estimate(&Op::Sequence(exchanged(&own, &stages[stage], tokens, kind))).time;
             let (whole, exchanged) = (of.duration(kind, stage, at), Span::from_seconds(waits));
             let computed = Span::from_ns(whole.saturating_sub(exchanged.as_ns()));
-            Pass { computed, exchanged, copied: span(copied) }
+            PassTime { computed, exchanged, copied: span(copied) }
         };
         let of_stage = |stage: usize| {
             let both = |at| {

@@ -41,7 +41,7 @@ impl Messages {
 
 /// A forward or backward of one micro-batch on a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pass {
+pub struct PassTime {
     /// What its GPUs compute.
     pub computed: Span,
     /// Exchanges of the tensor group behind that, which the pass waits for.
@@ -50,7 +50,7 @@ pub struct Pass {
     pub copied: Span,
 }
 
-impl Pass {
+impl PassTime {
     /// One that only computes.
     pub fn computing(computed: Span) -> Self {
         Self { computed, ..Self::default() }
@@ -91,9 +91,9 @@ impl Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
     /// Forward.
-    pub forward: Pass,
+    pub forward: PassTime,
     /// Backward.
-    pub backward: Pass,
+    pub backward: PassTime,
     /// A message to the next stage, or back from it; nothing for the last one.
     pub message: Message,
 }
@@ -113,7 +113,7 @@ impl PassTimes {
     pub fn mean(of: &[Self]) -> Self {
         let line = mean(of.iter().map(|of| of.message.line));
         let latency = mean(of.iter().map(|of| of.message.latency));
-        let [forward, backward] = [Pass::mean(of, |of| of.forward), Pass::mean(of, |of| of.backward)];
+        let [forward, backward] = [PassTime::mean(of, |of| of.forward), PassTime::mean(of, |of| of.backward)];
         Self { forward, backward, message: Message { line, latency } }
     }
 }
@@ -322,7 +322,7 @@ struct StageOps {
 
 impl StageOps {
     fn new(graph: &mut TaskGraph, times: &PassTimes, messages: Messages) -> Self {
-        let mut pass = |of: &Pass| PassOps {
+        let mut pass = |of: &PassTime| PassOps {
             computed: host(graph, of.computed),
             exchanged: some_host(graph, of.exchanged),
             copied: some_host(graph, of.copied),

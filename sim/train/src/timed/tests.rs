@@ -13,7 +13,7 @@ fn stage(forward: u64, backward: u64, message: u64) -> StageTimes {
 }
 
 fn passes(forward: u64, backward: u64, message: u64) -> PassTimes {
-    let [forward, backward] = [forward, backward].map(|ns| Pass::computing(Span::from_ns(ns)));
+    let [forward, backward] = [forward, backward].map(|ns| PassTime::computing(Span::from_ns(ns)));
     PassTimes { forward, backward, message: Message { line: Span::from_ns(message), latency: Span::ZERO } }
 }
 
@@ -178,7 +178,7 @@ proptest! {
 fn passes_wait_for_exchanges_and_copies() {
     let [computed, exchanged] = [100, 30].map(Span::from_ns);
     let span = |copied| {
-        let pass = Pass { computed, exchanged, copied: Span::from_ns(copied) };
+        let pass = PassTime { computed, exchanged, copied: Span::from_ns(copied) };
         let times = PassTimes { forward: pass, backward: pass, ..PassTimes::default() };
         let step = behind(2, 5, times);
         assert!((step.computed_gpu_s() - 2.0 * 5.0 * 200e-9).abs() < 1e-15);
