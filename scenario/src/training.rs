@@ -35,6 +35,7 @@ use score::training::constants::Constants;
 use train::long_run::LongRun;
 use train::megatron_core::INTERLEAVED;
 use train::problem::{Execution, ExpertTraffic, Framework, Launches, Overlap};
+use train::straggler::Straggler;
 use train::{Layout, Problem};
 
 use crate::cost::Cost;
@@ -279,10 +280,9 @@ pub fn of_sequences(
     let (((model, model_at), (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let of_card = asked.of_card(training.execution.framework, &cost, &cluster.gpu.name);
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
-    let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
+    let host = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
-    let execution = executed(training.execution, &parallel, &cost, (overlap, experts));
-    let execution = Execution { host_overhead_per_layer, launches, stragglers, ..execution };
+    let execution = executed(training.execution, &parallel, &cost, (overlap, experts, host, stragglers));
     let mut problem = Problem {
         model: framework::trained(model, execution.framework, training.predicting_layers),
         cluster,
@@ -336,9 +336,13 @@ fn executed(
     execution: Execution,
     parallel: &parallel::Parallel,
     cost: &Cost,
-    (overlap, experts): (Overlap, ExpertTraffic),
+    (overlap, experts, host, stragglers): (Overlap, ExpertTraffic, (Seconds, Launches), Vec<Straggler>),
 ) -> Execution {
+    let (host_overhead_per_layer, launches) = host;
     Execution {
+        host_overhead_per_layer,
+        launches,
+        stragglers,
         framework: framework::in_pieces(execution.framework, &overlap),
         overlap,
         experts,
