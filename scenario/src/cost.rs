@@ -127,7 +127,7 @@ fn on_gpu(section: &mut Section<'_>, profile: &Profile, gpu: &str, at: &Place) -
         return profile.clone();
     }
     let what = format!("profile `{}` was measured on `{}`, the cluster has `{gpu}`", profile.name, profile.gpu);
-    let makers = [gpu, &profile.gpu].map(|name| hw::catalog::maker(name));
+    let makers = [gpu, &profile.gpu].map(hw::catalog::maker);
     if makers.iter().all(Option::is_some) && makers[0] != makers[1] {
         let help = if makers.contains(&Some(hw::Maker::Host)) {
             "a host processor and a GPU cannot stand for each other"

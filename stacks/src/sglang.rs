@@ -35,23 +35,30 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
 /// Modules that start servers; the second one starts a router in front of them, whose options begin with a word of its own.
 pub(crate) const MODULES: [&str; 2] = ["sglang.launch_server", "sglang_router.launch_server"];
 
-/// The model of `sglang serve MODEL`.
+/// Its model; `sglang serve MODEL` has no option for it.
+fn model(flags: &mut Flags, program: &[String]) -> Option<String> {
+    flags.last_of(&["model-path", "model"]).and_then(|name| flags.text(name)).or_else(|| served(program))
+}
+
 fn served(program: &[String]) -> Option<String> {
     let at = program.iter().position(|word| word == "serve")?;
     program.get(at + 1).cloned()
 }
 
+/// Its options without those of a router, by their whole names.
+fn given(flags: Vec<Flag>, launcher: &[Flag]) -> Vec<Flag> {
+    let own = flags.into_iter().filter(|flag| !flag.name.starts_with("router-")).collect();
+    launch::with_nodes(with_whole_names(own, &FLAGS), launcher)
+}
+
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let given = launch.flags.into_iter().filter(|flag| !flag.name.starts_with("router-")).collect();
-    let given = launch::with_nodes(with_whole_names(given, &FLAGS), &launch.launcher);
-    let mut flags = Flags::new(given, &FLAGS);
+    let mut flags = Flags::new(given(launch.flags, &launch.launcher), &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
-    let given = flags.last_of(&["model-path", "model"]).and_then(|name| flags.text(name));
-    let given = given.or_else(|| served(&launch.program));
-    server.named(&mut flags, machine, given);
+    let model = model(&mut flags, &launch.program);
+    server.named(&mut flags, machine, model);
     server.tp = Server::degree(&mut flags, &TENSOR).unwrap_or(1);
     server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
     server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);

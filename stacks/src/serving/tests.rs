@@ -109,7 +109,7 @@ fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
 #[test]
 fn options_are_read_as_the_servers_parsers_read_them() {
     check(
-        "vllm serve llama-3-8b -q fp8 --max-model-len 32K --max-num-batched-tokens 8k --max-num-active-seqs 64 --watermark 0.05 -sc '{\"num_speculative_tokens\": 2}'",
+        "vllm serve llama-3-8b -q fp8 --max-model-len 32K --max-num-batched-tokens 8k --max-num-active-seqs 64 --watermark 0.05 -sc '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'",
         &[
             "weights = \"fp8\"",
             "max_context = 32768",
@@ -215,7 +215,7 @@ fn keys_of_json_options_may_come_one_by_one() {
         "--speculative_config.method=ngram --speculative_config.num_speculative_tokens=4",
         "-sc.method ngram -sc.num_speculative_tokens 4",
         // The keys that come one by one take the place of the whole.
-        "--speculative-config.num_speculative_tokens 4 --speculative-config '{\"num_speculative_tokens\": 2}'",
+        "--speculative-config.num_speculative_tokens 4 --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'",
     ] {
         check(&format!("vllm serve llama-3-8b {options}"), &["draft_tokens = 4"], &codes);
     }
