@@ -93,7 +93,7 @@ impl Demand {
         let borders = self.borders();
         let starts = borders.iter().map(|start| (start - self.start_up_s).max(0.0));
         let mut moments: Vec<f64> = borders.iter().copied().chain(starts).collect();
-        moments.sort_by(f64::total_cmp);
+        moments.sort_unstable_by(f64::total_cmp);
         let end = borders.last().copied().unwrap_or(0.0);
         let mut table: Vec<(f64, u32)> = Vec::new();
         for at in moments.into_iter().filter(|at| *at < end) {

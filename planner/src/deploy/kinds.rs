@@ -30,7 +30,7 @@ impl Kinds {
     pub(super) fn on_cheapest(&self, problem: &Problem, mut replicas: Vec<u32>) -> Vec<u32> {
         for kind in self.iter().filter(|kind| kind.len() > 1) {
             let mut members = kind.to_vec();
-            members.sort_by(|&a, &b| problem.price(a).total_cmp(&problem.price(b)).then(a.cmp(&b)));
+            members.sort_unstable_by(|&a, &b| problem.price(a).total_cmp(&problem.price(b)).then(a.cmp(&b)));
             for (at, &cheap) in members.iter().enumerate() {
                 for &dear in &members[at + 1..] {
                     replicas = moved(problem, replicas, dear, cheap);

@@ -393,7 +393,7 @@ pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decisio
 /// The second best rate; none where there are fewer.
 fn second(found: &[(f64, PlayedBest)]) -> f64 {
     let mut rates: Vec<f64> = found.iter().map(|(rate, _)| *rate).collect();
-    rates.sort_by(|a, b| b.total_cmp(a));
+    rates.sort_unstable_by(|a, b| b.total_cmp(a));
     rates.get(1).copied().unwrap_or(0.0)
 }
 

@@ -133,7 +133,7 @@ pub fn judged(asked: &Asked, method: Method, cost: &dyn CostModel) -> Judged<Pla
         return Judged::refused(refused);
     }
     let mut ratios = asked.ratios.clone();
-    ratios.sort_by(|a, b| b.total_cmp(a));
+    ratios.sort_unstable_by(|a, b| b.total_cmp(a));
     if method != Method::PathLabels {
         ratios.truncate(1);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// Longest processing time first: each item, heaviest first, to the lightest bin.
 pub fn longest_first(weights: &[f64], n_bins: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
     let mut bins = vec![Vec::new(); n_bins];
     let mut load = vec![0.0_f64; n_bins];
     for item in order {
@@ -21,7 +21,7 @@ pub fn longest_first(weights: &[f64], n_bins: usize) -> Vec<Vec<usize>> {
 /// Items above the capacity get a bin of their own.
 pub fn best_fit_decreasing(sizes: &[u64], capacity: u64) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
-    order.sort_by(|&a, &b| sizes[b].cmp(&sizes[a]).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| sizes[b].cmp(&sizes[a]).then(a.cmp(&b)));
     let mut bins: Vec<Vec<usize>> = Vec::new();
     // What bins hold, each with its index; of equally full ones the first comes last.
     let mut held: BTreeSet<(u64, Reverse<usize>)> = BTreeSet::new();

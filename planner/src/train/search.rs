@@ -324,7 +324,8 @@ impl Search<'_> {
         }
         // The simpler of equal ones comes first; what is as simple stays in the order of the space.
         let simpler = |a: &Bounded, b: &Bounded| a.candidate.effort().cmp(&b.candidate.effort());
-        indexed.sort_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then_with(|| simpler(a, b)).then(i.cmp(j)));
+        indexed
+            .sort_unstable_by(|(i, a), (j, b)| a.value.total_cmp(&b.value).then_with(|| simpler(a, b)).then(i.cmp(j)));
         let bounded = indexed.into_iter().map(|(_, bounded)| bounded).collect();
         (bounded, candidates.len(), n_left)
     }

@@ -259,7 +259,7 @@ fn choices(problem: &Problem, unit_s: f64) -> Result<Vec<(f64, Slowest)>, Rental
         let of_model = (0..problem.configurations.len())
             .filter(|&c| problem.configurations[c].model == model && problem.n_replicas_max(c) > 0);
         let mut seconds: Vec<f64> = of_model.filter_map(|c| all_demands(problem, c)).collect();
-        seconds.sort_by(f64::total_cmp);
+        seconds.sort_unstable_by(f64::total_cmp);
         seconds.dedup();
         if all.len() * seconds.len() > CHOICES_MAX {
             return Err(RentalError::Budget(format!("round robin has more than {CHOICES_MAX} choices to compare")));

@@ -29,7 +29,7 @@ fn fastest_first(cluster: &FlowProblem) -> Vec<usize> {
         f64::from(most) * cluster.rate(node, Range { first: 0, end: most })
     };
     let mut nodes: Vec<usize> = (0..cluster.nodes.len()).collect();
-    nodes.sort_by(|a, b| work(b).total_cmp(&work(a)).then(a.cmp(b)));
+    nodes.sort_unstable_by(|a, b| work(b).total_cmp(&work(a)).then(a.cmp(b)));
     nodes
 }
 
@@ -44,7 +44,7 @@ pub fn petals(cluster: &FlowProblem) -> Vec<Range> {
         let now = supply(cluster, &ranges);
         let of = |first: u32| -> Vec<f64> {
             let mut layers = now[first as usize..(first + n) as usize].to_vec();
-            layers.sort_by(f64::total_cmp);
+            layers.sort_unstable_by(f64::total_cmp);
             layers
         };
         let weaker = |a: &u32, b: &u32| {
@@ -120,7 +120,7 @@ fn chain_over(cluster: &FlowProblem, nodes: impl Iterator<Item = usize>) -> Vec<
     let sum = |rate: f64| (0..n).map(|node| u64::from(held(node, rate))).sum::<u64>();
     let mut rates: Vec<f64> = cluster.nodes.iter().flat_map(|node| node.tokens_per_s.iter().copied()).collect();
     rates.retain(|rate| *rate > 0.0);
-    rates.sort_by(|a, b| b.total_cmp(a));
+    rates.sort_unstable_by(|a, b| b.total_cmp(a));
     let mut ranges = vec![Range::default(); n];
     let Some(rate) = rates.into_iter().find(|rate| sum(*rate) >= u64::from(cluster.n_layers)) else { return ranges };
     let mut first = 0;

@@ -19,7 +19,7 @@ fn seconds(work: &Work, meta_op: usize, size: usize) -> f64 {
 pub fn side_by_side(work: &Work, meta_ops: &[usize]) -> Vec<(usize, usize)> {
     let seconds = |meta_op: usize, size: usize| seconds(work, meta_op, size);
     let mut order = meta_ops.to_vec();
-    order.sort_by(|&a, &b| seconds(b, 0).total_cmp(&seconds(a, 0)).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| seconds(b, 0).total_cmp(&seconds(a, 0)).then(a.cmp(&b)));
     let mut free = work.n_devices();
     let mut chosen: Vec<(usize, usize)> = Vec::new();
     for meta_op in order {

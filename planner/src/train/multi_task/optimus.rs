@@ -57,7 +57,7 @@ impl Job {
 pub fn decide(work: &Work) -> Decided {
     let mut jobs: Vec<Job> = (0..work.training.tasks.len()).map(|task| Job::new(work, task)).collect();
     let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by(|&a, &b| jobs[b].seconds().total_cmp(&jobs[a].seconds()).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| jobs[b].seconds().total_cmp(&jobs[a].seconds()).then(a.cmp(&b)));
     let mut free = work.n_devices();
     let (mut running, mut waiting) = (Vec::new(), Vec::new());
     for task in order {

@@ -184,7 +184,8 @@ impl Packer<'_> {
     fn widen(&self, taken: &mut [Taken], mut free: u32) {
         loop {
             let mut longest: Vec<usize> = (0..taken.len()).collect();
-            longest.sort_by(|&a, &b| self.seconds(&taken[b]).total_cmp(&self.seconds(&taken[a])).then(a.cmp(&b)));
+            longest
+                .sort_unstable_by(|&a, &b| self.seconds(&taken[b]).total_cmp(&self.seconds(&taken[a])).then(a.cmp(&b)));
             let wider = longest.into_iter().find_map(|at| {
                 let more = self.points(taken[at].left).get(taken[at].size + 1)?.0 - self.devices(&taken[at]);
                 (more <= free).then_some((at, more))

@@ -25,7 +25,7 @@ fn fill_s(scheme: &Scheme, lengths: &[u64]) -> f64 {
 /// The best of several greedy orders; `None` when some sequence fits no pipeline.
 pub(super) fn greedy(lengths: &[u64], pipelines: &[Scheme], random: &mut Stream) -> Option<Assignment> {
     let mut longest_first: Vec<usize> = (0..lengths.len()).collect();
-    longest_first.sort_by(|&a, &b| lengths[b].cmp(&lengths[a]).then(a.cmp(&b)));
+    longest_first.sort_unstable_by(|&a, &b| lengths[b].cmp(&lengths[a]).then(a.cmp(&b)));
     let mut best = insert(lengths, pipelines, &longest_first)?;
     let mut order = longest_first;
     for _ in 0..ORDERS {

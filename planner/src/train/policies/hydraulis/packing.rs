@@ -75,7 +75,7 @@ fn largest(costs: &[f64], bins: &[Vec<usize>]) -> f64 {
 
 fn by_cost(costs: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..costs.len()).collect();
-    order.sort_by(|&a, &b| costs[b].total_cmp(&costs[a]).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| costs[b].total_cmp(&costs[a]).then(a.cmp(&b)));
     order
 }
 

@@ -111,7 +111,7 @@ fn as_laid_out(ranks: &[(Rank, f64)], tp: usize) -> Vec<Group> {
 /// Largest summed speed of any groups of consecutive devices in order of rate, the slowest left out or not.
 fn fastest(ranks: &[(Rank, f64)], costs: &Costs) -> f64 {
     let mut rates: Vec<f64> = ranks.iter().map(|(_, rate)| *rate).collect();
-    rates.sort_by(f64::total_cmp);
+    rates.sort_unstable_by(f64::total_cmp);
     let n_full = rates.iter().filter(|rate| **rate <= 1.0).count() / costs.tp as usize;
     let from = n_full * costs.tp as usize;
     let mut best = vec![f64::NEG_INFINITY; rates.len() + 1];
