@@ -166,6 +166,13 @@ fn what_cannot_be_used_is_named_with_the_exit_code_of_the_contract() {
     let bare = out.join("bare.json");
     std::fs::write(&bare, "{\"schema\": \"skrull-sim/plan/1\"}").expect("written");
     check(&["execute", bare.to_str().expect("a path")], 2, &["error[S085]", "missing field"]);
+    // Plans of other questions say which they are, and what to do.
+    for (scenario, kind) in [("mixed-training/two-zones", "training"), ("multi-task/clip-10", "multi-task")] {
+        assert!(run(&["plan", scenario], &out).status.success(), "{scenario}");
+        let plan = out.join("plan.json");
+        let words = ["error[S085]", &format!("a plan of kind `{kind}` that is no step on equal GPUs"), "scenario"];
+        check(&["run", plan.to_str().expect("a path")], 2, &words);
+    }
 }
 
 #[test]

@@ -379,6 +379,21 @@ fn one_gpu_type_at_two_prices_is_two_offers() {
     }
 }
 
+/// Three GPUs in two offers of one price are as three of one offer, for every policy that serves its plans: no request tells them apart.
+#[test]
+fn a_type_in_two_offers_is_rented_as_one() {
+    let rest = "[engine]\ntp = [1]\nmax_sequences = 128\nmax_tokens = 1024\n[objective]\nis = \"dollars\"\nwithin_s = [147, 150]\n\
+                [policies]\nrun = [\"cost-efficiency\", \"homogeneous\", \"melange\", \"uniform-deployment\"]\n";
+    let requests = [(1020, 240, 2400), (400, 120, 1600)];
+    let ends = [&[("l40s", 3, 0.87)][..], &[("l40s\"\nname = \"y", 2, 0.87), ("l40s", 1, 0.87)]].map(|gpus| {
+        let result = written(gpus, &requests, rest).scenario.expect("a good scenario").run(&|_| {});
+        let of = |row: &reports::PolicyResult, key: &str| format!("{:.6}", row.metrics[key]);
+        let rows = result.results.iter().map(|row| [of(row, "cost_usd_per_hour"), of(row, "makespan_s")]);
+        rows.collect::<Vec<_>>()
+    });
+    assert_eq!((ends[0].len(), &ends[0]), (8, &ends[1]));
+}
+
 /// Twelve L40S in machines of six hold two replicas of four, whoever rents them.
 #[test]
 fn tensor_groups_are_rented_in_machines() {
