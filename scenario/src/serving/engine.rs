@@ -172,7 +172,8 @@ fn told_version(section: &mut Section<'_>, name: &str, text: &str, at: Place) {
             let help = format!("write numbers, for example \"{newest}\", or a nightly build; {known}");
             section.refuse(Code::UnknownVersion, at, what, help);
         }
-        Some(found) if found == Version::NEWEST || (oldest..=newest.last_of_minor()).contains(&found) => {}
+        Some(found)
+            if found == Version::NEWEST || (oldest..=engine_preset::last_alike(name, newest)).contains(&found) => {}
         Some(found) => {
             let nearest = if found < oldest { oldest } else { newest };
             let what = format!("`{name}` {found} is outside of the versions that are known; it is taken for {nearest}");

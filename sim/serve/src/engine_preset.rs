@@ -298,6 +298,11 @@ pub fn known_versions(name: &str) -> Option<[Version; 2]> {
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, versions)| *versions)
 }
 
+/// The last version that has the defaults of the newest known one. Fixes change none; SGLang's releases count in the place of fixes (0.5.9, 0.5.10, …, 0.5.23).
+pub fn last_alike(name: &str, newest: Version) -> Version {
+    if name == "sglang" { newest } else { newest.last_of_minor() }
+}
+
 /// Names of all engines, each once.
 pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();

@@ -23,7 +23,8 @@ const VLLM_SIZES: [Sizes; 2] = [
     Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 1024, graph_max: [512, 512] },
 ];
 
-const SGLANG_SIZES: [Sizes; 4] = [
+const SGLANG_SIZES: [Sizes; 5] = [
+    Sizes { memory_gib_max: 19, tokens_max: 2048, sequences_max: 4096, graph_max: [8, 8] },
     Sizes { memory_gib_max: 35, tokens_max: 2048, sequences_max: 4096, graph_max: [24, 80] },
     Sizes { memory_gib_max: 59, tokens_max: 4096, sequences_max: 4096, graph_max: [32, 160] },
     Sizes { memory_gib_max: 159, tokens_max: 8192, sequences_max: 4096, graph_max: [256, 512] },
