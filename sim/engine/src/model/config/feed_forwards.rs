@@ -5,9 +5,12 @@ use super::searched;
 use super::types::{Family, Type};
 use crate::model::Experts;
 
+/// A type, its keys, and its defaults.
+type Mixture = (&'static str, [&'static str; 2], [Option<u64>; 3]);
+
 /// Types that all have experts. The keys of their files for experts and for those that a token visits; and what the class takes where a file does not say so: both,
 /// and the width of an expert. Without a number the class has none, or one that makes no mixture. `configuration_<type>.py` of huggingface/transformers.
-const MIXTURES: [(&str, [&str; 2], [Option<u64>; 3]); 25] = [
+const MIXTURES: [Mixture; 25] = [
     ("deepseek_v2", ["n_routed_experts", PER_TOKEN], [Some(64), None, Some(1407)]),
     ("deepseek_v3", ["n_routed_experts", PER_TOKEN], [Some(256), Some(8), Some(2048)]),
     ("deepseek_v32", ["n_routed_experts", PER_TOKEN], NOTHING),
