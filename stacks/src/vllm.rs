@@ -165,9 +165,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.divides_heads(&mut flags, &TENSOR, machine);
     server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
     server.dp = Server::degree(&mut flags, &DATA).unwrap_or(1);
-    server.nodes = Server::degree(&mut flags, &["nnodes"]).filter(|nodes| *nodes > 1);
-    local_ranks(&mut server, &mut flags);
-    server.started_by(&launcher);
+    nodes(&mut server, &mut flags, &launcher);
     experts(&mut server, &mut flags);
     let all = server.tp.saturating_mul(server.dp);
     let cut = if flags.is("enable-expert-parallel") { 1 } else { all };
@@ -254,6 +252,13 @@ fn blocks(server: &mut Server, flags: &mut Flags<'_>) {
     if flags.is("no-scheduler-reserve-full-isl") {
         server.key("capacity_policy", "\"max_utilization\"", "--no-scheduler-reserve-full-isl");
     }
+}
+
+/// Nodes by its options, and by what the launcher says.
+fn nodes(server: &mut Server, flags: &mut Flags<'_>, launcher: &[Flag]) {
+    server.nodes = Server::degree(flags, &["nnodes"]).filter(|nodes| *nodes > 1);
+    local_ranks(server, flags);
+    server.started_by(launcher);
 }
 
 /// Nodes by the ranks of data-parallel attention that one of them has. A front without ranks says 0.
