@@ -176,11 +176,14 @@ impl Cluster {
         domains.sort_unstable();
         domains.dedup();
         let n_nodes = u32::try_from(domains.len()).expect("domains fit u32");
-        let first = self.leaf_of(group[0]);
+        let island = |rank: Rank| rank.0 / self.nvlink_island;
         GroupShape {
             n_ranks: u32::try_from(group.len()).expect("ranks fit u32"),
             n_nodes,
-            crosses_leaves: n_nodes > 1 && group.iter().any(|&rank| self.leaf_of(rank) != first),
+            leaf_ports: if n_nodes > 1 { self.leaf_ports(group) } else { 0 },
+            crosses_islands: group
+                .windows(2)
+                .any(|pair| self.domain_of(pair[0]) == self.domain_of(pair[1]) && island(pair[0]) != island(pair[1])),
         }
     }
 
@@ -188,9 +191,43 @@ impl Cluster {
     pub fn group(&self, n_ranks: u32, n_nodes: u32) -> GroupShape {
         // Nodes of one NVLink domain count as one of `n_nodes`, and have ports of their own.
         let n_neighbours = n_nodes.max(n_ranks.div_ceil(self.gpus_per_node));
-        let is_one_rail = self.fabric == Fabric::Rail && n_ranks == n_nodes;
-        let crosses_leaves = n_nodes > 1 && !is_one_rail && !self.fabric.is_one_leaf(n_neighbours);
-        GroupShape { n_ranks, n_nodes, crosses_leaves }
+        let of_node = n_ranks.div_ceil(n_neighbours.max(1));
+        let ranks =
+            (0..n_neighbours).flat_map(|node| (0..of_node).map(move |gpu| Rank(node * self.gpus_per_node + gpu)));
+        let leaf_ports = if n_nodes > 1 { self.leaf_ports(&ranks.collect::<Vec<Rank>>()) } else { 0 };
+        let crosses_islands = n_ranks.div_ceil(n_nodes.max(1)) > self.nvlink_island;
+        GroupShape { n_ranks, n_nodes, leaf_ports, crosses_islands }
+    }
+
+    /// `GroupShape::leaf_ports` of a group over nodes.
+    fn leaf_ports(&self, group: &[Rank]) -> u32 {
+        let mut leaves: Vec<u32> = group.iter().map(|&rank| self.leaf_of(rank)).collect();
+        leaves.sort_unstable();
+        if leaves.first() == leaves.last() {
+            return 0;
+        }
+        let links = u64::from(self.n_gpus() / self.n_leaves());
+        let of_leaf = |own: &[u32]| links * own.len() as u64 / u64::from(self.gpus_on_leaf(own[0])).max(1);
+        let fewest = leaves.chunk_by(|a, b| a == b).map(of_leaf).min().unwrap_or(0);
+        u32::try_from(fewest).expect("ports fit u32").max(1)
+    }
+
+    /// Leaf switches.
+    pub const fn n_leaves(&self) -> u32 {
+        match self.fabric {
+            Fabric::Rail => self.gpus_per_node,
+            Fabric::FatTree { nodes_per_leaf } => self.n_nodes.div_ceil(nodes_per_leaf),
+        }
+    }
+
+    /// GPUs with their port on a leaf: the last one of a fat tree may have fewer nodes.
+    fn gpus_on_leaf(&self, leaf: u32) -> u32 {
+        match self.fabric {
+            Fabric::Rail => self.n_nodes,
+            Fabric::FatTree { nodes_per_leaf } => {
+                self.n_nodes.saturating_sub(leaf * nodes_per_leaf).min(nodes_per_leaf) * self.gpus_per_node
+            }
+        }
     }
 
     /// Leaf switch of a rank's port.
@@ -206,19 +243,30 @@ pub struct GroupShape {
     pub n_ranks: u32,
     /// Nodes that the group touches, where NVLink joins no others: 1 means that it never needs the network. Nodes of one NVLink domain count as one.
     pub n_nodes: u32,
-    /// Whether some of them reach each other over the spine alone: they need the network, and their ports are on several leaves.
+    /// Where some of them reach each other over the spine alone: ports' worth of a leaf's links to it that are the group's, the fewest of its leaves. Groups
+    /// that lie alike have the other links. 0 where none needs the spine.
     #[serde(default)]
-    pub crosses_leaves: bool,
+    pub leaf_ports: u32,
+    /// Whether neighbours of one node lie on several of its NVLink islands, so that they meet over PCIe.
+    #[serde(default)]
+    pub crosses_islands: bool,
 }
 
 impl GroupShape {
     /// So many ranks of one node.
     pub const fn inside(n_ranks: u32) -> Self {
-        Self { n_ranks, n_nodes: 1, crosses_leaves: false }
+        Self { n_ranks, n_nodes: 1, leaf_ports: 0, crosses_islands: false }
+    }
+
+    /// Whether some of them reach each other over the spine alone.
+    pub const fn crosses_leaves(self) -> bool {
+        self.leaf_ports > 0
     }
 
     /// One rank of each of the nodes.
     pub const fn one_of_each_node(self) -> Self {
-        Self { n_ranks: self.n_nodes, ..self }
+        let ports = self.leaf_ports * self.n_nodes / self.n_ranks;
+        let leaf_ports = if ports == 0 && self.leaf_ports > 0 { 1 } else { ports };
+        Self { n_ranks: self.n_nodes, leaf_ports, crosses_islands: false, ..self }
     }
 }

@@ -66,7 +66,7 @@ impl Topology {
         let n_islands = n_gpus.div_ceil(cluster.nvlink_island);
         let islands: Vec<NodeIndex> = (0..n_islands).map(|island| graph.add_node(Vertex::Island(island))).collect();
         let hosts: Vec<NodeIndex> = (0..cluster.n_nodes).map(|node| graph.add_node(Vertex::Host(node))).collect();
-        let leaves: Vec<NodeIndex> = (0..n_leaves(cluster)).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
+        let leaves: Vec<NodeIndex> = (0..cluster.n_leaves()).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
         let n_switches = n_gpus / cluster.gpus_per_switch;
         let switches: Vec<NodeIndex> = (0..n_switches).map(|switch| graph.add_node(Vertex::Switch(switch))).collect();
         let spine = graph.add_node(Vertex::Spine);
@@ -82,7 +82,7 @@ impl Topology {
             graph.add_edge(switch, gpu, cluster.gpu.host_bandwidth);
             graph.add_edge(gpu, switch, cluster.gpu.host_bandwidth);
         }
-        let ports = f64::from(n_gpus) / f64::from(n_leaves(cluster));
+        let ports = f64::from(n_gpus) / f64::from(cluster.n_leaves());
         let uplink = cluster.nic_bandwidth * (ports / cluster.oversubscription);
         for leaf in leaves {
             graph.add_edge(leaf, spine, uplink);
@@ -100,7 +100,7 @@ impl Topology {
             nvlink_island: cluster.nvlink_island,
             domain: cluster.domain(),
             gpus_per_switch: cluster.gpus_per_switch,
-            n_leaves: n_leaves(cluster),
+            n_leaves: cluster.n_leaves(),
             fabric: cluster.fabric,
             intra_node_latency: cluster.intra_node_latency,
             inter_node_latency: cluster.inter_node_latency,
@@ -188,14 +188,6 @@ impl Topology {
     /// Start-up time of a message between two ranks.
     pub const fn latency(&self, from: Rank, to: Rank) -> Seconds {
         if self.domain(from) == self.domain(to) { self.intra_node_latency } else { self.inter_node_latency }
-    }
-}
-
-/// Leaf switches of a cluster.
-const fn n_leaves(cluster: &Cluster) -> u32 {
-    match cluster.fabric {
-        Fabric::Rail => cluster.gpus_per_node,
-        Fabric::FatTree { nodes_per_leaf } => cluster.n_nodes.div_ceil(nodes_per_leaf),
     }
 }
 
@@ -306,12 +298,25 @@ mod tests {
                 let pairs = group.iter().flat_map(|&from| group.iter().map(move |&to| (from, to)));
                 let mut links = pairs.flat_map(|(from, to)| topology.route(from, to));
                 let passes = links.any(|link| (cluster.n_gpus() * LINKS_PER_GPU..).contains(&link.0));
-                assert_eq!(cluster.shape_of(&group).crosses_leaves, passes, "{fabric:?}: {group:?}");
+                assert_eq!(cluster.shape_of(&group).crosses_leaves(), passes, "{fabric:?}: {group:?}");
                 let from_the_first: Vec<Rank> = (0..n).map(|index| Rank(stride * index)).collect();
                 let known = cluster.shape_of(&from_the_first);
                 if stride == 1 {
                     assert_eq!(cluster.group(known.n_ranks, known.n_nodes), known, "{fabric:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_on_several_islands_of_a_node_meets_over_pcie() {
+        for island in [2, 4, 8] {
+            let cluster = cluster(2, island);
+            let topology = Topology::of(&cluster);
+            for group in [[0, 1], [0, 2], [2, 3], [1, 2], [3, 4], [0, 4], [4, 5], [8, 9]] {
+                let group = group.map(Rank);
+                let is_own = topology.route(group[0], group[1])[0] == topology.island_ports(group[0]).0;
+                assert_eq!(cluster.shape_of(&group).crosses_islands, !is_own, "{island} {group:?}");
             }
         }
     }

@@ -38,7 +38,12 @@ impl Exchanges {
     pub fn and(mut self, cluster: &Cluster, whole: GroupShape, kinds: &[Collective]) -> Self {
         for n_ranks in parts(whole.n_ranks).filter(|n| *n > 1) {
             // Parts over several nodes may lie on as many leaves as the whole.
-            let on = |n_nodes| GroupShape { n_ranks, n_nodes, crosses_leaves: n_nodes > 1 && whole.crosses_leaves };
+            let ports = (whole.leaf_ports * n_ranks / whole.n_ranks).max(u32::from(whole.crosses_leaves()));
+            let on = |n_nodes| GroupShape {
+                n_nodes,
+                leaf_ports: if n_nodes > 1 { ports } else { 0 },
+                ..GroupShape::inside(n_ranks)
+            };
             let lie = parts(whole.n_nodes.min(n_ranks)).map(on);
             let lie = lie.filter(|shape| shape.n_ranks.div_ceil(shape.n_nodes) <= cluster.domain());
             self.0.extend(lie.flat_map(|shape| kinds.iter().map(move |kind| (*kind, shape))));
@@ -154,8 +159,11 @@ mod tests {
     fn parts_of_a_group_lie_on_as_many_nodes_as_they_can() {
         assert_eq!(parts(6).collect::<Vec<_>>(), [1, 2, 4, 6]);
         let of = |n_gpus| Exchanges::among(&cluster(4), n_gpus, &SUMS[..1]).0;
-        let shape =
-            |n_ranks, n_nodes| (Collective::AllReduce, GroupShape { n_ranks, n_nodes, crosses_leaves: n_nodes > 1 });
+        // On rails: two nodes of four have half of the links that a leaf has, and parts of their ranks their part of these.
+        let shape = |n_ranks, n_nodes| {
+            let leaf_ports = if n_nodes > 1 { (n_ranks / 8).max(1) } else { 0 };
+            (Collective::AllReduce, GroupShape { n_nodes, leaf_ports, ..GroupShape::inside(n_ranks) })
+        };
         assert_eq!(of(1), []);
         assert_eq!(of(8), [shape(2, 1), shape(4, 1), shape(8, 1)]);
         // Sixteen do not lie on one node, and two may.

@@ -30,7 +30,7 @@ impl Maker {
     }
 
     fn meet(&mut self, n_nodes: u32, preds: &[TaskId]) -> Vec<TaskId> {
-        let shape = GroupShape { n_ranks: 2, n_nodes, crosses_leaves: false };
+        let shape = GroupShape { n_nodes, ..GroupShape::inside(2) };
         let op = self.graph.add_op(Op::Collective { kind: Collective::AllReduce, bytes: 8, shape });
         let group = self.graph.add_group(&[Rank(0), Rank(1)]);
         let meeting = Some(self.graph.add_meeting(group));

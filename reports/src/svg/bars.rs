@@ -41,8 +41,8 @@ pub(crate) fn spent(picture: &Picture<'_>) -> Vec<Spent> {
                 compute[task.lane.index()].push(interval);
                 either[task.lane.index()].push(interval);
             }
-            Stream::IntraNode | Stream::InterNode => either[task.lane.index()].push(interval),
-            Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint | Stream::Back | Stream::OnTheWay => {}
+            Stream::IntraNode | Stream::InterNode | Stream::Gradients => either[task.lane.index()].push(interval),
+            Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint => {}
         }
     }
     let of_rank = |(compute, either): (Vec<_>, Vec<_>)| {

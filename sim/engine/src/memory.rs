@@ -12,6 +12,7 @@ mod torch;
 
 pub use adapters::{adapter_parameters, frozen_bytes, gathered_weights, widened_matrix};
 use hw::{Bytes, Format, Gpu};
+pub use outside::around_layers;
 
 use crate::launch::Captured;
 use crate::model::{Index, Layer, Mixer, Model};
@@ -81,7 +82,9 @@ pub fn state_bytes(shard: &Shard<'_>, mixer: Mixer) -> u64 {
 /// Parameters of a stage on one rank: those outside of routed experts, cut over the tensor group or whole on each of its ranks, and experts.
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
-    let mut shared = over_layers(shard, stage, Model::shared_layer_parameters) + repeated(shard, stage);
+    let repeated =
+        over_layers(shard, stage, |model, layer| model.repeated_parameters(layer, shard.tp, shard.repeats_heads()));
+    let mut shared = over_layers(shard, stage, Model::shared_layer_parameters) + repeated;
     shared += hw::real(outside::parameters(shard, stage));
     let routed = model.experts.map_or(0.0, |experts| hw::real(experts.n_routed * model.expert_parameters()));
     let experts = f64::from(stage.n_expert) * routed / f64::from(shard.ep * shard.expert_tp);
@@ -90,7 +93,9 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
 
 /// Parameters of the products of a stage's layers on one rank, without routed experts: those that mix tokens, and those of feed-forwards.
 fn parts_of_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
-    let mixers = over_layers(shard, stage, Model::mixer_parameters) + repeated(shard, stage);
+    let repeated =
+        over_layers(shard, stage, |model, layer| model.repeated_by_mixer(layer, shard.tp, shard.repeats_heads()));
+    let mixers = over_layers(shard, stage, Model::mixer_parameters) + repeated;
     [mixers, over_layers(shard, stage, Model::dense_parameters)].map(|all| all / f64::from(shard.tp))
 }
 
@@ -100,9 +105,9 @@ pub(crate) fn over_layers(shard: &Shard<'_>, stage: &Stage, part: impl Fn(&Model
     n_layers.iter().map(|(n, experts)| f64::from(*n) * shard.model.mean(*experts, &part)).sum()
 }
 
-/// Parameters of a stage's layers that the tensor group has beyond once, over all of its ranks.
-fn repeated(shard: &Shard<'_>, stage: &Stage) -> f64 {
-    over_layers(shard, stage, |model, layer| model.repeated_parameters(layer, shard.tp, shard.repeats_heads()))
+/// Parameters of the norms of a stage's layers on one rank: every rank of a tensor group has them whole.
+pub fn norm_parameters(shard: &Shard<'_>, stage: &Stage) -> f64 {
+    over_layers(shard, stage, Model::whole_norm_parameters)
 }
 
 /// Parameters of a stage on one rank by the format of their products. Norms, embedding and router are stored as the activations are.
@@ -480,14 +485,15 @@ mod tests {
         let on_rank = |framework, tp: u32| {
             stage_parameters(&Shard { framework, ..Shard::forward(&model, hw::Dtype::Bf16, tp) }, &stage).0
         };
-        let (hidden, keys, cut) = (8192.0, 2.0 * 128.0, hw::real(8192 * (2 * 8192 + 3 * 28_672) + 2 * 8192));
+        let (hidden, keys, cut) = (8192.0, 2.0 * 128.0, hw::real(8192 * (2 * 8192 + 3 * 28_672)));
+        let norms = 2.0 * hidden;
         for (tp, heads) in [(1, 8.0), (4, 2.0), (8, 1.0), (16, 1.0), (32, 1.0)] {
-            let expected = cut / f64::from(tp) + hidden * keys * heads;
+            let expected = cut / f64::from(tp) + hidden * keys * heads + norms;
             assert!((on_rank(Framework::Formulas, tp) - expected).abs() < 0.5, "{tp}");
         }
         // Megatron-Core cuts the weights of eight heads over sixteen ranks, and gathers what they give.
         let whole = on_rank(Framework::MegatronCore, 1);
-        assert!((on_rank(Framework::MegatronCore, 16) - whole / 16.0).abs() < 0.5);
+        assert!((on_rank(Framework::MegatronCore, 16) - (whole - norms) / 16.0 - norms).abs() < 0.5);
     }
 
     #[test]
@@ -495,10 +501,10 @@ mod tests {
         let model = crate::model::embedded("deepseek-v3.2").expect("embedded");
         let stage = Stage { n_dense: 1, ..Stage::default() };
         let on_rank = |tp: u32| stage_parameters(&Shard::forward(&model, hw::Dtype::Bf16, tp), &stage).0;
-        // Two compressions with their norms, and an index with 64 heads of 128, its key, a weight for each head and a norm with a bias.
+        // Two compressions with their norms, two norms of the layer, and an index with 64 heads of 128, its key, a weight for each head and a norm with a bias.
         let whole = 7168 * (1536 + 512 + 64) + 1536 + 512;
         let index = 1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128;
-        let once = hw::real(whole + index);
+        let once = hw::real(whole + index + 2 * 7168);
         for tp in [2, 8, 16] {
             let expected = (on_rank(1) - once) / f64::from(tp) + once;
             assert!((on_rank(tp) - expected).abs() < 0.5, "{tp}");

@@ -397,9 +397,11 @@ impl<'a> Shard<'a> {
         (bytes * self.routed_permille).div_ceil(1000)
     }
 
-    /// Ranks of a tensor group that send tokens of their own to experts: those that cut an expert together get the same ones.
+    /// Ranks of a tensor group that send tokens of their own to experts: those that cut an expert together get the same ones. Where each rank has all experts it
+    /// sends its own part of the sequence to itself (Megatron-Core, `MoELayer`: tokens go over the group of `ep` and `expert_tp` alone).
     pub const fn senders(&self) -> u32 {
-        if self.ep > 1 && self.expert_tp < self.tp { self.tp / self.expert_tp } else { 1 }
+        let has_own_tokens = self.ep > 1 || self.sequence_parallel;
+        if has_own_tokens && self.expert_tp < self.tp { self.tp / self.expert_tp } else { 1 }
     }
 
     /// Whether experts get the router's weights in 32 bits: by the router's own format, or because DeepEP and HybridEP send no others

@@ -258,10 +258,15 @@ impl Layout {
         if is_cut { n_holders / self.replicate } else { n_holders }
     }
 
-    /// Ranks that hold the same experts: their states are sharded over these.
-    pub const fn n_expert_shards(&self) -> u32 {
+    /// Ranks that hold the same experts, those of a tensor group among them.
+    pub const fn n_expert_holders(&self) -> u32 {
         let n = self.dp * self.cp * self.tp / (self.ep * self.expert_tp);
-        if n == 0 { 1 } else { self.shards_of(n) }
+        if n == 0 { 1 } else { n }
+    }
+
+    /// Of these, the ones over which a copy of the experts' states is sharded.
+    pub const fn n_expert_shards(&self) -> u32 {
+        self.shards_of(self.n_expert_holders())
     }
 }
 

@@ -23,10 +23,10 @@ use engine::random;
 pub use job::{Cards, Failing, Job};
 use slow::{Begins, Beside, Reaction, SlowNodes, Slowed, Spells};
 
+use crate::layout::Layout;
 use crate::memory::{all_adapters, bytes_per_parameter};
 use crate::problem::Problem;
-use crate::stage::outside_layers;
-use engine::stage::Stage;
+use crate::stage::{no_matrices, stages};
 use engine::verdict::Refused;
 
 /// Share of a step by which a quotient of seconds may be off.
@@ -158,9 +158,9 @@ pub fn checkpoint_bytes(problem: &Problem) -> f64 {
     if let Some([parameters, element]) = all_adapters(problem) {
         return parameters * (element + adam);
     }
-    // Tables and the last norm have Adam under every rule.
-    let whole = Stage { first: true, last: true, ..Stage::default() };
-    let tables = outside_layers(problem, &whole) * f64::from(problem.layout.tp);
+    // Tables and norms have Adam under every rule. Each is saved once.
+    let uncut = Problem { layout: Layout { tp: 1, ..problem.layout }, ..problem.clone() };
+    let tables: f64 = stages(&uncut).iter().map(|stage| no_matrices(&uncut, stage)).sum();
     let of_layers = execution.optimizer.bytes_per_parameter(execution.framework, execution.optimizer.rule);
     all * element + tables * adam + (all - tables) * of_layers
 }

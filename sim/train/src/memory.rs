@@ -21,7 +21,7 @@ use crate::optimizer::Rule;
 use crate::pipeline_states::{self, Batches};
 use crate::problem::{Adapters, Execution, Framework, Problem};
 use crate::schedule::{Pipeline, play};
-use crate::stage::{Stage, outside_layers, stages};
+use crate::stage::{Stage, no_matrices, stages};
 use crate::units_in_use;
 
 /// Layers whose offloaded activations or parameters a device holds while a pass makes or takes them: one is computed, one is copied.
@@ -128,7 +128,6 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let sharded = |at: Zero| {
         shared * share(at, problem.layout.n_shards()) + experts * share(at, problem.layout.n_expert_shards())
     };
-    let outside: f64 = stages.iter().map(|stage| outside_layers(problem, stage)).sum();
     // FSDP2 that keeps gathered parameters has them in 16 bits beside its shares (`reshard_after_forward = False`).
     let keeps = execution.framework.torch().is_some() && problem.layout.zero == Zero::Gradients;
     let is_kept = keeps && !problem.uses_parameters_in_place();
@@ -145,12 +144,13 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let (parameters, copies) =
         if execution.gathers_narrow { (parameters - n_copied * element + copies, 0.0) } else { (parameters, copies) };
     let held = sharded(Zero::OptimizerStates);
-    let tables = outside * share(Zero::OptimizerStates, problem.layout.n_shards());
     let optimizer = match execution.optimizer.rule {
         Rule::Adam => held * adam,
         Rule::Muon => {
             let of_layers = execution.optimizer.bytes_per_parameter(execution.framework, Rule::Muon);
-            tables * adam + (held - tables) * of_layers
+            let others: f64 = stages.iter().map(|stage| no_matrices(problem, stage)).sum();
+            let others = others * share(Zero::OptimizerStates, problem.layout.n_shards());
+            others * adam + (held - others) * of_layers
         }
     };
     let of_adapters = of_adapters(problem, stages, |at| share(at, problem.layout.n_shards()));
@@ -316,9 +316,9 @@ pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
     hw::whole((hw::real(bytes) * factor * window).ceil())
 }
 
-/// Of so many bytes of activations as the device's allocator has them, those that wait on the host between two passes.
-pub fn streamed(execution: &Execution, taken: u64) -> u64 {
-    hw::whole(hw::real(taken) * execution.offload)
+/// Of so many bytes of activations, those that wait on the host between two passes. The device's allocator takes more for them; the host and the link do not.
+pub fn streamed(execution: &Execution, bytes: u64) -> u64 {
+    hw::whole(hw::real(bytes) * execution.offload)
 }
 
 /// What a device's allocator takes of activations.

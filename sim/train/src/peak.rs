@@ -87,10 +87,10 @@ pub fn least(problem: &Problem, pp: u32, stages: &[Stage], moments: &[Moment], b
 fn kept(problem: &Problem, stage: &Stage, tokens: u64) -> u64 {
     // Pairs of an unfused attention hang on the lengths of sequences.
     let made = memory::activation(problem, stage, tokens, 0).whole;
-    let taken = memory::taken(&problem.execution, made);
+    let taken = |bytes| memory::taken(&problem.execution, bytes);
     let has_logits = stage.last && problem.execution.unit_times.is_none();
     let logits = if has_logits { head_bytes(&problem.shard(), stage, tokens) } else { 0 };
-    taken - memory::streamed(&problem.execution, taken) + logits
+    taken(made) - taken(memory::streamed(&problem.execution, made)) + logits
 }
 
 /// What a backward of a stage needs besides.

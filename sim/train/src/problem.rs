@@ -364,7 +364,7 @@ impl Problem {
             recompute: self.execution.recompute,
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
-            dispatcher: self.execution.experts.dispatcher,
+            dispatcher: self.dispatcher(),
             dispatched_beside: self.execution.overlap.hidden_experts(),
             fused_experts: self.execution.experts.fused,
             unfused: self.execution.unfused,
@@ -380,9 +380,14 @@ impl Problem {
         }
     }
 
+    /// How tokens travel to experts. Where none do, no kernel of a library takes them.
+    fn dispatcher(&self) -> Dispatcher {
+        if self.layout.ep > 1 { self.execution.experts.dispatcher } else { Dispatcher::AllToAll }
+    }
+
     /// Share of the experts' exchange that computation hides. Multiprocessors that send tokens are none that compute: what they would have done is not hidden.
     pub fn hidden_expert_exchange(&self) -> f64 {
-        let sending = self.execution.experts.dispatcher.sending_share(self.cluster.gpu.capability());
+        let sending = self.dispatcher().sending_share(self.cluster.gpu.capability());
         self.execution.overlap.hidden_experts() * (1.0 - sending)
     }
 
@@ -408,6 +413,18 @@ impl Problem {
             GradientSync::AtEnd if self.gradients_cannot_wait() || self.defers_gradients() => GradientSync::Overlapped,
             given => given,
         }
+    }
+
+    /// Whether some parameters are held by several ranks, whose gradients are then one sum. Experts may be where nothing else is: ranks of a tensor group
+    /// hold the same ones where these are whole.
+    pub fn has_peers(&self) -> bool {
+        self.layout.n_holders() > 1 || self.model.experts.is_some() && self.layout.n_expert_holders() > 1
+    }
+
+    /// Whether some states are cut over ranks: those of experts may be where nothing else is.
+    pub fn shards_states(&self) -> bool {
+        let of_experts = if self.model.experts.is_some() { self.layout.n_expert_shards() } else { 1 };
+        self.layout.zero > Zero::Off && self.layout.n_shards().max(of_experts) > 1
     }
 
     /// Whether a reduction at the end of a step is out of the question: ranks keep shares of parameters, and gradients are as large.

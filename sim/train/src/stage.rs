@@ -20,17 +20,14 @@ pub fn beside_ends(n_places: u64, n_stages: u64, ends: [u32; 2]) -> Vec<u32> {
     layers
 }
 
-/// Parameters of a stage on one rank before its first layer, and behind its last one. A shared table lies before.
-pub fn around_layers(problem: &Problem, stage: &Stage) -> [f64; 2] {
-    let model = &problem.model;
-    let first = if stage.first { model.first_stage_parameters() } else { 0 };
-    let last = if stage.last { model.last_stage_parameters(stage.first) } else { 0 };
-    [first, last].map(|parameters| hw::real(parameters) / f64::from(problem.layout.tp))
+/// Parameters of a stage on one rank that lie outside of its layers.
+pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
+    engine::memory::around_layers(&problem.shard(), stage).iter().sum()
 }
 
-/// Both together.
-pub fn outside_layers(problem: &Problem, stage: &Stage) -> f64 {
-    around_layers(problem, stage).iter().sum()
+/// Parameters of a stage on one rank that have Adam's states whatever the rule of matrices is: those outside of its layers, and norms.
+pub fn no_matrices(problem: &Problem, stage: &Stage) -> f64 {
+    outside_layers(problem, stage) + engine::memory::norm_parameters(&problem.shard(), stage)
 }
 
 /// Stages of a problem's model, along the path.

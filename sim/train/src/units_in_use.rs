@@ -7,12 +7,12 @@
 //!
 //! PyTorch's own modules have lists of their own (`lower/training/sharded.rs`, `pipeline_states.rs`). Of packed weights one matrix is wide at a time.
 
-use engine::memory::stage_parameters;
+use engine::memory::{around_layers, stage_parameters};
 use hw::Bytes;
 
 use crate::layout::Zero;
 use crate::problem::Problem;
-use crate::stage::{Stage, around_layers};
+use crate::stage::Stage;
 
 /// Units in use: one is computed, one is exchanged.
 const IN_USE: u32 = 2;
@@ -26,7 +26,7 @@ pub(crate) fn of(problem: &Problem, held: &[Stage]) -> Bytes {
     let cut = |n_shards: u32| if n_shards > 1 { 1.0 } else { 0.0 };
     let [shared, experts] = [layout.n_shards(), layout.n_expert_shards()].map(cut);
     let units = largest_units(problem, held, [shared, experts]);
-    let tables = held.iter().map(|stage| around_layers(problem, stage));
+    let tables = held.iter().map(|stage| around_layers(&problem.shard(), stage));
     let [first, last] = tables.fold([0.0; 2], |all, one| [all[0] + shared * one[0], all[1] + shared * one[1]]);
     let gathered = if layout.zero >= Zero::Parameters { problem.gathered_bytes() } else { 0.0 };
     let is_trained = problem.execution.trains_weights();

@@ -365,7 +365,7 @@ impl<'a> Judge<'a> {
         let (bytes, shape) = (least / u64::from(layout.tp), problem.cluster.shape_of(&members));
         let kind = engine::task::Collective::SendRecv;
         // Ranks inside a node reach each other faster; some pair of neighbours may be inside one.
-        let inside = hw::GroupShape { n_nodes: 1, ..shape };
+        let inside = hw::GroupShape::inside(2);
         let time = |shape| self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get();
         time(shape).min(time(inside))
     }
@@ -397,10 +397,11 @@ impl<'a> Judge<'a> {
             let bytes = hw::whole(bytes);
             self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
         };
-        let of_chunk = |((_, stage), &(shared, experts)): (&(usize, Stage), &Parameters)| {
+        // What groups of experts exchange beside their own is left out.
+        let of_chunk = |((_, stage), &(shared, _)): (&(usize, Stage), &Parameters)| {
             let n = f64::from(stage.n_layers().max(1));
             // Layers are gathered one by one; the largest tables with the first of them.
-            let gathered = (shared + experts) * problem.gathered_bytes() / n;
+            let gathered = shared * problem.gathered_bytes() / n;
             let reduced = shared * hw::real(problem.execution.gradient_dtype.bytes());
             let is_each = trains && problem.reduces_each_micro_batch();
             let reduction = if is_each { time(Collective::ReduceScatter, reduced) } else { 0.0 };

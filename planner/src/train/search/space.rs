@@ -321,7 +321,9 @@ impl Space {
         let runs = |of: &Layout| runs::shards(problem.execution.framework, of);
         let all = self.zero.iter().copied().map(with).filter(runs);
         let possible: Vec<Layout> = all.filter(|of| of.n_holders().is_multiple_of(of.replicate)).collect();
-        let differs = |of: &&Layout| of.zero == Zero::Off || of.n_shards() > 1;
+        let has_experts = problem.model.experts.is_some();
+        let differs =
+            |of: &&Layout| of.zero == Zero::Off || of.n_shards() > 1 || has_experts && of.n_expert_shards() > 1;
         let sharded: Vec<Layout> = possible.iter().filter(differs).copied().collect();
         if sharded.is_empty() {
             return possible.into_iter().min_by_key(|of| of.zero).into_iter().collect();

@@ -318,7 +318,7 @@ const fn has_no_experts(problem: &Problem) -> bool {
 /// Parameters are as wide as before, gathered and kept. Copies that stand in for them are of any part that is narrow, the head too.
 fn gathers_wide(problem: &Problem) -> bool {
     let is_narrow = problem.gathered_bytes() < hw::real(problem.dtype.bytes());
-    let is_gathered = is_narrow && problem.layout.zero > Zero::Off && problem.layout.n_shards() > 1;
+    let is_gathered = is_narrow && problem.shards_states();
     problem.execution.gathers_narrow && !is_gathered && !memory::has_narrow_copies(problem)
 }
 
@@ -412,7 +412,7 @@ pub fn no_chunks(problem: &Problem) -> bool {
 
 fn no_gather(problem: &Problem) -> bool {
     let gathers = matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
-    let follows = gathers && problem.layout.n_shards() > 1 && problem.execution.trains_weights();
+    let follows = gathers && problem.shards_states() && problem.execution.trains_weights();
     problem.execution.overlap.parameter_gather && !follows
 }
 
@@ -421,9 +421,8 @@ fn no_shares(problem: &Problem) -> bool {
 }
 
 /// Whoever writes a prefetch means it, also where it is the usual one: `forward_prefetch` of FSDP is off by default.
-const fn no_prefetch(problem: &Problem) -> bool {
-    let gathers = matches!(problem.layout.zero, Zero::Parameters) && problem.layout.n_shards() > 1;
-    !gathers
+fn no_prefetch(problem: &Problem) -> bool {
+    problem.layout.zero != Zero::Parameters || !problem.shards_states()
 }
 
 /// No host keeps anything, so its memory is no limit.

@@ -92,14 +92,14 @@ const HOST_SHARE: f64 = 0.25;
 /// Start-up of a message through host memory, seconds.
 const HOST_ALPHA_S: f64 = 20e-6;
 
-/// Bandwidth and start-up of an exchange among so many GPUs of a node. Messages go to one other GPU, collectives to all.
-fn inside(cluster: &Cluster, network: &Network, kind: Collective, n_gpus: u32) -> (f64, f64) {
-    let n_others =
-        if matches!(kind, Collective::SendRecv | Collective::RingShift) { 1 } else { n_gpus.saturating_sub(1) };
-    let datasheet = cluster.inside_bandwidth_to(n_gpus, n_others).get();
+/// Bandwidth and start-up of a message among the GPUs of a group in one node.
+fn inside(cluster: &Cluster, network: &Network, shape: GroupShape) -> (f64, f64) {
+    let n_gpus = shape.n_ranks.div_ceil(shape.n_nodes);
+    let n_apart = if shape.crosses_islands { n_gpus.max(cluster.nvlink_island + 1) } else { n_gpus };
+    let datasheet = cluster.inside_bandwidth(n_apart).get();
     // Uplinks of PCIe switches carry what all their GPUs write and read.
     let uplink = cluster.gpu.host_bandwidth.get() / f64::from(cluster.gpus_per_switch.min(n_gpus).max(1));
-    match cluster.inside_link(n_gpus) {
+    match cluster.inside_link(n_apart) {
         InsideLink::Own | InsideLink::Bus => (datasheet * network.inside_share, network.inside_alpha_s),
         InsideLink::Host => (datasheet.min(uplink) * HOST_SHARE, network.inside_alpha_s.max(HOST_ALPHA_S)),
     }
@@ -128,7 +128,7 @@ pub fn time(
     if shape.n_ranks < 2 {
         return (Seconds::ZERO, CollectiveAlgorithm::Direct);
     }
-    let link = inside(cluster, network, kind, shape.n_ranks.div_ceil(shape.n_nodes));
+    let link = inside(cluster, network, shape);
     let over = |shape| fastest(cluster, network, (kind, bytes), shape, link);
     let (found, algorithm) = over(shape);
     if shape.n_nodes < 2 {
@@ -171,11 +171,25 @@ const fn algorithms(kind: Collective, shape: GroupShape) -> &'static [Collective
     }
 }
 
-/// How many times narrower than ports the links are that an exchange between nodes passes: those above leaves, where it passes any.
+/// How many times narrower than ports the links are that an exchange between nodes passes: those above leaves, where it passes any. Groups that lie alike
+/// exchange at once, so each has its ranks' part of a leaf's links, which is their ports' over the oversubscription.
+///
+/// A ring visits one leaf after another, and so does a tree of neighbours: of the nodes below a leaf one sends what leaves it, over as many ports as the
+/// group has in a node. In an all-to-all every rank sends to all that are elsewhere.
 pub(super) fn above_leaves(cluster: &Cluster, kind: Collective, shape: GroupShape) -> f64 {
-    // Rings and messages of a rail never meet the spine, nor does a group below a single leaf.
-    let stays_on_rails = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
-    if stays_on_rails || !shape.crosses_leaves { 1.0 } else { cluster.oversubscription.max(1.0) }
+    if !shape.crosses_leaves() {
+        return 1.0;
+    }
+    let (n, of_node, ports) =
+        (f64::from(shape.n_ranks), f64::from(shape.n_ranks) / f64::from(shape.n_nodes), f64::from(shape.leaf_ports));
+    let passing = match (kind, cluster.fabric) {
+        (Collective::AllToAll, Fabric::FatTree { .. }) => (n - ports.max(of_node)).max(0.0) / (n - of_node),
+        (Collective::AllToAll, Fabric::Rail) => 1.0,
+        // Rings and messages of a rail never meet the spine.
+        (_, Fabric::Rail) => 0.0,
+        (_, Fabric::FatTree { .. }) => (of_node / ports).min(1.0),
+    };
+    (cluster.oversubscription * passing).max(1.0)
 }
 
 /// A collective of some bytes over a group, and what joins its ranks.
@@ -340,7 +354,10 @@ mod tests {
             self::of(&Cluster { fabric, oversubscription, ..cluster(8, 300.0) }, Collective::AllReduce, 1 << 30).0
         };
         assert_eq!(of(8, 4.0), of(8, 1.0), "one leaf has all nodes");
-        assert!(of(4, 4.0) > 2.0 * of(4, 1.0));
+        // Of four nodes below a leaf one sends out of it, so four times as few links are enough, and sixteen times are not.
+        assert_eq!(of(4, 4.0), of(4, 1.0));
+        assert!(of(4, 16.0) > 2.0 * of(4, 1.0));
+        assert!(of(1, 4.0) > 2.0 * of(1, 1.0), "every node sends out of its leaf");
     }
 
     #[test]

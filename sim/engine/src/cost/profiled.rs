@@ -81,7 +81,7 @@ impl Profiled {
     /// A message between two GPUs.
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
-        let inside = if crosses { 1.0 } else { self.link_ratio(shape.n_ranks)? };
+        let inside = if crosses { 1.0 } else { self.link_ratio(shape.n_ranks, shape)? };
         let later_s = links::later_s(self.roofline.cluster())[usize::from(crosses)];
         let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
@@ -158,9 +158,10 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// How much slower the link among so many GPUs of a node is than the one over which curves were measured; `None` where they say nothing of it.
-    fn link_ratio(&self, n_gpus: u32) -> Option<f64> {
-        self.own_link.filter(|_| self.roofline.cluster().inside_link(n_gpus) == InsideLink::Own)
+    /// How much slower the link among so many GPUs of a group's node is than the one over which curves were measured; `None` where they say nothing of it.
+    fn link_ratio(&self, n_gpus: u32, shape: GroupShape) -> Option<f64> {
+        let is_own = !shape.crosses_islands && self.roofline.cluster().inside_link(n_gpus) == InsideLink::Own;
+        self.own_link.filter(|_| is_own)
     }
 
     /// How much slower the ports of the cluster are than those over which a curve between nodes was measured; `None` where it says nothing of them.
@@ -302,7 +303,7 @@ impl Profiled {
         let curves =
             self.profile.collectives.iter().filter(of_place).filter(|curve| curve.kind == name).filter(of_node);
         let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
-        let link = if crosses { self.port_ratio(curve, kind, shape)? } else { self.link_ratio(n_inside)? };
+        let link = if crosses { self.port_ratio(curve, kind, shape)? } else { self.link_ratio(n_inside, shape)? };
         // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
         let moves = |n: u32| f64::from(n - 1) / f64::from(n);
         let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
@@ -313,7 +314,7 @@ impl Profiled {
         let seconds = Seconds::new(begun(curve, seconds, factor * scale, later_s));
         let fitted = Fitted { seconds, residuals: &curve.residuals, outside };
         let found = fitted.estimate(["collective bytes or ranks", "", ""]);
-        Some(if crosses { found } else { self.over_other_link(n_inside, found) })
+        Some(if crosses { found } else { self.over_other_link(n_inside, shape, found) })
     }
 
     /// How much later an exchange ends because its messages start later than usual: by all steps of the algorithm. Curves were measured over
@@ -334,8 +335,8 @@ impl Profiled {
     }
 
     /// An exchange by a curve of another link inside a node says so.
-    fn over_other_link(&self, n_gpus: u32, found: Estimate) -> Estimate {
-        if self.link_ratio(n_gpus).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
+    fn over_other_link(&self, n_gpus: u32, shape: GroupShape, found: Estimate) -> Estimate {
+        if self.link_ratio(n_gpus, shape).is_none_or(is_same) { found } else { found.borrowed("link inside a node") }
     }
 }
 

@@ -374,4 +374,26 @@ mod tests {
         assert_eq!(clamped(PassKind::Forward), 8 * 10 * 4 * 2 * 2880);
         assert_eq!(clamped(PassKind::Backward), 10 * 4 * 2880 * (8 + 14 + 2 * 4));
     }
+
+    /// A rank with whole experts computes its own part of the sequence, whether or not others have further experts.
+    #[test]
+    fn whole_experts_of_a_tensor_group_share_its_tokens() {
+        let model = crate::model::embedded("mixtral-8x7b").expect("embedded");
+        let rows = |tp, ep, expert_tp| {
+            let whole = Shard::forward(&model, Dtype::Bf16, tp);
+            let shard = Shard { ep, expert_tp, sequence_parallel: tp > 1, ..whole };
+            let ops = after_attention(&shard, 4096, PassKind::Forward, Some(&ExpertLoad::EVEN));
+            let of = |(op, _): &(Op, u32)| {
+                if let Op::GroupedGemm { rows, n, .. } = op { Some((rows.iter().sum(), *n)) } else { None }
+            };
+            ops.iter().find_map(of).expect("experts multiply")
+        };
+        let (all, width): (u64, u64) = rows(1, 1, 1);
+        assert_eq!((all, width), (2 * 4096, 2 * 14_336));
+        for ep in [1, 2, 4] {
+            assert_eq!(rows(4, ep, 1), (all / 4, width), "{ep}");
+        }
+        assert_eq!(rows(4, 1, 2), (all / 2, width / 2));
+        assert_eq!(rows(4, 1, 4), (all, width / 4));
+    }
 }

@@ -3,21 +3,25 @@
 use crate::shard::{Framework, Shard};
 use crate::stage::Stage;
 
-/// Parameters of embedding, positions, final norm and head, and of what predicts further tokens, over all ranks of a tensor group.
+/// Parameters before the first layer, embedding and positions, and behind the last one, final norm and head, over all ranks of a tensor group. Every rank has
+/// the whole table of positions and the whole norm.
+fn around(shard: &Shard<'_>, stage: &Stage) -> [u64; 2] {
+    let (model, others) = (shard.model, u64::from(shard.tp - 1));
+    let first = model.first_stage_parameters() + others * model.position_parameters();
+    let last = model.last_stage_parameters(stage.first) + others * model.final_norm_parameters();
+    [u64::from(stage.first) * first, u64::from(stage.last) * last]
+}
+
+/// Parameters of a stage on one rank before its first layer, and behind its last one. A shared table lies before.
+pub fn around_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
+    around(shard, stage).map(|parameters| hw::real(parameters) / f64::from(shard.tp))
+}
+
+/// Parameters over all ranks with what predicts further tokens.
 pub(super) fn parameters(shard: &Shard<'_>, stage: &Stage) -> u64 {
-    let model = shard.model;
-    let mut all = 0;
-    if stage.first {
-        // Every rank has the whole table of positions.
-        all += model.first_stage_parameters() + u64::from(shard.tp - 1) * model.position_parameters();
-    }
-    if stage.last {
-        all += model.last_stage_parameters(stage.first);
-        if shard.framework == Framework::MegatronCore {
-            all += model.joining_parameters(stage.first);
-        }
-    }
-    all
+    let predicts = stage.last && shard.framework == Framework::MegatronCore;
+    let joining = if predicts { shard.model.joining_parameters(stage.first) } else { 0 };
+    around(shard, stage).iter().sum::<u64>() + joining
 }
 
 #[cfg(test)]
@@ -52,6 +56,27 @@ mod tests {
             let more = of(&model, Framework::MegatronCore, &stage) - of(&plain, Framework::MegatronCore, &stage);
             assert_eq!(more, if stage.last { joins + copy } else { 0 });
             assert_eq!(of(&model, Framework::Formulas, &stage), of(&plain, Framework::Formulas, &stage));
+        }
+    }
+
+    /// Mixtral 8x7B: a router of eight columns, two norms and a last norm of 4,096 numbers are on every rank.
+    #[test]
+    fn router_and_norms_are_whole_on_every_rank() {
+        let model = crate::model::embedded("mixtral-8x7b").expect("embedded");
+        let stage = Stage { n_expert: 3, last: true, ..Stage::default() };
+        for framework in [Framework::Formulas, Framework::MegatronCore] {
+            let on_rank = |tp: u32| {
+                crate::memory::stage_parameters(
+                    &Shard { framework, ..Shard::forward(&model, hw::Dtype::Bf16, tp) },
+                    &stage,
+                )
+                .0
+            };
+            let whole = hw::real(3 * 4096 * (8 + 2) + 4096);
+            for tp in [2, 8] {
+                let expected = (on_rank(1) - whole) / f64::from(tp) + whole;
+                assert!((on_rank(tp) - expected).abs() < 0.5, "{tp}");
+            }
         }
     }
 }

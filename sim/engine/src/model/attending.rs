@@ -223,8 +223,7 @@ impl Model {
     /// Parameters in front of attention that every GPU of a tensor group has whole, as the products of `layer/attending.rs` are: what compresses queries, keys and
     /// values with the norms behind it, and an index (vLLM and SGLang `ReplicatedLinear`; TensorRT-LLM `kv_a_proj_with_mqa`, without a tensor group; Megatron-Core
     /// `TELinear` with `parallel_mode="duplicated"`).
-    pub fn whole_parameters(&self, layer: Layer) -> u64 {
-        let mixer = layer.mixer;
+    fn whole_parameters(&self, mixer: Mixer) -> u64 {
         if !mixer.attends() {
             return 0;
         }
@@ -239,7 +238,8 @@ impl Model {
         };
         let q_rank = self.latent.and_then(|latent| latent.q_rank).unwrap_or(self.hidden);
         let index = self.index.filter(|_| mixer.has_index());
-        compresses + index.map_or(0, |index| index.parameters(self.hidden, q_rank))
+        let index = index.map_or(0, |index| index.parameters(self.hidden, q_rank));
+        compresses + index + self.head_norm_parameters(mixer)
     }
 
     /// Parameters of the projections of keys and values of a layer, where a tensor group cuts them by heads.
@@ -252,12 +252,18 @@ impl Model {
         inputs * self.heads(mixer).projected_width()
     }
 
-    /// Parameters of a layer that a tensor group has beyond once, over all of its GPUs: those that each has whole, and heads of keys and values that several
-    /// have where `repeats_heads`.
-    pub fn repeated_parameters(&self, layer: Layer, tensor_degree: u32, repeats_heads: bool) -> u64 {
-        let whole = u64::from(tensor_degree - 1) * self.whole_parameters(layer);
+    /// Parameters of what mixes the tokens of a layer that a tensor group has beyond once, over all of its GPUs: those that each has whole, and heads of keys and
+    /// values that several have where `repeats_heads`.
+    pub fn repeated_by_mixer(&self, layer: Layer, tensor_degree: u32, repeats_heads: bool) -> u64 {
+        let whole = u64::from(tensor_degree - 1) * self.whole_parameters(layer.mixer);
         let copies = if repeats_heads { self.heads(layer.mixer).copies(tensor_degree) } else { 1 };
         whole + (copies - 1) * self.parameters_by_key_head(layer.mixer)
+    }
+
+    /// The same of a whole layer: every GPU has its norms and its router (Megatron-Core `TopKRouter`; vLLM `ReplicatedLinear`; torchtitan `NoParallel`).
+    pub fn repeated_parameters(&self, layer: Layer, tensor_degree: u32, repeats_heads: bool) -> u64 {
+        let whole = self.norm_parameters(layer) + self.router_parameters(layer);
+        u64::from(tensor_degree - 1) * whole + self.repeated_by_mixer(layer, tensor_degree, repeats_heads)
     }
 
     /// Parameters of compressed attention in a layer, with its index where entries are picked.

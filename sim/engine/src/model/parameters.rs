@@ -127,8 +127,7 @@ impl Model {
         let output_bias = if self.output_bias { self.hidden } else { 0 };
         let sinks = if heads.sinks { heads.n } else { 0 };
         let norms = match self.qk_norm {
-            QueryKeyNorm::Off => 0,
-            QueryKeyNorm::Head => heads.key_dim * if kept > 0 { 2 } else { 1 },
+            QueryKeyNorm::Off | QueryKeyNorm::Head => self.head_norm_parameters(mixer),
             QueryKeyNorm::Whole => query + self.kv_width(),
         };
         let ranked = self.ranked_parameters(query);
@@ -138,6 +137,20 @@ impl Model {
             + norms
             + output_bias
             + sinks
+    }
+
+    /// Parameters of the norms over each head of queries, and of keys where a layer makes its own.
+    pub(super) fn head_norm_parameters(&self, mixer: Mixer) -> u64 {
+        let has_own = self.latent.is_none() && self.compressed.is_none() && mixer.attends();
+        if self.qk_norm != QueryKeyNorm::Head || !has_own {
+            return 0;
+        }
+        self.heads(mixer).key_dim * if matches!(mixer, Mixer::Reused(_)) { 1 } else { 2 }
+    }
+
+    /// Parameters of the norms of a layer that no tensor group cuts: those around mixer and feed-forward, and those over each head.
+    pub fn whole_norm_parameters(&self, layer: Layer) -> u64 {
+        self.norm_parameters(layer) + self.head_norm_parameters(layer.mixer)
     }
 
     /// Parameters of what mixes the tokens of a layer.
@@ -181,7 +194,7 @@ impl Model {
     }
 
     /// Parameters of the norms of a layer.
-    fn norm_parameters(&self, layer: Layer) -> u64 {
+    pub(super) fn norm_parameters(&self, layer: Layer) -> u64 {
         let n_blocks = n_blocks(layer);
         let n_norms = match self.norms {
             _ if self.streams.is_some_and(Streams::replaces_norms) => 0,
@@ -220,7 +233,7 @@ impl Model {
     }
 
     /// Parameters that decide which experts a token visits, and how much the shared ones count.
-    fn router_parameters(&self, layer: Layer) -> u64 {
+    pub(super) fn router_parameters(&self, layer: Layer) -> u64 {
         let Some(experts) = self.experts.filter(|_| layer.has_experts()) else { return 0 };
         let gate = if experts.shared_gate { self.hidden } else { 0 };
         let bias = if experts.biased { experts.n_routed } else { 0 };
@@ -283,13 +296,19 @@ impl Model {
 
     /// Parameters of the final norm, of what joins streams, and of the head, which a tied model shares with the embedding.
     pub fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
+        let streams = self.streams.map_or(0, |streams| streams.last_parameters(self.hidden));
+        let head = if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden };
+        self.final_norm_parameters() + streams + head
+    }
+
+    /// Parameters of the norm in front of the head.
+    pub fn final_norm_parameters(&self) -> u64 {
         let n_norms = match (self.learned_positions, self.streams) {
             (true, _) => 2,
             (false, Some(streams)) if streams.replaces_norms() => 0,
             _ => 1,
         };
-        let joined = n_norms * self.hidden + self.streams.map_or(0, |streams| streams.last_parameters(self.hidden));
-        joined + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
+        n_norms * self.hidden
     }
 
     /// Parameters outside the layers.

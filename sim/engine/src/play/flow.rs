@@ -399,6 +399,47 @@ mod tests {
         }
     }
 
+    /// Groups that lie alike exchange at once: the fullest link above leaves, against the fullest port, is what the cost model says of them.
+    #[test]
+    fn links_above_leaves_hold_an_exchange_back_by_what_they_carry() {
+        let mut gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        gpu.intra_node_bandwidth = hw::BytesPerSecond::new(1e15);
+        let bytes = 1 << 34;
+        for (nodes_per_leaf, stride) in [(1, 1), (2, 1), (4, 1), (8, 1), (4, 8), (4, 32), (2, 16)] {
+            let fabric = Fabric::FatTree { nodes_per_leaf };
+            let of = |oversubscription| Cluster { fabric, oversubscription, ..hw::catalog::cluster(&gpu, 16, 8) };
+            let (narrow, wide) = (of(16.0), of(1.0));
+            let n = 128 / stride;
+            let groups = (0..stride).map(|first| (0..n).map(|index| Rank(first + stride * index)).collect());
+            let groups: Vec<Vec<Rank>> = groups.collect();
+            for kind in [Collective::AllGather, Collective::AllToAll] {
+                let topology = Topology::of(&narrow);
+                let mut all: BTreeMap<LinkId, f64> = BTreeMap::new();
+                for group in &groups {
+                    let op = Op::Collective { kind, bytes, shape: narrow.shape_of(group) };
+                    loads(&op, group, &topology)
+                        .into_iter()
+                        .for_each(|(link, bytes)| *all.entry(link).or_default() += bytes);
+                }
+                let capacity: Vec<f64> = topology.capacities().map(hw::BytesPerSecond::get).collect();
+                let filled = |(link, bytes): (&LinkId, &f64)| (link.0 >= 128 * 6, bytes / capacity[link.0 as usize]);
+                let most = |above: bool| {
+                    all.iter().map(filled).filter(|(is, _)| *is == above).map(|(_, s)| s).fold(0.0, f64::max)
+                };
+                let expected = (most(true) / most(false)).max(1.0);
+                let seconds = |cluster: &Cluster| {
+                    let network = crate::cost::collective::Network::assumed(cluster);
+                    crate::cost::collective::time(cluster, &network, kind, bytes, cluster.shape_of(&groups[0])).0.get()
+                };
+                let found = seconds(&narrow) / seconds(&wide);
+                assert!(
+                    (found / expected - 1.0).abs() < 0.01,
+                    "{kind:?} {nodes_per_leaf} {stride}: {found} for {expected}"
+                );
+            }
+        }
+    }
+
     /// Rates of all flows in progress at once, by fair shares of every link.
     fn all_at_once(flows: &Flows) -> Vec<(u32, f64)> {
         let ids: Vec<u32> = (0..).zip(&flows.active).filter(|(_, flow)| flow.is_some()).map(|(id, _)| id).collect();

@@ -391,7 +391,7 @@ impl<'a> Builder<'a> {
             problem,
             own: &[],
             lanes,
-            has_peers: problem.layout.n_holders() > 1 && problem.execution.unit_times.is_none(),
+            has_peers: problem.has_peers() && problem.execution.unit_times.is_none(),
             stages,
             load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
             ops: BTreeMap::new(),
@@ -464,7 +464,8 @@ impl<'a> Builder<'a> {
     }
 
     fn join(&mut self, meeting: MeetingId, op: OpId, lane: LaneId, role: Role, mb: u32, preds: &[TaskId]) -> TaskId {
-        let stream = self.network(self.graph.meetings[meeting.0 as usize]);
+        let network = self.network(self.graph.meetings[meeting.0 as usize]);
+        let stream = if role == Role::GradientSync { Stream::Gradients } else { network };
         self.graph.add_task(Task { op, lane, stream, role, micro_batch: mb, meeting: Some(meeting) }, preds)
     }
 

@@ -29,7 +29,7 @@ fn two_layers_and_the_tables_are_whole() {
         let problem = problem(zero, dp);
         let held = stages(&problem);
         let layer = stage_parameters(&problem.shard(), &Stage { n_dense: 1, ..Stage::default() }).0;
-        let tables = outside_layers(&problem, &held[0]);
+        let tables = crate::stage::outside_layers(&problem, &held[0]);
         [states(&problem, &held).in_use.as_f64(), 2.0 * layer, tables]
     };
     // Sixteen bits for a parameter and for a gradient. Embedding and head are as large.

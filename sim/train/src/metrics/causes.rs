@@ -252,7 +252,7 @@ fn busy(step: &Played) -> Vec<Busy> {
                     lane.passes_end = lane.passes_end.max(end);
                 }
             }
-            Stream::IntraNode | Stream::InterNode => {
+            Stream::IntraNode | Stream::InterNode | Stream::Gradients => {
                 lane.replan_ns += if task.role == Role::Replan { end - start } else { 0 };
                 lane.network.push((start, end));
             }

@@ -145,6 +145,10 @@ fn bubbles(step: &Played, lanes: &[Lanes]) -> (f64, f64) {
 struct Lanes {
     compute: Vec<(Time, Time)>,
     network: Vec<(Time, Time, Role)>,
+    /// Reductions of gradients.
+    gradients: Vec<(Time, Time, Role)>,
+    /// What of both computation does not hide.
+    exposed: Vec<(Time, Time, Role)>,
     all_to_all_ns: u64,
     /// First start and last end of its passes, nanoseconds.
     passes: Option<(u64, u64)>,
@@ -168,8 +172,12 @@ impl Lanes {
                         lane.useful_ns += if task.role == Role::Recompute { 0 } else { to - from };
                     }
                 }
-                Stream::IntraNode | Stream::InterNode => {
-                    lane.network.push((start, end, task.role));
+                Stream::IntraNode | Stream::InterNode | Stream::Gradients => {
+                    if task.role == Role::GradientSync {
+                        lane.gradients.push((start, end, task.role));
+                    } else {
+                        lane.network.push((start, end, task.role));
+                    }
                     if is_all_to_all(&step.graph.ops[task.op.0 as usize]) {
                         lane.all_to_all_ns += (end - start).as_ns();
                     }
@@ -182,42 +190,54 @@ impl Lanes {
                 | Stream::OnTheWay => {}
             }
         }
-        for lane in &mut lanes {
-            lane.network.sort_by_key(|(start, end, _)| (*start, *end));
-        }
+        lanes.iter_mut().for_each(Self::expose);
         lanes
+    }
+
+    /// Finds what of the communication no computation hides. Time is charged once, to the earliest exchange of it. The optimizer alone waits for gradients: what is
+    /// reduced before the last pass has ended, or beside an exchange that a pass waits for, holds nobody back.
+    fn expose(&mut self) {
+        let passes_end = Time::from_ns(self.passes.map_or(0, |(_, end)| end));
+        let awaited = uncovered(std::mem::take(&mut self.network), &self.compute);
+        let mut busy = self.compute.clone();
+        busy.extend(awaited.iter().map(|(start, end, _)| (*start, *end)));
+        busy.sort_unstable();
+        let gradients = std::mem::take(&mut self.gradients).into_iter();
+        let late = gradients.map(|(start, end, role)| (start.max(passes_end), end, role));
+        let late = uncovered(late.filter(|(start, end, _)| start < end).collect(), &busy);
+        self.exposed = awaited.into_iter().chain(late).collect();
     }
 
     fn busy_ns(&self) -> u64 {
         self.compute.iter().map(|(start, end)| (*end - *start).as_ns()).sum()
     }
 
-    /// Time in which the network is busy and compute is not, counted once where streams overlap; the earliest task
-    /// of an overlap is charged.
+    /// Time in which the network is busy and compute is not, with exchanges of one role or of all.
     fn exposed_ns(&self, role: Option<Role>) -> u64 {
-        let mut exposed = 0;
-        let mut covered = Time::ZERO;
-        let mut cursor = 0;
-        for &(start, end, of) in &self.network {
-            let from = start.max(covered);
-            if end <= from {
-                continue;
-            }
-            covered = end;
-            while cursor < self.compute.len() && self.compute[cursor].1 <= from {
+        let of_role = self.exposed.iter().filter(|(.., of)| role.is_none_or(|role| role == *of));
+        of_role.map(|(start, end, _)| (*end - *start).as_ns()).sum()
+    }
+}
+
+/// Parts of intervals outside of `busy`, which are in time order and do not overlap; what several share is the earliest one's.
+fn uncovered(mut intervals: Vec<(Time, Time, Role)>, busy: &[(Time, Time)]) -> Vec<(Time, Time, Role)> {
+    intervals.sort_by_key(|(start, end, _)| (*start, *end));
+    let (mut parts, mut covered, mut cursor) = (Vec::new(), Time::ZERO, 0);
+    for (start, end, role) in intervals {
+        let mut from = start.max(covered);
+        covered = covered.max(end);
+        while from < end {
+            while cursor < busy.len() && busy[cursor].1 <= from {
                 cursor += 1;
             }
-            let overlap: u64 = self.compute[cursor..]
-                .iter()
-                .take_while(|(begin, _)| *begin < end)
-                .map(|&(begin, finish)| (finish.min(end) - begin.max(from)).as_ns())
-                .sum();
-            if role.is_none_or(|role| role == of) {
-                exposed += (end - from).as_ns() - overlap;
+            let (next, over) = busy.get(cursor).copied().unwrap_or((end, end));
+            if from < next {
+                parts.push((from, next.min(end), role));
             }
+            from = over.max(next).max(from);
         }
-        exposed
     }
+    parts
 }
 
 fn is_all_to_all(op: &Op) -> bool {

@@ -47,7 +47,7 @@ impl MixedJob {
         }
         let (tokens, pairs) = (self.batch.tokens_of(micro_batch), self.batch.pairs_of(micro_batch));
         let made = memory::activation(own, stage, tokens, pairs);
-        memory::streamed(&own.execution, memory::taken(&own.execution, made.whole))
+        memory::streamed(&own.execution, made.whole)
     }
 
     /// What a rank of a stage has on its host at most: on 1F1B as many micro-batches wait as there are stages from its own to the last.

@@ -237,10 +237,11 @@ pub struct Made {
 impl Made {
     /// What so many layers keep.
     pub fn by(self, execution: &problem::Execution, n_layers: u32) -> Activations {
-        let made = memory::taken(execution, self.of_layer * u64::from(n_layers));
+        let made = self.of_layer * u64::from(n_layers);
         let on_host = memory::streamed(execution, made);
-        let in_passing = on_host / u64::from(n_layers.max(1)) * u64::from(n_layers.min(memory::LAYERS_IN_PASSING));
-        Activations { kept: made - on_host + self.again, in_passing, on_host }
+        let [made, streamed] = [made, on_host].map(|bytes| memory::taken(execution, bytes));
+        let in_passing = streamed / u64::from(n_layers.max(1)) * u64::from(n_layers.min(memory::LAYERS_IN_PASSING));
+        Activations { kept: made - streamed + self.again, in_passing, on_host }
     }
 }
 

@@ -20,7 +20,7 @@ impl Profiled {
         match op {
             Op::Collective { kind: Collective::AllReduce, .. } => self.reduced(ReduceKernel::Own, op),
             Op::Collective { kind: Collective::AllToAll, bytes, shape } => {
-                Some(self.over_other_link(shape.n_ranks, self.deep_ep(*bytes, *shape)?))
+                Some(self.over_other_link(shape.n_ranks, *shape, self.deep_ep(*bytes, *shape)?))
             }
             Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16, .. } => {
                 self.grouped_kernel(rows, *n, *k)
@@ -34,7 +34,7 @@ impl Profiled {
         let Op::Collective { kind: Collective::AllReduce, bytes, shape } = op else { return None };
         let by = |kernel: ReduceKernel| self.exchange(kernel.name(), *bytes, *shape);
         let own = by(kernel).or_else(|| by(ReduceKernel::Own))?;
-        Some(faster(self.over_other_link(shape.n_ranks, own), self.estimate(op)))
+        Some(faster(self.over_other_link(shape.n_ranks, *shape, own), self.estimate(op)))
     }
 
     /// An exchange by an engine's own kernel inside a node.
@@ -45,7 +45,7 @@ impl Profiled {
         let is_measured =
             |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks && curve.n_nodes == 1;
         let curve = self.profile.collectives.iter().find(is_measured)?;
-        let (measured, outside) = links::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks)?);
+        let (measured, outside) = links::over_link(curve, hw::real(bytes), self.link_ratio(shape.n_ranks, shape)?);
         // One kernel reads what all others have, so it starts once.
         let later_s = links::later_s(self.roofline.cluster())[0];
         let seconds = Seconds::new(links::begun(curve, measured, 1.0, later_s));

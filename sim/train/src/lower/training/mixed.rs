@@ -204,7 +204,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
             // A lane with fewer pieces, or none, has its gradients when its passes end.
             let made = ends.pieces.get(piece).filter(|_| ends.pieces.len() == n_pieces as usize);
             let preds = made.map_or_else(|| ends.tail.clone(), |&task| vec![task]);
-            last.push(graph.add_task(task(reduce, stream, Role::GradientSync, Some(meeting)), &preds));
+            last.push(graph.add_task(task(reduce, Stream::Gradients, Role::GradientSync, Some(meeting)), &preds));
         }
         last = vec![graph.add_task(task(update, Stream::Compute, Role::Optimizer, None), &last)];
         if has_peers {

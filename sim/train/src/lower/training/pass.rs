@@ -214,7 +214,7 @@ impl Builder<'_> {
         self.effect(last, Moment::End, self.buffers, -bytes);
     }
 
-    /// Activations of a share on a stage, as the device sees them before any offload.
+    /// Activations of a share on a stage, before any offload.
     fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> Activation {
         let (problem, stage, share) = (self.at(frame.pp), &frame.stage, &frame.content.shares[cp]);
         let key = OpKey::new(Part::Lead, PassKind::Forward, stage, frame, cp);
@@ -222,9 +222,8 @@ impl Builder<'_> {
             return known;
         }
         let made = crate::memory::activation(problem, stage, share.tokens, share.pairs());
-        let taken = made.map(|bytes| crate::memory::taken(&problem.execution, bytes));
-        self.known_activations.insert(key, taken);
-        taken
+        self.known_activations.insert(key, made);
+        made
     }
 
     /// Activation bytes that do not stay on the device between the passes: layer by layer they go to the host while forward goes on.
@@ -242,6 +241,11 @@ impl Builder<'_> {
         }
     }
 
+    /// What the device's allocator takes of so many bytes of activations.
+    fn taken(&self, frame: &Frame<'_>, bytes: u64) -> u64 {
+        crate::memory::taken(&self.at(frame.pp).execution, bytes)
+    }
+
     /// Of these, what the device holds while a pass makes or takes them: two layers. A plan that says itself how much streams has left
     /// them out of its share.
     fn in_passing(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
@@ -249,12 +253,14 @@ impl Builder<'_> {
             return 0;
         }
         let n_layers = u64::from(frame.stage.n_layers().max(1));
-        signed(self.streamed(frame, cp) / n_layers * n_layers.min(u64::from(crate::memory::LAYERS_IN_PASSING)))
+        let streamed = self.streamed(frame, cp);
+        signed(self.taken(frame, streamed) / n_layers * n_layers.min(u64::from(crate::memory::LAYERS_IN_PASSING)))
     }
 
     /// Activation bytes that a micro-batch holds on the device. What streams is as much of the one as of the other.
     fn kept(&mut self, frame: &Frame<'_>, cp: usize) -> Activation {
         let (all, streamed) = (self.activation(frame, cp), self.streamed(frame, cp));
+        let (all, streamed) = (all.map(|bytes| self.taken(frame, bytes)), self.taken(frame, streamed));
         let whole = all.whole - streamed;
         let for_weights = if streamed == 0 {
             all.for_weights

@@ -19,8 +19,8 @@ use crate::layout::{Layout, Position, Zero};
 use crate::muon::{Dealt, orthogonalised};
 use crate::optimizer::Rule;
 use crate::problem::GradientSync;
-use crate::stage::{Stage, outside_layers};
-use engine::task::{Collective, LaneId, Ops, Role, TaskId};
+use crate::stage::{Stage, no_matrices, outside_layers};
+use engine::task::{Collective, LaneId, Op, Ops, Role, TaskId};
 
 /// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
 struct Held {
@@ -69,18 +69,18 @@ impl Turn {
 /// Operations of the optimizer on a rank that holds such stages, and how many parameters it updates.
 pub(crate) fn update(problem: &Problem, stages: &[Stage], dealt: &Dealt) -> (Ops, f64) {
     let (shard, optimizer) = (problem.shard(), problem.execution.optimizer);
-    let (mut held, mut stepped, mut outside) = (0.0, 0.0, 0.0);
+    let (mut held, mut stepped, mut others) = (0.0, 0.0, 0.0);
     let mut products = Ops::new();
     for stage in stages {
         let (shared, experts) = engine::memory::stage_parameters(&shard, stage);
         held += shared + experts;
         stepped += shared / f64::from(dealt.n_shards) + experts / f64::from(dealt.n_expert_shards);
-        outside += outside_layers(problem, stage) / f64::from(dealt.n_shards);
+        others += no_matrices(problem, stage) / f64::from(dealt.n_shards);
         if optimizer.rule == Rule::Muon {
             products.extend(orthogonalised(optimizer.muon, &shard, stage, dealt));
         }
     }
-    let counts = [held, stepped, stepped - outside];
+    let counts = [held, stepped, stepped - others];
     let mut ops = optimizer.step(problem.execution.framework, counts, problem.cluster.gpus_per_switch);
     ops.extend(products);
     (ops, stepped)
@@ -102,13 +102,9 @@ impl Builder<'_> {
         let mut ranks = Vec::new();
         for dp in like(position.dp, span.dp, layout.dp) {
             for cp in like(position.cp, span.cp, layout.cp) {
-                if layout.ep == 1 {
-                    ranks.push(layout.rank(Position { dp, cp, ..position }));
-                } else {
-                    let cuts = like(position.tp / layout.expert_tp, span.tp, layout.tp / layout.expert_tp);
-                    let tps = cuts.map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
-                    ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
-                }
+                let cuts = like(position.tp / layout.expert_tp, span.tp, layout.tp / layout.expert_tp);
+                let tps = cuts.map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
+                ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
             }
         }
         ranks
@@ -127,7 +123,7 @@ impl Builder<'_> {
 
     fn is_alone(&self) -> bool {
         let execution = &self.problem.execution;
-        execution.unit_times.is_some() || !execution.trains_weights() || self.problem.layout.n_holders() < 2
+        execution.unit_times.is_some() || !execution.trains_weights() || !self.problem.has_peers()
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -305,26 +301,18 @@ impl Builder<'_> {
     }
 
     /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
-    /// at most one pass ahead.
+    /// at most one pass ahead. Experts come behind the others of a layer, from the ranks that hold the same ones.
     pub(super) fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
-        let layout = &self.at(frame.pp).layout;
-        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.at(frame.pp).execution.unit_times.is_some() {
+        let problem = self.at(frame.pp);
+        if problem.layout.zero < Zero::Parameters || problem.execution.unit_times.is_some() {
             return Vec::new();
         }
-        let n_layers = frame.stage.n_layers().max(1);
-        let bytes = |stage: &Stage| hw::whole(gathered(self.at(frame.pp), stage));
-        let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
-        let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
-        let all = bytes(&frame.stage);
-        let end = bytes(&Stage { first, last, ..Stage::default() });
-        let lead = if n_layers == 1 { all } else { all.min(layer + end) };
-        let rest = (all - lead) / u64::from((n_layers - 1).max(1));
-        let rank = column.ranks[0];
-        let holders = self.holders(self.at(frame.pp), layout.position(rank));
-        let members = Held::of(0.0, &holders, layout, rank, false).members;
-        let ops = [(lead, 1), (rest, n_layers - 1)]
-            .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
-        let group = self.graph.add_group(&members);
+        let held = self.held(problem, column.lanes[0], &frame.stage);
+        let Some(members) = held.iter().map(|held| &held.members).find(|members| members.len() > 1) else {
+            return Vec::new();
+        };
+        let group = self.graph.add_group(members);
+        let ops = self.gathers(frame, &held, first_part == 0).map(|ops| self.op(Op::Sequence(ops)));
         let lanes = column.lanes.clone();
         let mut tasks = Vec::with_capacity(lanes.len());
         for lane in lanes {
@@ -342,6 +330,28 @@ impl Builder<'_> {
         tasks
     }
 
+    /// What gathers the first layer of a stage, with what lies before or behind all layers, and what gathers the rest.
+    fn gathers(&self, frame: &Frame<'_>, held: &[Held; 2], is_forward: bool) -> [Ops; 2] {
+        let (problem, stage) = (self.at(frame.pp), &frame.stage);
+        let (first, last) = (stage.first && is_forward, stage.last && !is_forward);
+        let whole = gathered(problem, stage);
+        let layers = gathered(problem, &Stage { first: false, last: false, ..*stage });
+        let end = gathered(problem, &Stage { first, last, ..Stage::default() });
+        let n_layers = stage.n_layers().max(1);
+        let mut ops = [Ops::new(), Ops::new()];
+        for (part, held) in held.iter().enumerate().filter(|(_, held)| held.members.len() > 1) {
+            let [all, layers, end] = [whole, layers, end].map(|bytes| hw::whole(bytes[part]));
+            let lead = if n_layers == 1 { all } else { all.min(layers / u64::from(n_layers) + end) };
+            let rest = (all - lead) / u64::from((n_layers - 1).max(1));
+            let shape = problem.cluster.shape_of(&held.members);
+            let [first, others] =
+                [lead, rest].map(|bytes| Op::Collective { kind: Collective::AllGather, bytes, shape });
+            ops[0].push((first, 1));
+            ops[1].push((others, n_layers - 1));
+        }
+        ops
+    }
+
     fn gather_chunk(&mut self, lane: LaneId, turn: Turn, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
         let element = self.problem.gathered_bytes();
         let held = self.held(self.problem, lane, stage);
@@ -355,14 +365,13 @@ impl Builder<'_> {
     }
 }
 
-/// Bytes of a stage's parameters as they are gathered. Embedding and head stay wide beside packed weights.
-fn gathered(problem: &Problem, stage: &Stage) -> f64 {
+/// Bytes of a stage's parameters as they are gathered, outside of experts and of experts. Embedding and head stay wide beside packed weights.
+fn gathered(problem: &Problem, stage: &Stage) -> [f64; 2] {
     let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
-    let all = (shared + experts) * problem.gathered_bytes();
-    if !problem.shard().frozen().is_packed() {
-        return all;
-    }
-    all + outside_layers(problem, stage) * (hw::real(problem.dtype.bytes()) - problem.gathered_bytes())
+    let [shared, experts] = [shared, experts].map(|parameters| parameters * problem.gathered_bytes());
+    let is_packed = problem.shard().frozen().is_packed();
+    let wide = if is_packed { hw::real(problem.dtype.bytes()) - problem.gathered_bytes() } else { 0.0 };
+    [shared + outside_layers(problem, stage) * wide, experts]
 }
 
 #[cfg(test)]

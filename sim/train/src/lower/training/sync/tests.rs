@@ -425,6 +425,8 @@ fn activations_on_the_host_go_there_and_back_and_no_step_is_shorter_than_its_cop
         let mut problem = problem(Zero::Off);
         problem.execution.recompute = Recompute::Full;
         problem.execution.offload = share;
+        // What the device's allocator takes is nothing that a link carries.
+        problem.execution.fragmentation = 3.0;
         problem.cluster.gpu.host_bandwidth = hw::BytesPerSecond::new(bytes_per_second);
         let graph = graph(&problem, Place::Sharded);
         let cost = Roofline::new(&problem.cluster);
@@ -492,4 +494,100 @@ fn ranks_below_one_switch_share_its_link_whether_a_lane_stands_for_them_or_not()
             }
         }
     }
+}
+
+/// Experts of one layer of Mixtral that a rank holds, bytes in 16 bits.
+fn experts_bytes(problem: &Problem) -> u64 {
+    let experts = problem.model.experts.expect("experts");
+    let n = problem.model.n_layers * experts.n_routed / u64::from(problem.layout.ep * problem.layout.expert_tp);
+    2 * n * problem.model.expert_parameters()
+}
+
+fn of_experts(zero: Zero, layout: Layout) -> Problem {
+    let mut problem = problem(zero);
+    problem.model = engine::model::embedded("mixtral-8x7b").expect("embedded");
+    problem.layout = Layout { zero, sequence_parallel: layout.tp > 1, ..layout };
+    problem
+}
+
+/// Two replicas of experts inside one tensor group: nothing else is held twice.
+#[test]
+fn replicas_of_experts_in_a_tensor_group_reduce_and_gather() {
+    let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ulysses);
+    let layout = Layout { tp: 4, ep: 2, ..base };
+    for (zero, kind, gathered) in [
+        (Zero::Off, Collective::AllReduce, 0),
+        (Zero::OptimizerStates, Collective::ReduceScatter, 1),
+        (Zero::Gradients, Collective::ReduceScatter, 1),
+        (Zero::Parameters, Collective::ReduceScatter, 2),
+    ] {
+        let problem = of_experts(zero, layout);
+        let graph = graph(&problem, Place::Local(0));
+        let of_step = if zero == Zero::Parameters { 3 } else { 1 };
+        let (_, reduced) = moved(&graph, Role::GradientSync, kind);
+        let all = experts_bytes(&problem);
+        assert!(reduced.abs_diff(of_step * all) < all / 1000, "{zero:?}: {reduced} against {all}");
+        let (_, found) = moved(&graph, Role::ParameterGather, Collective::AllGather);
+        assert!(found.abs_diff(gathered * of_step * all) <= all / 1000, "{zero:?}: {found} against {all}");
+        let groups = graph.tasks.iter().filter(|task| task.role == Role::GradientSync).filter_map(|task| task.meeting);
+        let first = graph.meetings[groups.clone().next().expect("reduced").0 as usize];
+        assert_eq!(graph.groups[first.0 as usize], [hw::Rank(0), hw::Rank(2)], "{zero:?}");
+        assert!(groups.count() > 0);
+    }
+    // Cut over the whole group, every rank has a part of its own.
+    let cut = of_experts(Zero::OptimizerStates, Layout { tp: 4, expert_tp: 4, ..base });
+    assert_eq!(moved(&graph(&cut, Place::Local(0)), Role::GradientSync, Collective::ReduceScatter), (0, 0));
+}
+
+/// With whole experts on each of two tensor ranks of two replicas, four ranks hold the same ones.
+#[test]
+fn experts_of_tensor_ranks_are_reduced_over_all_of_them() {
+    let base = Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Ulysses);
+    let mut problem = of_experts(Zero::OptimizerStates, Layout { tp: 2, ..base });
+    problem.workload.lengths = vec![TOKENS; 4];
+    problem.workload.batch_size = 4;
+    let mb = |sequence| MicroBatch {
+        sequences: vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }],
+        ..MicroBatch::default()
+    };
+    let step = Step::of_groups(vec![vec![mb(0), mb(1)], vec![mb(2), mb(3)]]);
+    let graph = super::super::lower(&problem, &Plan::new("test", &problem, vec![step]), 0);
+    let all = experts_bytes(&problem);
+    let ranks_of = |op: &Op| match op {
+        Op::Sequence(parts) => parts.iter().find_map(|(part, _)| match part {
+            Op::Collective { bytes, shape, .. } if *bytes > all / 8 => Some(shape.n_ranks),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let reduced = graph.tasks.iter().filter(|task| task.role == Role::GradientSync);
+    let found: Vec<u32> = reduced.filter_map(|task| ranks_of(&graph.ops[task.op.0 as usize])).collect();
+    assert!(!found.is_empty() && found.iter().all(|n| *n == 4), "{found:?}");
+}
+
+/// Buckets run beside tensor exchanges of the same node, so what overlaps takes less than what waits for the end.
+#[test]
+fn reductions_in_a_node_run_beside_tensor_exchanges() {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    let of = |sync| {
+        let base = Layout::data_and_context(4, 1, Zero::OptimizerStates, ContextExchange::Ulysses);
+        let mut problem = problem(Zero::OptimizerStates);
+        problem.cluster = hw::catalog::cluster(&gpu, 1, 8);
+        problem.layout = Layout { tp: 2, sequence_parallel: true, expert_tp: 1, ..base };
+        problem.execution.gradient_sync = sync;
+        problem.workload.lengths = vec![TOKENS; 4];
+        problem.workload.batch_size = 4;
+        let mb = |sequence| MicroBatch {
+            sequences: vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }],
+            ..MicroBatch::default()
+        };
+        let step = Step::of_groups((0..4).map(|sequence| vec![mb(sequence)]).collect());
+        let graph = super::super::lower(&problem, &Plan::new("test", &problem, vec![step]), 0);
+        let timeline = played(&problem, &graph);
+        let reduced = graph.tasks.iter().zip(&timeline.start).filter(|(task, _)| task.role == Role::GradientSync);
+        let first = reduced.map(|(_, start)| start.as_ns()).min().expect("reduced");
+        (first, timeline.span().as_ns())
+    };
+    let (beside, behind) = (of(GradientSync::Overlapped), of(GradientSync::AtEnd));
+    assert!(beside.0 < behind.0 && beside.1 < behind.1, "{beside:?} {behind:?}");
 }
