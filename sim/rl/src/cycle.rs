@@ -84,7 +84,9 @@ impl Parts {
         let passes = self.generation + self.after_generation() + self.weights;
         let needed = hw::whole((2.0 * passes / self.generation.max(self.trainer())).ceil());
         let behind = usize::try_from(needed.min(u64::from(off_policy))).expect("it came as u32");
-        self.played(behind + 1).max(least)
+        let played = self.played(behind + 1);
+        // Sums of a step that is the least are rounded, and a larger distance rounds otherwise.
+        if played - least < AT_ONCE { least } else { played }
     }
 
     /// Mean time between two updates with so many batches under way at most, played batch by batch from idle GPUs on. The first half is left out.
@@ -268,7 +270,7 @@ mod tests {
             let parts = Parts { generation, training, weights, ..Parts::default() };
             for off_policy in [1, 2, 8, 100_000] {
                 let expected = (generation + weights).max(training + weights);
-                assert!((parts.apart(off_policy) - expected).abs() < 1e-9, "{generation} {training} {off_policy}");
+                assert_eq!(parts.apart(off_policy), expected, "{generation} {training} {off_policy}");
             }
         }
     }
