@@ -331,6 +331,7 @@ fn one_replica_takes_what_it_takes_in_kind_training() {
         ("llama-3.1-8b", 32, [2, 2], &[lengths, copies, no_recompute]),
     ] {
         let n_gpus = tp * pp;
+        let expert_tp = if model.starts_with("mixtral") { tp } else { 1 };
         let head = format!(
             "kind = \"training\"\n[model]\nname = \"{model}\"\n[training]\nframework = \"megatron-core\"\nbatch_size = 8\n"
         );
@@ -339,7 +340,7 @@ fn one_replica_takes_what_it_takes_in_kind_training() {
         let mixed =
             format!("{head}[[group]]\nname = \"g\"\n{machines}[policies]\nrun = [\"given\"]\n{}", stage.repeat(pp));
         let alone = format!(
-            "{head}bucket_tokens = 4000\n[cluster]\n{machines}[parallel]\ntp = {tp}\npp = {pp}\nzero = 1\n\
+            "{head}bucket_tokens = 4000\n[cluster]\n{machines}[parallel]\ntp = {tp}\npp = {pp}\nexpert_tp = {expert_tp}\nzero = 1\n\
              [policies]\nrun = [\"megatron\"]\nmegatron = {{ fill = \"flat\", sequences = 1 }}\n"
         );
         let [mixed, alone] = [mixed, alone].map(|text| run_text(text, set).results.swap_remove(0));

@@ -263,10 +263,15 @@ impl GroupShape {
         self.leaf_ports > 0
     }
 
+    /// Ports of a leaf for so many of its ranks, at least one where it needs the spine.
+    pub const fn ports_of(self, n_ranks: u32) -> u32 {
+        let ports = self.leaf_ports * n_ranks / self.n_ranks;
+        if ports == 0 && self.leaf_ports > 0 { 1 } else { ports }
+    }
+
     /// One rank of each of the nodes.
     pub const fn one_of_each_node(self) -> Self {
-        let ports = self.leaf_ports * self.n_nodes / self.n_ranks;
-        let leaf_ports = if ports == 0 && self.leaf_ports > 0 { 1 } else { ports };
+        let leaf_ports = self.ports_of(self.n_nodes);
         Self { n_ranks: self.n_nodes, leaf_ports, crosses_islands: false, ..self }
     }
 }

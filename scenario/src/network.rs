@@ -38,10 +38,9 @@ impl Exchanges {
     pub fn and(mut self, cluster: &Cluster, whole: GroupShape, kinds: &[Collective]) -> Self {
         for n_ranks in parts(whole.n_ranks).filter(|n| *n > 1) {
             // Parts over several nodes may lie on as many leaves as the whole.
-            let ports = (whole.leaf_ports * n_ranks / whole.n_ranks).max(u32::from(whole.crosses_leaves()));
             let on = |n_nodes| GroupShape {
                 n_nodes,
-                leaf_ports: if n_nodes > 1 { ports } else { 0 },
+                leaf_ports: if n_nodes > 1 { whole.ports_of(n_ranks) } else { 0 },
                 ..GroupShape::inside(n_ranks)
             };
             let lie = parts(whole.n_nodes.min(n_ranks)).map(on);
@@ -160,7 +159,7 @@ mod tests {
         assert_eq!(parts(6).collect::<Vec<_>>(), [1, 2, 4, 6]);
         let of = |n_gpus| Exchanges::among(&cluster(4), n_gpus, &SUMS[..1]).0;
         // On rails: two nodes of four have half of the links that a leaf has, and parts of their ranks their part of these.
-        let shape = |n_ranks, n_nodes| {
+        let shape = |n_ranks: u32, n_nodes: u32| {
             let leaf_ports = if n_nodes > 1 { (n_ranks / 8).max(1) } else { 0 };
             (Collective::AllReduce, GroupShape { n_nodes, leaf_ports, ..GroupShape::inside(n_ranks) })
         };

@@ -295,7 +295,7 @@ pub fn of_sequences(
         reserved_memory,
         seed: head.seed,
     };
-    checks::of_every_layout(reader, &problem);
+    checks::of_every_layout(reader, &problem, model_at);
     let search =
         parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
     if search.is_none() {

@@ -343,7 +343,7 @@ mod tests {
                 "gpt_mine",
                 "train",
                 "2,1,1",
-                "degrees that do not divide the model or the batch: 2 · 1 · 1 on 4 GPUs",
+                "degrees that do not divide the model, the GPUs or the batch: 2 · 1 · 1 on 4 GPUs",
             ),
             (
                 card,

@@ -14,7 +14,7 @@ use crate::environment::{self, Variable};
 use crate::expert_kernel;
 use crate::flags::{Flag, Flags, Table, with_whole_names};
 use crate::host_weights;
-use crate::launch::Launch;
+use crate::launch::{self, Launch};
 use crate::quantization::{format_of_keys, of_weights};
 use crate::serving::Server;
 use crate::shell::UNKNOWN;

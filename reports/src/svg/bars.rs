@@ -42,7 +42,7 @@ pub(crate) fn spent(picture: &Picture<'_>) -> Vec<Spent> {
                 either[task.lane.index()].push(interval);
             }
             Stream::IntraNode | Stream::InterNode | Stream::Gradients => either[task.lane.index()].push(interval),
-            Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint => {}
+            Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint | Stream::Back | Stream::OnTheWay => {}
         }
     }
     let of_rank = |(compute, either): (Vec<_>, Vec<_>)| {

@@ -15,7 +15,7 @@ const SECTIONS: [(&str, &str); 6] = [
     ("cluster", "every `[[group]]` has the keys of that section for its own machines"),
     ("parallel", "`[[stage]]` says layers, replicas and tensor degrees, and `training.zero` what replicas share"),
     ("search", "`policies.run = [\"search\"]` lists plans over all groups"),
-    ("experts", "experts of a layer lie on one tensor group there, so no all-to-all is played"),
+    ("experts", "experts of a layer are cut over one tensor group there, so no all-to-all is played"),
     ("cost", "each card has its own profile and constants there; one profile would be of one card"),
     ("stragglers", "all cards of a group compute at the same pace there; slower ones are a group of their own"),
 ];

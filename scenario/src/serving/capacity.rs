@@ -75,7 +75,12 @@ pub fn capacity(
     section.each_table("group", &mut |table| groups.extend(group(table)));
     if is_uniform && !groups.is_empty() {
         let what = "`capacity.group` varies groups of the fleet, and the section has keys of equal replicas too";
-        section.refuse(Code::ExclusiveKeys, at.clone(), what, "leave out `replicas`, `tp`, `gpus_per_node` and `gpu`, or every `capacity.group`");
+        section.refuse(
+            Code::ExclusiveKeys,
+            at.clone(),
+            what,
+            "leave out `replicas`, `tp`, `gpus_per_node` and `gpu`, or every `capacity.group`",
+        );
     }
     let first = policies.first().map_or_else(String::new, |name| (*name).to_owned());
     let policy = section.text("policy").map_or(first, |(name, at)| {

@@ -90,7 +90,8 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let is_planned = serving.groups.iter().any(|group| group.scaling.as_ref().is_some_and(|of| of.planned.is_some()));
     if is_planned && !serving.requests.is_patient() {
         let what = "clients who leave, and a rule of `scaling` whose bound serves everybody";
-        let help = "leave out `timeout_s`, `first_token_timeout_s` and `cancel_ratio`, or write `rule = \"concurrency\"`";
+        let help =
+            "leave out `timeout_s`, `first_token_timeout_s` and `cancel_ratio`, or write `rule = \"concurrency\"`";
         reader.refuse(Code::WrongOperation, None, what, help);
     }
     for choice in serving.choices.iter().filter(|choice| choice.kv.borrow != Borrow::Never) {

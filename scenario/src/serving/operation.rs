@@ -329,10 +329,7 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     }
     if let Some(framework) = &choice.operation.framework {
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
-        wrong(
-            what,
-            "write `name` in `[engine]`; `framework` belongs to `law = \"published-runs\"` of `[cost]`",
-        );
+        wrong(what, "write `name` in `[engine]`; `framework` belongs to `law = \"published-runs\"` of `[cost]`");
     }
     let (_, tokens_max) = serving.sizes_max(choice, group);
     let chunk = kernels.chunk_tokens.filter(|tokens| *tokens > tokens_max);
@@ -346,7 +343,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     }
     let has_tiers = choice.operation.has_tiers();
     if has_tiers && !choice.limits.shares_prefixes {
-        wrong("`tiers` keep prefixes, and `prefix_cache` is off".to_owned(), "write `prefix_cache = true`, or leave out `tiers`");
+        wrong(
+            "`tiers` keep prefixes, and `prefix_cache` is off".to_owned(),
+            "write `prefix_cache = true`, or leave out `tiers`",
+        );
     }
     if has_tiers && (matches!(serving.law, CostLaw::Stages(_)) || choice.kv.borrow != Borrow::Never) {
         let what = "`tiers` beside `cost.stage_ms` or memory that is lent".to_owned();

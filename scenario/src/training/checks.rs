@@ -79,13 +79,14 @@ pub fn cross_checks(
 }
 
 /// Checks of a step, however its layout is found.
-pub fn of_every_layout(reader: &mut Reader<'_>, problem: &Problem) {
+pub fn of_every_layout(reader: &mut Reader<'_>, problem: &Problem, model_at: Place) {
+    framework::windows(reader, problem, model_at);
     positions(reader, problem);
     rocm::check(reader, problem);
 }
 
 /// A table of positions has no row for tokens behind its last one, so a model looks nothing up there.
-fn positions(reader: &mut Reader<'_>, problem: &Problem) {
+pub fn positions(reader: &mut Reader<'_>, problem: &Problem) {
     let (model, longest) = (&problem.model, problem.workload.lengths.iter().copied().max().unwrap_or(0));
     if model.learned_positions && longest > model.max_positions {
         let what = format!(

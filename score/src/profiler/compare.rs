@@ -104,7 +104,9 @@ fn lane_of_task(task: &Task, op: &Op) -> Lane {
         _ if matches!(op, Op::Host { .. }) => Lane::None,
         Stream::OnTheWay => Lane::None,
         Stream::Compute => Lane::Compute,
-        Stream::IntraNode | Stream::InterNode | Stream::PointToPoint | Stream::Gradients => Lane::Exchange,
+        Stream::IntraNode | Stream::InterNode | Stream::PointToPoint | Stream::Back | Stream::Gradients => {
+            Lane::Exchange
+        }
         Stream::HostToDevice | Stream::DeviceToHost => Lane::Copy,
     }
 }

@@ -73,6 +73,11 @@ hw::words! {
         DeviceToHost = "copy to host",
         /// Messages between pipeline stages; where each direction has a line of its own, those to the next stage.
         PointToPoint = "messages between stages",
+        /// Messages to the stage before, where they have a line of their own.
+        Back = "messages to the stage before",
+        /// Messages that have left their line and are not there yet. They hold nothing, so any number of them runs at a
+        /// time, each behind a task of another stream.
+        OnTheWay = "messages on their way",
         /// Reductions of gradients: they have a communicator of their own, so they follow one another and queue behind no other exchange.
         Gradients = "reductions of gradients",
     }

@@ -129,7 +129,9 @@ pub enum Refusal {
     #[error("route {route} has a share of {share}")]
     Share { route: usize, share: f64 },
     /// A replica that no request can use.
-    #[error("no route leads through replica {0}: no replica hands a request on to it, or none takes its last layer further")]
+    #[error(
+        "no route leads through replica {0}: no replica hands a request on to it, or none takes its last layer further"
+    )]
     Useless(u32),
 }
 

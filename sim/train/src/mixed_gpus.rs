@@ -272,6 +272,8 @@ impl MixedJob {
         own.layout = Layout {
             tp: slot.n_gpus,
             pp: n(plan.stages.len()),
+            // Experts are cut as everything else of a stage, so no rank holds what another one does.
+            expert_tp: if own.model.experts.is_some() { slot.n_gpus } else { 1 },
             sequence_parallel: slot.n_gpus > 1,
             ..Layout::data_and_context(1, 1, own.layout.zero, ContextExchange::Gather)
         };

@@ -215,7 +215,7 @@ fn keys_of_json_options_may_come_one_by_one() {
         "--speculative_config.method=ngram --speculative_config.num_speculative_tokens=4",
         "-sc.method ngram -sc.num_speculative_tokens 4",
         // The keys that come one by one take the place of the whole.
-        "--speculative-config.num_speculative_tokens 4 --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'",
+        "-sc.method ngram -sc.num_speculative_tokens 4 --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 2}'",
     ] {
         check(&format!("vllm serve llama-3-8b {options}"), &["draft_tokens = 4"], &codes);
     }

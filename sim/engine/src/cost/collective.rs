@@ -92,11 +92,13 @@ const HOST_SHARE: f64 = 0.25;
 /// Start-up of a message through host memory, seconds.
 const HOST_ALPHA_S: f64 = 20e-6;
 
-/// Bandwidth and start-up of a message among the GPUs of a group in one node.
-fn inside(cluster: &Cluster, network: &Network, shape: GroupShape) -> (f64, f64) {
+/// Bandwidth and start-up of an exchange among the GPUs of a group in one node. Messages go to one other GPU, collectives to all.
+fn inside(cluster: &Cluster, network: &Network, kind: Collective, shape: GroupShape) -> (f64, f64) {
     let n_gpus = shape.n_ranks.div_ceil(shape.n_nodes);
     let n_apart = if shape.crosses_islands { n_gpus.max(cluster.nvlink_island + 1) } else { n_gpus };
-    let datasheet = cluster.inside_bandwidth(n_apart).get();
+    let n_others =
+        if matches!(kind, Collective::SendRecv | Collective::RingShift) { 1 } else { n_gpus.saturating_sub(1) };
+    let datasheet = cluster.inside_bandwidth_to(n_apart, n_others).get();
     // Uplinks of PCIe switches carry what all their GPUs write and read.
     let uplink = cluster.gpu.host_bandwidth.get() / f64::from(cluster.gpus_per_switch.min(n_gpus).max(1));
     match cluster.inside_link(n_apart) {
@@ -128,7 +130,7 @@ pub fn time(
     if shape.n_ranks < 2 {
         return (Seconds::ZERO, CollectiveAlgorithm::Direct);
     }
-    let link = inside(cluster, network, shape);
+    let link = inside(cluster, network, kind, shape);
     let over = |shape| fastest(cluster, network, (kind, bytes), shape, link);
     let (found, algorithm) = over(shape);
     if shape.n_nodes < 2 {

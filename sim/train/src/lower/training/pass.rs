@@ -5,6 +5,8 @@
 
 use super::known::{OpKey, Part};
 use super::layers::{after_attention, all_but_one_layer, one_layer};
+use std::collections::BTreeMap;
+
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, attention, beside, hybrid, lead, torch};
 use crate::activation::Activation;
 use crate::pipeline_states;

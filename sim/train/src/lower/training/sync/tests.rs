@@ -496,6 +496,11 @@ fn ranks_below_one_switch_share_its_link_whether_a_lane_stands_for_them_or_not()
     }
 }
 
+fn whole(sequence: u32) -> MicroBatch {
+    let sequences = vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }];
+    MicroBatch { sequences, ..MicroBatch::default() }
+}
+
 /// Experts of one layer of Mixtral that a rank holds, bytes in 16 bits.
 fn experts_bytes(problem: &Problem) -> u64 {
     let experts = problem.model.experts.expect("experts");
@@ -546,11 +551,7 @@ fn experts_of_tensor_ranks_are_reduced_over_all_of_them() {
     let mut problem = of_experts(Zero::OptimizerStates, Layout { tp: 2, ..base });
     problem.workload.lengths = vec![TOKENS; 4];
     problem.workload.batch_size = 4;
-    let mb = |sequence| MicroBatch {
-        sequences: vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }],
-        ..MicroBatch::default()
-    };
-    let step = Step::of_groups(vec![vec![mb(0), mb(1)], vec![mb(2), mb(3)]]);
+    let step = Step::of_groups(vec![vec![whole(0), whole(1)], vec![whole(2), whole(3)]]);
     let graph = super::super::lower(&problem, &Plan::new("test", &problem, vec![step]), 0);
     let all = experts_bytes(&problem);
     let ranks_of = |op: &Op| match op {
@@ -577,11 +578,7 @@ fn reductions_in_a_node_run_beside_tensor_exchanges() {
         problem.execution.gradient_sync = sync;
         problem.workload.lengths = vec![TOKENS; 4];
         problem.workload.batch_size = 4;
-        let mb = |sequence| MicroBatch {
-            sequences: vec![Placement { sequence, from: 0, tokens: TOKENS, place: Place::Local(0) }],
-            ..MicroBatch::default()
-        };
-        let step = Step::of_groups((0..4).map(|sequence| vec![mb(sequence)]).collect());
+        let step = Step::of_groups((0..4).map(|sequence| vec![whole(sequence)]).collect());
         let graph = super::super::lower(&problem, &Plan::new("test", &problem, vec![step]), 0);
         let timeline = played(&problem, &graph);
         let reduced = graph.tasks.iter().zip(&timeline.start).filter(|(task, _)| task.role == Role::GradientSync);
