@@ -78,7 +78,7 @@ hw::words! {
         /// Messages that have left their line and are not there yet. They hold nothing, so any number of them runs at a
         /// time, each behind a task of another stream.
         OnTheWay = "messages on their way",
-        /// Reductions of gradients: they have a communicator of their own, so they follow one another and queue behind no other exchange.
+        /// Reductions of gradients: where they have a communicator of their own, they follow one another and queue behind no other exchange.
         Gradients = "reductions of gradients",
     }
 }

@@ -421,6 +421,11 @@ impl Problem {
         self.layout.n_holders() > 1 || self.model.experts.is_some() && self.layout.n_expert_holders() > 1
     }
 
+    /// Whether gradients have a communicator of their own. Shards of parameters come over the same one: PyTorch's FSDP takes one process group for both.
+    pub fn sums_apart(&self) -> bool {
+        self.layout.zero < Zero::Parameters
+    }
+
     /// Whether some states are cut over ranks: those of experts may be where nothing else is.
     pub fn shards_states(&self) -> bool {
         let of_experts = if self.model.experts.is_some() { self.layout.n_expert_shards() } else { 1 };

@@ -465,7 +465,7 @@ impl<'a> Builder<'a> {
 
     fn join(&mut self, meeting: MeetingId, op: OpId, lane: LaneId, role: Role, mb: u32, preds: &[TaskId]) -> TaskId {
         let network = self.network(self.graph.meetings[meeting.0 as usize]);
-        let stream = if role == Role::GradientSync { Stream::Gradients } else { network };
+        let stream = if role == Role::GradientSync && self.problem.sums_apart() { Stream::Gradients } else { network };
         self.graph.add_task(Task { op, lane, stream, role, micro_batch: mb, meeting: Some(meeting) }, preds)
     }
 
