@@ -46,6 +46,32 @@ tokens = 4096
 run = ["megatron"]
 "#;
 
+/// A replica on cards of NVIDIA and one on cards of AMD.
+const MIXED: &str = r#"
+kind = "training"
+[model]
+name = "llama-3-8b"
+[training]
+framework = "megatron-core"
+batch_size = 8
+micro_batch = 1
+[[group]]
+name = "green"
+gpu = "h100-sxm"
+nodes = 1
+[[group]]
+name = "red"
+gpu = "mi300x"
+nodes = 1
+[[stage]]
+layers = 32
+replicas = [{ group = "green", gpus = 8 }, { group = "red", gpus = 8 }]
+[workload]
+tokens = 4096
+[policies]
+run = ["given"]
+"#;
+
 fn read(text: &str, set: &[&str]) -> kinds::Checked {
     super::written(text.to_owned(), set)
 }
@@ -104,6 +130,7 @@ fn what_has_no_kernel_of_rocm_is_refused_with_the_reason() {
         (SERVED, &["cost.profile='h100-sxm-vllm'"], "was measured on `h100-sxm`, the cluster has `mi300x`"),
         (TRAINED, &["cost.profile='h100-sxm'"], "was measured on `h100-sxm`, the cluster has `mi300x`"),
         (TRAINED, &["overlap.tensor=1.0"], "`overlap.tensor` has no kernel on `mi300x`"),
+        (MIXED, &["overlap.tensor=1.0"], "`overlap.tensor` has no kernel on `mi300x`"),
         (TRAINED, &["training.products='nvfp4'", "cluster.gpu='mi355x'"], "multiplies no nvfp4"),
         (TRAINED, &["training.products='mxfp8'"], "multiplies no mxfp8"),
     ] {
@@ -115,6 +142,7 @@ fn what_has_no_kernel_of_rocm_is_refused_with_the_reason() {
         (SERVED, &["cluster.gpu='mi355x'", "model.weights='mxfp8'"]),
         (SERVED, &["engine.name='sglang'", "policies.run=['sglang']"]),
         (TRAINED, &["training.products='fp8'"]),
+        (MIXED, &[]),
         (TRAINED, &["training.products='mxfp8'", "cluster.gpu='mi355x'"]),
     ] {
         assert_eq!(refused(text, set), [""; 0], "{set:?}");

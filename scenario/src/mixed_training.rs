@@ -21,7 +21,7 @@ use crate::effort::is_within_reason;
 use crate::training::checks::Keys;
 use crate::training::usual::Usual;
 use crate::training::{
-    batches, checks, framework, no_effect, optimizer, policies as of_steps, training as executed, workload,
+    batches, checks, framework, no_effect, optimizer, policies as of_steps, rocm, training as executed, workload,
 };
 use crate::unread::{idle, read_since};
 use crate::{Head, Overrides, expect, model};
@@ -141,6 +141,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let placed = given.as_ref().zip(places.as_deref());
     if let Some(problem) = &job.problem {
         checks::positions(reader, problem);
+        rocm::check(reader, &problem.execution, job.groups.iter().map(|group| &group.cluster.gpu));
     }
     if runs(Way::Given) {
         stages::checks(reader, &job, placed, runs(Way::Search));

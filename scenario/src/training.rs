@@ -12,7 +12,7 @@ pub mod optimizer;
 mod parallel;
 pub mod policies;
 mod rails;
-mod rocm;
+pub mod rocm;
 mod search;
 mod searched;
 pub mod stragglers;

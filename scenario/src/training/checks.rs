@@ -82,7 +82,7 @@ pub fn cross_checks(
 pub fn of_every_layout(reader: &mut Reader<'_>, problem: &Problem, model_at: Place) {
     framework::windows(reader, problem, model_at);
     positions(reader, problem);
-    rocm::check(reader, problem);
+    rocm::check(reader, &problem.execution, [&problem.cluster.gpu]);
 }
 
 /// A table of positions has no row for tokens behind its last one, so a model looks nothing up there.

@@ -7,16 +7,11 @@ use engine::dispatcher::Dispatcher;
 use hw::{Gpu, Maker};
 use input::diagnostic::Code;
 use input::reader::Reader;
-use train::Problem;
-use train::problem::Framework;
+use train::problem::{Execution, Framework};
 
-/// Refuses what has no kernel on a step's card.
-pub fn check(reader: &mut Reader<'_>, problem: &Problem) {
-    let Problem { execution, cluster, .. } = problem;
-    let gpu = &cluster.gpu;
-    if gpu.maker() != Maker::Amd {
-        return;
-    }
+/// Refuses what has no kernel on a card of a step.
+pub fn check<'g>(reader: &mut Reader<'_>, execution: &Execution, gpus: impl IntoIterator<Item = &'g Gpu>) {
+    let Some(gpu) = gpus.into_iter().find(|gpu| gpu.maker() == Maker::Amd) else { return };
     if execution.overlap.tensor > 0.0 && execution.framework == Framework::MegatronCore {
         let help =
             "Transformer Engine's exchanges beside products (userbuffers) are of CUDA: leave `overlap.tensor` out";
