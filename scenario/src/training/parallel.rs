@@ -68,7 +68,7 @@ pub fn parallel(mut section: Section<'_>, usual: Usual) -> Parallel {
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
     let micro_batch_group = group(&mut section, pp);
     let is_flushed = section.has("flush_every");
-    let flush_every = Some(small(section.count("flush_every", Some(1), 1..=100_000).0)).filter(|_| is_flushed);
+    let flush_every = Some(small(section.count("flush_every", Some(100_000), 1..=100_000).0)).filter(|_| is_flushed);
     let (layers, layers_at) = layers(&mut section);
     let or_section = |at: Place| at.or_else(|| section.at());
     let places = Places {

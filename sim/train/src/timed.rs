@@ -242,7 +242,7 @@ impl TimedStep {
                     let gpus = if times.n_gpus == 1 { "GPU" } else { "GPUs" };
                     let n_gpus = times.n_gpus;
                     let words = format!(
-                        "stage {stage} of replica {index} ({n_gpus} {gpus}) passes take {passes:.3} s and messages {sent:.3} s"
+                        "stage {stage} of replica {index} ({n_gpus} {gpus}): passes take {passes:.3} s, messages {sent:.3} s"
                     );
                     slowest = (all, words);
                 }
