@@ -7,6 +7,7 @@ mod attention_ffn;
 #[expect(dead_code, reason = "an example is a program; its tests run here, with those of everything else")]
 #[path = "../examples/bridge_layouts.rs"]
 mod bridge_layouts;
+mod buckets;
 mod capacity;
 mod chakra;
 mod checkpoints;

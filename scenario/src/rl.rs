@@ -24,6 +24,7 @@ use input::diagnostic::Source;
 use input::reader::Reader;
 use rollouts::Given;
 pub use rollouts::{Nodes, Places};
+use train::{fitting, memory};
 
 const SECTIONS: [&str; 6] = ["model", "cluster", "rollouts", "train", "generate", "expect"];
 /// Sections that both sides have where they say nothing else.
@@ -115,7 +116,10 @@ impl Rl {
     /// When its degrees do not fit them.
     pub fn trainer(&self, n_nodes: Option<u32>) -> Result<Cow<'_, Scenario>, Refused> {
         let Some(n_nodes) = n_nodes else { return Ok(Cow::Borrowed(&self.training)) };
-        let problem = split::trainer(&self.training.problem, n_nodes)?;
+        let mut problem = split::trainer(&self.training.problem, n_nodes)?;
+        if self.training.finds_bucket && self.training.search.is_none() && memory::fits(&problem).is_ok() {
+            problem.bucket_tokens = fitting::usual_bucket(&problem);
+        }
         let search = self.training.search.as_ref().map(|space| space.of_part(&self.training.problem, &problem));
         Ok(Cow::Owned(Scenario { problem, search, ..self.training.clone() }))
     }

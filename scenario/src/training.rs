@@ -62,6 +62,8 @@ pub struct Scenario {
     pub long_run: Option<LongRun>,
     /// Policies, in order.
     pub policies: Vec<PolicyChoice>,
+    /// Whether nobody wrote the tokens of a micro-batch, so that they follow from memory.
+    pub finds_bucket: bool,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Whether a query outside the measured hull is an error.
@@ -273,8 +275,11 @@ pub fn of_sequences(
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
-    let policies::Asked { policies, baseline, objective } =
-        policies::policies(reader.section("policies"), compressed.as_ref().map(|of| &of.question), (card, is_of_days));
+    let policies::Asked { policies, baseline, objective } = policies::policies(
+        reader.section("policies"),
+        compressed.as_ref().map(|of| &of.question),
+        (card, is_of_days, training.row_tokens.is_some()),
+    );
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let (((model, model_at), (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
@@ -282,6 +287,7 @@ pub fn of_sequences(
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let host = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
+    let bucket_tokens = training.bucket(parallel.layout.cp);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts, host, stragglers));
     let mut problem = Problem {
         model: framework::trained(model, execution.framework, training.predicting_layers),
@@ -291,13 +297,16 @@ pub fn of_sequences(
         workload,
         dtype: training.dtype,
         execution,
-        bucket_tokens: training.bucket_tokens,
+        bucket_tokens,
         reserved_memory,
         seed: head.seed,
     };
     checks::of_every_layout(reader, &problem, model_at);
-    let search =
-        parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem) });
+    let finds_bucket = problem.bucket_tokens == 0;
+    let search = parallel.is_searched.then(|| {
+        let rows = lists.space(reader, &problem).of_rows(training.row_tokens);
+        Space { objective, run: long_run.clone(), ..rows }
+    });
     if search.is_none() {
         by_hand(reader, &mut problem, &policies, (&parallel.places, &keys));
     }
@@ -313,6 +322,7 @@ pub fn of_sequences(
         objective,
         long_run,
         policies,
+        finds_bucket,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,

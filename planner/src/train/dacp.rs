@@ -180,7 +180,8 @@ pub fn gds(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
             .filter(|group| !group.is_empty())
             .map(|group| {
                 let tokens: u64 = group.iter().map(|(_, tokens)| tokens).sum();
-                let fits = tokens < capacity || rules.roll_back == RollBack::Off;
+                // Several stay below the capacity, as in the paper's algorithm; one that fills it wholly is cut over all ranks.
+                let fits = tokens < capacity + u64::from(group.len() == 1) || rules.roll_back == RollBack::Off;
                 let sequences = if fits { dacp(&problem.model, &group, rules)? } else { return None };
                 Some(MicroBatch { sequences, ..MicroBatch::default() })
             })
@@ -191,7 +192,7 @@ pub fn gds(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
     }
     let longest = order.last().map_or(0, |(_, tokens)| *tokens);
     Err(PlanError::Infeasible(format!(
-        "no grouping fits: the longest sequence has {longest} tokens, a micro-batch takes fewer than {capacity} \
+        "no grouping fits: the longest sequence has {longest} tokens, a micro-batch takes {capacity} \
          ({} per rank on {} ranks)",
         rules.capacity, rules.n_ranks
     )))
@@ -350,6 +351,22 @@ mod tests {
         let micro_batch = MicroBatch { sequences: printed, ..MicroBatch::default() };
         assert!((0..2).any(|rank| micro_batch.tokens_on(rank, 2) > 10), "{micro_batch:?}");
         assert!(dacp(&model, &sequences, rules(10, 2, RollBack::Strict)).is_none());
+    }
+
+    #[test]
+    fn one_sequence_may_fill_a_micro_batch_and_two_may_not() {
+        let problem = problem(vec![4000], 1, 1, 4, 1000);
+        for (lengths, n) in [
+            (&[4000][..], Some(1)),
+            (&[4000, 4000], Some(2)),
+            (&[2000, 1999], Some(1)),
+            (&[2000, 2000], Some(2)),
+            (&[4001], None),
+        ] {
+            let sequences: Vec<(u32, u64)> = (0..).zip(lengths.iter().copied()).collect();
+            let found = gds(&problem, &sequences, rules(1000, 4, RollBack::Strict)).ok();
+            assert_eq!(found.map(|groups| groups.len()), n, "{lengths:?}");
+        }
     }
 
     #[test]

@@ -26,7 +26,10 @@ pub fn whole(reader: &mut Reader<'_>, problem: &Problem, at: Place) {
         "`batch_size = {batch}` is not a multiple of {together}, the sequences of a micro-batch on {dp} replicas"
     );
     let near: Vec<String> = around(batch, together).iter().map(u64::to_string).collect();
-    let help = format!("Megatron-LM asserts it: allowed are multiples of {together}, nearest {}", near.join(" and "));
+    let help = format!(
+        "Megatron-LM asserts it: allowed are multiples of {together}, nearest {}; `training.bucket_tokens` says how many tokens a micro-batch holds",
+        near.join(" and ")
+    );
     reader.refuse(Code::UnevenBatch, at, what, help);
 }
 

@@ -71,7 +71,7 @@ pub fn cross_checks(
     }
     if reader.n_errors() == before {
         let pads = |choice: &PolicyChoice| choice.policy == PADS;
-        lengths(reader, problem, policies, policies.iter().all(pads));
+        lengths(reader, problem, policies);
         if reader.n_errors() == before && policies.iter().any(pads) {
             batches::whole(reader, problem, keys.batch_size.clone());
         }
@@ -311,12 +311,12 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
 }
 
 /// Fills in the tokens of a micro-batch, where nobody wrote them, and holds sequences against them. Where states leave room for none, each policy says so.
-fn lengths(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], pads: bool) {
+fn lengths(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice]) {
     if problem.execution.unit_times.is_none() && memory::fits(problem).is_err() {
         return;
     }
     if problem.bucket_tokens == 0 {
-        problem.bucket_tokens = fitting::usual_bucket(problem, pads);
+        problem.bucket_tokens = fitting::usual_bucket(problem);
     }
     warn_of_long(reader, problem, policies);
 }

@@ -18,12 +18,15 @@ use input::run_list::{RunList, Silence, run_list_or};
 
 /// What a framework does by itself: sequences packed in their order.
 const USUAL: &str = "megatron";
+/// What says how sequences fill micro-batches, and that they do so by best fit.
+const FILL: &str = "fill";
+const PACKED: &str = "packed";
 
 /// Reads the section.
 pub fn policies(
     mut section: Section<'_>,
     compressed: Option<&Question>,
-    (gpu, is_of_days): (Option<&Gpu>, bool),
+    (gpu, is_of_days, has_rows): (Option<&Gpu>, bool, bool),
 ) -> Asked {
     let unpriced = gpu.filter(|gpu| gpu.prices.is_empty()).map(|gpu| gpu.name.as_str());
     let help = "write `cluster.usd_per_gpu_hour`, or take a card with a quoted price: `skrull-sim list gpus`";
@@ -47,7 +50,20 @@ pub fn policies(
     }
     let RunList { choices, baseline } = run_list_or(&mut section, plain, variants, Silence::Means(USUAL));
     section.finish();
-    Asked { policies: choices.into_iter().map(|(_, choice)| choice).collect(), baseline, objective }
+    let mut policies: Vec<PolicyChoice> = choices.into_iter().map(|(_, choice)| choice).collect();
+    if has_rows {
+        policies.iter_mut().for_each(fills_rows);
+    }
+    Asked { policies, baseline, objective }
+}
+
+/// Sequences of rows lie in them by best fit, however they came, unless a policy says another thing.
+fn fills_rows(choice: &mut PolicyChoice) {
+    let policy = planner::train::policies::named(&choice.policy);
+    let fills = |policy: &&dyn Policy| policy.card().parameters.iter().any(|parameter| parameter.name == FILL);
+    if policy.as_ref().is_some_and(fills) {
+        choice.parameters.entry(FILL.to_owned()).or_insert_with(|| Value::Word(PACKED.to_owned()));
+    }
 }
 
 /// What the section says.

@@ -28,6 +28,8 @@ pub struct Training {
     pub steps_at: Place,
     /// Zero, or absent, leaves it to memory.
     pub bucket_tokens: u64,
+    /// Tokens of a row into which sequences are packed, where `[workload]` says so.
+    pub row_tokens: Option<u64>,
     /// Host time per layer and pass, microseconds: a free parameter.
     pub host_us: f64,
     /// What CUDA graphs replay.
@@ -42,6 +44,16 @@ pub struct Training {
     pub dtype: Dtype,
     /// How a step is executed.
     pub execution: Execution,
+}
+
+impl Training {
+    /// Tokens of a micro-batch on each of so many context ranks: those that are written, or a row's. Zero where memory decides.
+    pub fn bucket(&self, cp: u32) -> u64 {
+        match self.row_tokens {
+            Some(row_tokens) if self.bucket_tokens == 0 => row_tokens.div_ceil(cp.max(1).into()),
+            _ => self.bucket_tokens,
+        }
+    }
 }
 
 /// Most sequences of all steps together: a plan holds each with its place.
@@ -117,6 +129,7 @@ pub fn executed(section: &mut Section<'_>, usual: Usual) -> Training {
         batch_size: 1,
         steps: 1,
         bucket_tokens: 0,
+        row_tokens: None,
         host_us,
         graphs,
         predicting_layers,

@@ -154,8 +154,14 @@ pub fn workload(section: Section<'_>, folder: &Path, (n, steps): (u64, u64), see
 }
 
 /// The same of a step that may have rows, into which sequences are packed.
-fn packed(mut section: Section<'_>, folder: &Path, training: &Training, (cp, seed): (u32, u64)) -> Option<Workload> {
+fn packed(
+    mut section: Section<'_>,
+    folder: &Path,
+    training: &mut Training,
+    (cp, seed): (u32, u64),
+) -> Option<Workload> {
     let row_tokens = section.some_count("row_tokens", 1..=distribution::LENGTH_MAX).map(u64::from);
+    training.row_tokens = row_tokens;
     let batch = Batch { n: training.batch_size, steps: training.steps, row_tokens, cp: cp.max(1).into() };
     sequences(section, folder, batch, seed)
 }

@@ -22,14 +22,14 @@ const SEQUENCES_MAX: u64 = 64;
 const PRECISION: u64 = 256;
 
 /// Tokens of a micro-batch where the file says none: what a step asks for, and no more than the player finds room for.
-pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
-    let wished = memory::usual_bucket(problem, pads);
+pub fn usual_bucket(problem: &Problem) -> u64 {
+    let wished = memory::usual_bucket(problem);
     if problem.execution.unit_times.is_some() || !problem.execution.places.is_empty() || holds(problem, wished) {
         return wished;
     }
     let fits = most(wished, |tokens| holds(problem, tokens));
     // What leaves room for nothing is said where the step is played.
-    if fits == 0 { wished } else { memory::bucket_within(problem, pads, fits) }
+    if fits == 0 { wished } else { memory::bucket_within(problem, fits) }
 }
 
 /// Tokens of a micro-batch that pipelines of one shape hold, where all ranks are cut into such pipelines: at most so many.

@@ -362,17 +362,17 @@ fn capacity_of_step(problem: &Problem) -> u64 {
 /// Micro-batches for each rank of a pipeline, with which its bubble is small (GPipe, arXiv:1811.06965, section 2.3).
 const PER_RANK: u64 = 4;
 
-/// Tokens of a micro-batch where the file says none: what memory holds, and no more than a step asks for. A policy that pads to it would pad
-/// sequences that are all alike to a length that nobody asked for, so those fill it with whole ones, as many in every micro-batch of a replica. A
-/// framework takes one, as its own default is.
-pub fn usual_bucket(problem: &Problem, pads: bool) -> u64 {
-    bucket_within(problem, pads, capacity_of_step(problem))
+/// Tokens of a micro-batch where the file says none: what memory holds, and no more than a step asks for. Sequences that are all alike fill it with
+/// whole ones, as many in every micro-batch of a replica: a policy that pads would pad them to a length that nobody asked for. A framework takes one, as
+/// its own default is. No policy has another default than its neighbours, so a comparison compares the policies.
+pub fn usual_bucket(problem: &Problem) -> u64 {
+    bucket_within(problem, capacity_of_step(problem))
 }
 
 /// The same where memory holds so many tokens.
-pub(crate) fn bucket_within(problem: &Problem, pads: bool, capacity: u64) -> u64 {
+pub(crate) fn bucket_within(problem: &Problem, capacity: u64) -> u64 {
     let lengths = &problem.workload.lengths;
-    let alike = lengths.first().filter(|first| pads && lengths.iter().all(|tokens| tokens == *first));
+    let alike = lengths.first().filter(|first| lengths.iter().all(|tokens| tokens == *first));
     let Some(shard) = alike.map(|tokens| tokens.div_ceil(u64::from(problem.layout.cp))) else {
         return capacity.min(asked_tokens(problem));
     };

@@ -86,7 +86,7 @@ fn are_whole(problem: &Problem) -> Result<(), PlanError> {
         return Ok(());
     }
     Err(PlanError::Unsupported(format!(
-        "Megatron-LM takes batches of whole micro-batches: {batch} sequences are no multiple of dp {} times the {micro_batch} of a micro-batch. Change          `batch_size`, or `bucket_tokens`, which is room for them",
+        "Megatron-LM takes batches of whole micro-batches: {batch} sequences are no multiple of dp {} times the {micro_batch} of a micro-batch. Change `batch_size`, or `bucket_tokens`, which is room for them",
         layout.dp
     )))
 }

@@ -249,8 +249,8 @@ fn a_micro_batch_that_no_file_says_fits_what_the_player_charges() {
                     if train::memory::fits(&problem).is_err() {
                         continue;
                     }
-                    problem.bucket_tokens = train::fitting::usual_bucket(&problem, true);
-                    n_smaller += u32::from(problem.bucket_tokens < train::memory::usual_bucket(&problem, true));
+                    problem.bucket_tokens = train::fitting::usual_bucket(&problem);
+                    n_smaller += u32::from(problem.bucket_tokens < train::memory::usual_bucket(&problem));
                     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
                     let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
                     let topology = hw::topology::Topology::of(&problem.cluster);

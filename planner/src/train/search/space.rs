@@ -24,8 +24,10 @@ pub struct Space {
     pub chunks: Vec<u32>,
     /// Expert degrees.
     pub ep: Vec<u32>,
-    /// Sequences of the longest length that a micro-batch holds.
+    /// Sequences of the longest length that a micro-batch holds, or rows.
     pub micro_batch: Vec<u64>,
+    /// Tokens of a row into which sequences are packed; `None` where none are.
+    pub row_tokens: Option<u64>,
     /// Whether micro-batches that hold about the mean are tried besides, where lengths differ.
     pub packs: bool,
     /// Pipeline schedules.
@@ -167,6 +169,7 @@ impl Space {
             chunks: vec![1, 2, 3, 4, 5, 6, 7, 8],
             ep,
             micro_batch: vec![1, 2, 3, 4, 6, 8, 12, 16],
+            row_tokens: None,
             packs: true,
             schedules: schedules.collect(),
             zero: runs::zero(framework),
@@ -184,6 +187,12 @@ impl Space {
             run: None,
             front_ratio: 1.0,
         }
+    }
+
+    /// The same of a batch whose sequences are packed into rows of so many tokens: micro-batches are rows, and none is filled to the mean.
+    #[must_use]
+    pub fn of_rows(self, row_tokens: Option<u64>) -> Self {
+        Self { row_tokens, packs: self.packs && row_tokens.is_none(), ..self }
     }
 
     /// The same for a part of a problem's cluster: degrees that follow from its GPUs are those of the part, and listed ones stay.
@@ -212,11 +221,11 @@ impl Space {
         candidates
     }
 
-    /// Micro-batches of a layout: so many of the longest sequence, and, where nobody lists them and lengths differ, those with which every replica has so many
+    /// Micro-batches of a layout: so many rows, or so many of the longest sequence, and, where nobody lists them and lengths differ, those with which every replica has so many
     /// of about the mean for each rank of its pipeline. Heavy tails leave wide gaps between multiples of the longest.
     fn buckets(&self, problem: &Problem, layout: &Layout) -> Vec<Bucket> {
         let (lengths, ranks) = (&problem.workload.lengths, u64::from(layout.cp));
-        let longest = lengths.iter().max().copied().unwrap_or(1);
+        let longest = self.row_tokens.or_else(|| lengths.iter().max().copied()).unwrap_or(1);
         let listed = self.micro_batch.iter().filter(|&&n| self.looks_at(problem, layout, n));
         let of = |&micro_batch: &u64| Bucket { micro_batch, tokens: (longest * micro_batch).div_ceil(ranks) };
         let mut all: Vec<Bucket> = listed.map(of).collect();

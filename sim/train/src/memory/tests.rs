@@ -76,21 +76,19 @@ fn spread(lengths: &[u64], dp: u32, pp: u32) -> Problem {
 fn a_bucket_that_no_file_says_is_what_a_step_asks_for_within_memory() {
     // 3600 tokens over two replicas and the longest sequence; over two replicas of a pipeline of four ranks with four micro-batches for each.
     let lengths = [1000, 800, 600, 400, 300, 250, 150, 100];
-    assert_eq!(usual_bucket(&spread(&lengths, 2, 1), false), 1800 + 1000);
-    assert_eq!(usual_bucket(&spread(&lengths, 2, 4), false), 113 + 1000);
-    // A policy that pads takes the same where lengths differ.
-    assert_eq!(usual_bucket(&spread(&lengths, 2, 1), true), 1800 + 1000);
+    assert_eq!(usual_bucket(&spread(&lengths, 2, 1)), 1800 + 1000);
+    assert_eq!(usual_bucket(&spread(&lengths, 2, 4)), 113 + 1000);
     // Two steps of four sequences: the longer one counts.
     let mut steps = spread(&lengths, 2, 1);
     steps.workload.batch_size = 4;
-    assert_eq!(usual_bucket(&steps, false), 1400 + 1000);
+    assert_eq!(usual_bucket(&steps), 1400 + 1000);
     // A step that asks for more than memory holds.
     let many = spread(&[8192; 4096], 8, 1);
-    assert_eq!(usual_bucket(&many, false), token_capacity(&many));
+    assert_eq!(usual_bucket(&many), token_capacity(&many));
     // What recompute frees is then filled with larger micro-batches.
     let mut again = many.clone();
     again.execution.recompute = crate::problem::Recompute::Full;
-    assert!(usual_bucket(&again, false) > usual_bucket(&many, false));
+    assert!(usual_bucket(&again) > usual_bucket(&many));
 }
 
 #[test]
@@ -106,7 +104,7 @@ fn sequences_that_go_to_the_emptiest_replica_never_fill_the_bucket_of_a_step() {
         for tokens in &lengths {
             *replicas.iter_mut().min().expect("four") += tokens;
         }
-        assert!(replicas.iter().all(|held| *held <= usual_bucket(&spread(&lengths, 4, 1), false)), "{lengths:?}");
+        assert!(replicas.iter().all(|held| *held <= usual_bucket(&spread(&lengths, 4, 1))), "{lengths:?}");
     }
 }
 

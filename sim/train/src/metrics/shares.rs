@@ -145,7 +145,7 @@ fn bubbles(step: &Played, lanes: &[Lanes]) -> (f64, f64) {
 struct Lanes {
     compute: Vec<(Time, Time)>,
     network: Vec<(Time, Time, Role)>,
-    /// Reductions of gradients.
+    /// Reductions of gradients over a communicator of their own.
     gradients: Vec<(Time, Time, Role)>,
     /// What of both computation does not hide.
     exposed: Vec<(Time, Time, Role)>,
@@ -173,11 +173,8 @@ impl Lanes {
                     }
                 }
                 Stream::IntraNode | Stream::InterNode | Stream::Gradients => {
-                    if task.role == Role::GradientSync {
-                        lane.gradients.push((start, end, task.role));
-                    } else {
-                        lane.network.push((start, end, task.role));
-                    }
+                    let held = if task.stream == Stream::Gradients { &mut lane.gradients } else { &mut lane.network };
+                    held.push((start, end, task.role));
                     if is_all_to_all(&step.graph.ops[task.op.0 as usize]) {
                         lane.all_to_all_ns += (end - start).as_ns();
                     }
@@ -194,8 +191,9 @@ impl Lanes {
         lanes
     }
 
-    /// Finds what of the communication no computation hides. Time is charged once, to the earliest exchange of it. The optimizer alone waits for gradients: what is
-    /// reduced before the last pass has ended, or beside an exchange that a pass waits for, holds nobody back.
+    /// Finds what of the communication no computation hides. Time is charged once, to the earliest exchange of it. The optimizer alone waits for gradients that
+    /// have a communicator of their own: what is reduced before the last pass has ended, or beside an exchange that a pass waits for, holds nobody back. On a
+    /// communicator that they share, as under ZeRO 3, gathers of a pass wait behind them.
     fn expose(&mut self) {
         let passes_end = Time::from_ns(self.passes.map_or(0, |(_, end)| end));
         let awaited = uncovered(std::mem::take(&mut self.network), &self.compute);
