@@ -243,8 +243,7 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
     // What it names beside it is read with it.
     let folder =
         std::path::Path::new(&source.path).parent().map_or_else(Default::default, std::path::Path::to_path_buf);
-    let files = stacks::beside(&source.text, &|name| text_file::read(&folder.join(name)).ok());
-    let machine = stacks::Machine { files, ..machine.clone() };
+    let machine = machine.with_files(&source.text, &|name| text_file::read(&folder.join(name)).ok());
     let found = stacks::import(stack, &source.text, &machine);
     let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);
     let path = format!("{}.toml (imported)", source.path);

@@ -404,7 +404,7 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let sizes = asked.preset.sizes_on(&asked.gpu);
     // Options of the runs change the prompts of an iteration, and not the chunk from which SGLang's share follows.
     let sizes = sizes.asked(sizes.tokens_max, graphs(asked, config.tensor_degree).1);
-    let reserve = asked.preset.reserve(&sizes, &config);
+    let reserve = asked.preset.reserve(&sizes, &config, u32::MAX);
     let kept = Bytes::from_gib(RESERVED_GIB);
     let iteration = (part.limits.tokens_max.into(), part.limits.sequences_max.into());
     let beside = match asked.preset.sampler {

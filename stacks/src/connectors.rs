@@ -39,8 +39,17 @@ pub(crate) fn of_vllm(server: &mut Server, flags: &mut Flags<'_>, variables: &[V
         return offloaded(server, flags);
     }
     match host_gib(&config, server, variables) {
-        Some(gib) if !flags.is("no-enable-prefix-caching") => tier(server, gib, "--kv-transfer-config"),
-        _ => {
+        Some(gib) if flags.is("no-enable-prefix-caching") => {
+            let what = format!(
+                "the {gib} GiB on the host of `{}` are not modelled without vLLM's own prefix cache",
+                names.join(", ")
+            );
+            let help =
+                format!("`--set engine.prefix_cache=true --set 'engine.tiers={{host_gib={gib}}}'` is the nearest");
+            flags.warn(Code::NotModelled, flags.at(CONFIG), what, help);
+        }
+        Some(gib) => tier(server, gib, "--kv-transfer-config"),
+        None => {
             let what = format!("the connector `{}` is not modelled", names.join(", "));
             flags.warn(Code::NotModelled, flags.at(CONFIG), what, TIERS);
         }
@@ -155,5 +164,17 @@ mod tests {
             told.iter().all(|(_, words)| words.contains("NixlConnector, LMCacheConnectorV1")) && told.len() == 2,
             "{told:?}"
         );
+    }
+
+    /// The production stack's example turns vLLM's own cache off beside LMCache.
+    #[test]
+    fn memory_on_the_host_without_a_cache_of_prefixes_is_told_with_its_size() {
+        let config = "--kv-transfer-config '{\"kv_connector\":\"LMCacheConnectorV1\",\"kv_role\":\"kv_both\"}'";
+        let script =
+            format!("LMCACHE_MAX_LOCAL_CPU_SIZE=20 vllm serve llama-3-8b --no-enable-prefix-caching {config}\n");
+        let (scenario, told) = found(&script);
+        assert!(!scenario.contains("tiers") && told.len() == 1, "{scenario} {told:?}");
+        let words = &told[0].1;
+        assert!(words.contains("20 GiB") && words.contains("engine.prefix_cache=true"), "{words}");
     }
 }

@@ -15,6 +15,7 @@ use crate::fleet::{Group, group, quoted, remarks, said_of};
 use crate::servers::{self, Unsayable, shares};
 
 mod import;
+mod roles;
 
 pub use import::import;
 

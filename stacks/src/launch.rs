@@ -1,5 +1,6 @@
 //! The command in a script that starts a stack: what starts it, its program, and the program's flags.
 
+pub(crate) mod by_variable;
 mod candidates;
 mod gpus;
 pub(crate) mod images;
@@ -207,7 +208,7 @@ pub(crate) fn begun(
             &command.left,
             Judge { knows: &|_| true, matters: &|flag| matters(which, flag), is_switch: &|_| false },
         ));
-        launch.findings.extend(Some(&words[start]).filter(|_| images::is_open(&texts[start])).map(open_image));
+        launch.findings.extend(by_variable::told(text, &words, &texts, start));
         launch.environment = environment::of_command(&command.environment, &words[..start]);
         let list = if is_showing(&texts) || !command.is_called { &mut shown } else { &mut found };
         list.push(Begun { which, at: words[start].at(), launch });
@@ -217,13 +218,6 @@ pub(crate) fn begun(
     }
     // What a script shows alone is started in a way that cannot be read.
     Ok(if found.is_empty() { shown } else { found })
-}
-
-/// A warning about an image that only a shell knows.
-fn open_image(word: &Word) -> Finding {
-    let what = "the image is known only when the script runs: by its options it is one of vLLM";
-    Finding::warning(Code::UnknownValue, Some(word.at()), what)
-        .help("write the image into the script, or give `--set engine.version=…`")
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

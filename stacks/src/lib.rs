@@ -128,6 +128,8 @@ pub struct Machine {
     pub generated: [Option<u64>; 2],
     /// How requests arrive, as overrides say it.
     pub arrivals: Option<String>,
+    /// File with the model's configuration, in the place of the one that a file names.
+    pub configuration: Option<String>,
     /// Files beside the one that is read, by the names that it gives them.
     pub files: Vec<(String, String)>,
 }
@@ -156,8 +158,17 @@ impl Machine {
             stated: set.iter().filter_map(|item| Some(item.split_once('=')?.0.trim().to_owned())).collect(),
             generated: ["rollouts.prompt_tokens", "rollouts.answer_tokens"].map(positive),
             arrivals: value("trace.arrivals"),
+            configuration: value("model.config"),
             files: Vec::new(),
         }
+    }
+
+    /// The same with the files that a text and overrides name, as far as they are there.
+    #[must_use]
+    pub fn with_files(&self, text: &str, read: &dyn Fn(&str) -> Option<String>) -> Self {
+        let mut files = beside(text, read);
+        files.extend(self.configuration.iter().filter_map(|name| Some((name.clone(), read(name)?))));
+        Self { files, ..self.clone() }
     }
 
     /// Whether a cluster of the catalogue stands in the place of GPUs and their nodes.
@@ -232,7 +243,7 @@ pub fn named_beside(text: &str) -> Vec<String> {
 }
 
 /// Files that a text names and that lie beside it, and those that they name: a command names a YAML, and that a configuration of DeepSpeed.
-pub fn beside(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+pub(crate) fn beside(text: &str, read: &dyn Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = Vec::new();
     let mut names = named_beside(text);
     for _ in 0..2 {
@@ -282,7 +293,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
         Some(Stack::Sglang)
     } else if has(&["trtllm-serve", client::OF_TRTLLM]) || trtllm::is_own_yaml(text) {
         Some(Stack::Trtllm)
-    } else if workers::is_manifest(text) {
+    } else if workers::is_manifest(text) || workers::starts_by_variable(text) {
         Some(Stack::Vllm)
     } else if deepspeed::import::is_config(text) {
         Some(Stack::Deepspeed)

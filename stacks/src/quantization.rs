@@ -71,7 +71,8 @@ fn engine_name(engine: &str) -> &str {
 /// Methods that a checkpoint may have: that of its file, or those of releases with such a name; none of one in 16 bits, or where nothing is known.
 fn methods(server: &Server, machine: &Machine) -> Vec<String> {
     if let Some(path) = &server.configuration {
-        return machine.beside(path).and_then(of_file).into_iter().collect();
+        let stated = machine.configuration.as_deref().filter(|_| path.is_empty());
+        return machine.beside(stated.unwrap_or(path)).and_then(of_file).into_iter().collect();
     }
     let path = server.model.as_deref().unwrap_or_default().to_lowercase();
     let Some(model) = of_checkpoint(&path).filter(is_narrow) else { return Vec::new() };
@@ -201,5 +202,27 @@ mod tests {
         // SGLang makes the experts of FP8 checkpoints narrower, which is said.
         let found = of(&format!("{SGLANG} Qwen/Qwen3-8B-FP8 --quantization modelopt_fp4"));
         assert!(!found.scenario.contains("weights =") && said(&found).iter().any(|what| what.contains("not modelled")));
+    }
+
+    /// The configuration that an override names is the checkpoint's, whatever the script serves.
+    #[test]
+    fn the_configuration_of_an_override_says_the_method() {
+        let of = |method: &str, asked: &str| {
+            let keys = if method.is_empty() {
+                String::new()
+            } else {
+                format!(r#", "quantization_config": {{ "quant_method": "{method}" }}"#)
+            };
+            let config = format!(r#"{{ "model_type": "llama"{keys} }}"#);
+            let machine = crate::example::h100(&["model.config=own.json"]);
+            let text = format!("{VLLM} Qwen/Qwen3-8B --quantization {asked}");
+            let machine = machine.with_files(&text, &|name| (name == "own.json").then(|| config.clone()));
+            let found = import_text(&text, &machine);
+            (said(&found).iter().any(|what| what.contains("refuses a method")), found.scenario.contains("weights ="))
+        };
+        assert_eq!(of("awq", "fp8"), (true, false));
+        assert_eq!(of("awq", "awq"), (false, false));
+        assert_eq!(of("fp8", "fp8"), (false, false));
+        assert_eq!(of("", "fp8"), (false, true));
     }
 }

@@ -68,7 +68,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 66] = [
+const ROWS: [(&str, Row); 67] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -124,6 +124,7 @@ const ROWS: [(&str, Row); 66] = [
     ("engine.preemption", Row::Told([Only("recompute"), Only("recompute"), Only("recompute")])),
     ("engine.prefill_attention", Row::Nowhere),
     ("engine.prefix_cache", Row::Held),
+    ("engine.prompt_graph_max", Row::Told([By(prompt_graphs_vllm), By(prompt_graphs_sglang), OnlyNumber(0)])),
     ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),
@@ -284,8 +285,7 @@ fn reduces_vllm(value: &Value) -> Option<Vec<String>> {
         "auto" => return Some(Vec::new()),
         word => word == "fused",
     };
-    let config = serde_json::json!({ "pass_config": { "fuse_allreduce_rms": is_fused } });
-    Some(one(format!("--compilation-config '{config}'")))
+    Some(one(format!("--compilation-config.pass_config.fuse_allreduce_rms {is_fused}")))
 }
 
 fn reduces_sglang(value: &Value) -> Option<Vec<String>> {
@@ -343,7 +343,7 @@ fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
 
 fn graphs_sglang(value: &Value) -> Option<Vec<String>> {
     Some(one(match value.as_u64()? {
-        0 => "--disable-cuda-graph".to_owned(),
+        0 => "--disable-decode-cuda-graph".to_owned(),
         most => format!("--cuda-graph-max-bs-decode {most}"),
     }))
 }
@@ -353,6 +353,18 @@ fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
         0 => one("cuda_graph_config: null".to_owned()),
         most => one(format!("cuda_graph_config.max_batch_size: {most}")),
     })
+}
+
+/// Graphs of iterations with prompts: keys of one option come one by one, so that it has others beside.
+fn prompt_graphs_vllm(value: &Value) -> Option<Vec<String>> {
+    (value.as_u64()? == 0).then(|| one("--compilation-config.cudagraph_mode FULL_DECODE_ONLY".to_owned()))
+}
+
+fn prompt_graphs_sglang(value: &Value) -> Option<Vec<String>> {
+    Some(one(match value.as_u64()? {
+        0 => "--disable-prefill-cuda-graph".to_owned(),
+        most => format!("--cuda-graph-max-bs-prefill {most}"),
+    }))
 }
 
 /// Processes beside the proxy, which does it alone where there is none.
@@ -458,7 +470,7 @@ mod tests {
         let fused = told("engine.all_reduce", "fused".into(), "sglang");
         assert_eq!(fused.as_deref(), Some("--enable-flashinfer-allreduce-fusion"));
         let separate = told("engine.all_reduce", "separate".into(), "vllm");
-        let words = "--compilation-config '{\"pass_config\":{\"fuse_allreduce_rms\":false}}'";
+        let words = "--compilation-config.pass_config.fuse_allreduce_rms false";
         assert_eq!(separate.as_deref(), Some(words));
         assert_eq!(told("engine.all_reduce", "separate".into(), "trtllm"), None);
         let threshold = told("engine.chunk_tokens", 256.into(), "vllm");

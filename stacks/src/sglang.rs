@@ -1,5 +1,7 @@
 //! SGLang: `python -m sglang.launch_server --model-path …` becomes a serving scenario. What options mean is that of `tables/sglang.tsv`.
 
+mod graphs;
+
 use std::sync::LazyLock;
 
 use engine::dispatcher::DeepEpMode;
@@ -29,7 +31,8 @@ const TENSOR: [&str; 3] = ["tp-size", "tp", "tensor-parallel-size"];
 pub(crate) fn begins(words: &[String]) -> Option<usize> {
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("sglang") && pair[1] == "serve");
     let starts = |word: &String| MODULES.iter().any(|module| word.contains(module));
-    of_serve.or_else(|| words.iter().position(starts)).or_else(|| client::of_sglang(words))
+    let of_variable = || launch::by_variable::begins(words, &launch::by_variable::OF_SGLANG);
+    of_serve.or_else(|| words.iter().position(starts)).or_else(|| client::of_sglang(words)).or_else(of_variable)
 }
 
 /// Modules that start servers; the second one starts a router in front of them, whose options begin with a word of its own.
@@ -53,7 +56,8 @@ fn given(flags: Vec<Flag>, launcher: &[Flag]) -> Vec<Flag> {
 
 /// What its options say, and the options.
 pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'static>) {
-    let mut flags = Flags::new(given(launch.flags, &launch.launcher), &FLAGS);
+    let flags = graphs::with_json(given(launch.flags, &launch.launcher));
+    let mut flags = Flags::new(flags, &FLAGS);
     flags.findings = launch.findings;
     let mut server = Server::new("sglang", "sglang");
     server.version(launch.version.as_ref());
@@ -94,14 +98,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
             flags.not_modelled("radix-eviction-policy", "what was used longest ago leaves the cache first");
         }
     }
-    if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
-        server.key("graph_max", 0, "--disable-cuda-graph");
-    } else if is_without_graphs(&flags) {
-        server.key("graph_max", 0, "--deepep-mode normal");
-    } else {
-        server.largest(&mut flags, "graph_max", &["cuda-graph-bs-decode", "cuda-graph-bs"]);
-        server.count(&mut flags, "graph_max", &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"], 65_536);
-    }
+    graphs::read(&mut server, &mut flags);
     server.count(&mut flags, "recv_interval", &["scheduler-recv-interval"], 65_536);
     server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
     server.count(&mut flags, "api_servers", &["tokenizer-worker-num"], 65_536);

@@ -6,7 +6,7 @@ pub(crate) mod in_place;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use input::diagnostic::Finding;
+use input::diagnostic::{Code, Finding};
 
 use crate::batching::CHUNKS;
 use crate::client;
@@ -198,11 +198,30 @@ fn kv_format(flags: &mut Flags<'_>) -> Option<&'static str> {
 /// The option of what must be free for whoever is admitted.
 const CAPACITY: &str = "scheduler-config.capacity-scheduler-policy";
 
-/// Which blocks must be free for whoever is admitted. Batches that nobody joins (`STATIC_BATCH`) are not modelled.
+/// Which blocks must be free for whoever is admitted.
 fn capacity_policy(flags: &mut Flags<'_>) -> Option<&'static str> {
     let words = [("GUARANTEED_NO_EVICT", "\"guaranteed_no_evict\""), ("MAX_UTILIZATION", "\"max_utilization\"")];
-    flags.find(CAPACITY)?;
+    refuse_static(flags);
+    flags.find(CAPACITY).filter(|flag| flag.value() != STATIC[0].1)?;
     flags.word(CAPACITY, &words)
+}
+
+/// Options by which a batch is left by all at once, and joined by nobody before that (`CapacitySchedulerPolicy` and `BatchingType` in
+/// tensorrt_llm/llmapi/llm_args.py, 1.2).
+const STATIC: [(&str, &str); 2] = [(CAPACITY, "STATIC_BATCH"), ("batching-type", "STATIC")];
+
+/// Refuses such batches: here whoever is done leaves room for the next request at once.
+fn refuse_static(flags: &mut Flags<'_>) {
+    for (name, word) in STATIC {
+        if flags.find(name).is_some_and(|flag| flag.value() == word) {
+            let what = format!(
+                "`{} {word}`: batches that nobody joins before all of them are done are not modelled",
+                flags.shown(name)
+            );
+            let help = "leave the key out: requests then join a batch as others leave it, which is faster";
+            flags.refuse(Code::UnsupportedJob, flags.at(name), what, help);
+        }
+    }
 }
 
 /// Whether an option takes no value (`is_flag` in tensorrt_llm/commands/serve.py, 1.2).

@@ -42,7 +42,8 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
         return offline;
     }
     let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
-    of_serve.or_else(|| module(words)).or_else(|| launch::images::of_vllm(words))
+    let of_variable = || launch::by_variable::begins(words, &launch::images::OPTIONS);
+    of_serve.or_else(|| module(words)).or_else(|| launch::images::of_vllm(words)).or_else(of_variable)
 }
 
 /// The module that starts the server.
@@ -182,10 +183,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if flags.find("long-prefill-token-threshold").is_none_or(|flag| flag.value() != "0") {
         server.count(&mut flags, "chunk_tokens", &["long-prefill-token-threshold"], 1 << 20);
     }
-    // What fits decides where nothing is said.
-    if !flags.find("max-model-len").is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
-        server.size(&mut flags, "max_context", "max-model-len", 100_000_000);
-    }
+    context(&mut server, &mut flags);
     if let Some(share) = flags.number("watermark") {
         server.key("watermark_ratio", share, "--watermark");
     }
@@ -219,6 +217,16 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     server.host_weights(host_weights::of_vllm(&mut flags));
     server.adapters = adapters::of_vllm(&mut flags);
     (server, flags)
+}
+
+/// Tokens of a request, or as many as memory holds (`auto` and -1: `_auto_fit_max_model_len` of vllm/v1/core/kv_cache_utils.py).
+fn context(server: &mut Server, flags: &mut Flags<'_>) {
+    const NAME: &str = "max-model-len";
+    if flags.find(NAME).is_some_and(|flag| ["auto", "-1"].contains(&flag.value().as_str())) {
+        server.key("max_context", "\"fits\"", "--max-model-len");
+    } else {
+        server.size(flags, "max_context", NAME, 100_000_000);
+    }
 }
 
 /// Flags without switches that a later one turns the other way: of `--X` and `--no-X` the last counts (`argparse.BooleanOptionalAction`, which
@@ -274,9 +282,9 @@ fn local_ranks(server: &mut Server, flags: &mut Flags<'_>) {
 
 /// The model: what its option says, else the word of `vllm serve MODEL`, before its options or behind them. Behind an image there is no such verb.
 fn model(flags: &mut Flags<'_>, program: &[String]) -> Option<String> {
-    let is_image = program.first().is_some_and(|word| launch::images::is_one(word));
-    let word = program.get(if is_image { 1 } else { 2 }).cloned();
     let is_served = program.get(1).is_some_and(|word| word == "serve");
+    let is_image = !is_served && program.first().is_some_and(|word| launch::images::is_one(word));
+    let word = program.get(if is_image { 1 } else { 2 }).cloned();
     let is_behind = word.is_none() && flags.find("model").is_none() && is_served;
     let word = if is_behind { word_behind(&mut flags.given, is_switch, &LISTS) } else { word };
     flags.given = last_switches(&flags.given);
@@ -291,32 +299,61 @@ fn narrower<'n>(flags: &Flags<'_>, narrow: &'n str, wide: &'n str) -> &'n str {
 /// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
 const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_capture_size"];
 
-/// Takes out of the JSON of `--compilation-config` whether norms are done inside of all-reduces (`PassConfig` in `vllm/config/compilation.py`).
-fn reduces(server: &mut Server, flags: &mut Flags<'_>) {
-    const NAME: &str = "compilation-config";
-    let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == NAME) else { return };
-    let Ok(mut config) = serde_json::from_str::<Map<String, Value>>(&flag.value()) else { return };
-    let Some(Value::Object(mut passes)) = config.remove("pass_config") else { return };
-    let Some(Value::Bool(fuses)) = passes.remove("fuse_allreduce_rms") else { return };
-    server.key("all_reduce", if fuses { "\"fused\"" } else { "\"separate\"" }, "--compilation-config");
-    if !passes.is_empty() {
-        config.insert("pass_config".to_owned(), Value::Object(passes));
-    }
+/// The option of what is compiled and captured.
+const COMPILATION: &str = "compilation-config";
+
+/// What a reader takes out of the JSON of that option, which is gone where nothing else stands in it.
+fn of_compilation<T>(flags: &mut Flags<'_>, take: fn(&mut Map<String, Value>) -> Option<T>) -> Option<T> {
+    let flag = flags.given.iter_mut().rev().find(|flag| flag.name == COMPILATION)?;
+    let mut config = serde_json::from_str::<Map<String, Value>>(&flag.value()).ok()?;
+    let taken = take(&mut config)?;
     let is_read = config.is_empty();
     flag.values = vec![Value::Object(config).to_string()];
-    flags.given.retain(|flag| flag.name != NAME || !is_read);
+    flags.given.retain(|flag| flag.name != COMPILATION || !is_read);
+    Some(taken)
+}
+
+/// Whether norms are done inside of all-reduces (`PassConfig` in `vllm/config/compilation.py`).
+fn fuses_reduces(config: &mut Map<String, Value>) -> Option<bool> {
+    let passes = config.get_mut("pass_config")?.as_object_mut()?;
+    let fuses = passes.remove("fuse_allreduce_rms")?.as_bool()?;
+    if passes.is_empty() {
+        config.remove("pass_config");
+    }
+    Some(fuses)
+}
+
+/// The key that is 0 in a mode which captures nothing, or nothing with prompts (`CUDAGraphMode` there); none in the usual one. Other modes stay.
+fn without_graphs(config: &mut Map<String, Value>) -> Option<Option<&'static str>> {
+    const KEY: &str = "cudagraph_mode";
+    let key = match config.get(KEY)?.as_str()?.to_uppercase().as_str() {
+        "NONE" => Some("graph_max"),
+        "FULL_DECODE_ONLY" => Some("prompt_graph_max"),
+        "FULL_AND_PIECEWISE" => None,
+        _ => return None,
+    };
+    config.remove(KEY);
+    Some(key)
 }
 
 /// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
 fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
-    reduces(server, flags);
+    if let Some(fuses) = of_compilation(flags, fuses_reduces) {
+        server.key("all_reduce", if fuses { "\"fused\"" } else { "\"separate\"" }, "--compilation-config");
+    }
+    let without = of_compilation(flags, without_graphs).flatten();
     if flags.is("enforce-eager") {
         return server.key("graph_max", 0, "--enforce-eager");
     }
+    if let Some(key) = without {
+        server.key(key, 0, "cudagraph_mode");
+    }
+    if without == Some("graph_max") {
+        return;
+    }
     server.count(flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
     server.largest(flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
-    let config =
-        flags.text("compilation-config").and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
+    let config = flags.text(COMPILATION).and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
     let Some(config) = config.filter(|config| !config.is_empty()) else { return };
     let sizes = config.get(GRAPH_SIZES[0]).and_then(Value::as_array);
     let largest = sizes.and_then(|sizes| sizes.iter().filter_map(Value::as_u64).max());
@@ -326,7 +363,7 @@ fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
     }
     // What else stands there is judged; sizes alone are read.
     if asked.is_some() && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
-        flags.given.retain(|flag| flag.name != "compilation-config");
+        flags.given.retain(|flag| flag.name != COMPILATION);
     }
 }
 
@@ -535,5 +572,21 @@ mod tests {
         let Imported { scenario, findings } = read(&format!("{command} --compilation-config {more}"));
         assert!(scenario.contains("all_reduce = \"fused\""), "{scenario}");
         assert!(findings.iter().any(|found| found.code == Code::NotModelled), "{findings:?}");
+    }
+
+    #[test]
+    fn modes_of_graphs_and_lengths_that_fit_are_keys() {
+        let command = "vllm serve Qwen/Qwen3-32B -tp 2";
+        for (option, line) in [
+            ("--compilation-config.cudagraph_mode FULL_DECODE_ONLY", "prompt_graph_max = 0 "),
+            ("--compilation-config '{\"cudagraph_mode\":\"NONE\"}'", "\ngraph_max = 0 "),
+            ("--max-model-len auto", "max_context = \"fits\""),
+            ("--max-model-len=-1", "max_context = \"fits\""),
+            ("--max-model-len -1", "max_context = \"fits\""),
+        ] {
+            let Imported { scenario, findings } = read(&format!("{command} {option}"));
+            assert!(scenario.contains(line), "{option}: {scenario}");
+            assert!(findings.iter().all(|found| found.code == Code::MissingFlag), "{option}: {findings:?}");
+        }
     }
 }

@@ -82,6 +82,18 @@ pub(crate) fn runs_vllm(text: &str) -> bool {
     launch::all_of_script(text, &[launch::images::of_vllm]).is_ok_and(|found| !found.is_empty())
 }
 
+/// Whether a script starts a server by a variable: `$VLLM serve`.
+pub(crate) fn starts_by_variable(text: &str) -> bool {
+    begins_by_variable(text, &ENGINES.map(|(begins, _)| begins))
+}
+
+/// Whether a command of a script with a variable in the place of its program begins so.
+pub(crate) fn begins_by_variable(text: &str, begins: &[Begins]) -> bool {
+    launch::lines(text).any(|line| line.contains('$') && [" serve", " --model"].iter().any(|word| line.contains(word)))
+        && started::is_script(text)
+        && launch::all_of_script(text, begins).is_ok_and(|found| !found.is_empty())
+}
+
 /// Whether a file says the servers of a split fleet of TensorRT-LLM.
 pub(crate) fn is_split(text: &str) -> bool {
     trtllm::disaggregated::is_one(text)

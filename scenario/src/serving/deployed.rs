@@ -48,9 +48,9 @@ impl Serving {
             encoder_split: self.engine.encoder_split,
             routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
-            prompt_graph_tokens: preset.map_or(0, |preset| {
+            prompt_graph_tokens: self.engine.prompt_graph_tokens(preset.map_or(0, |preset| {
                 preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, degrees))
-            }),
+            })),
             graph_sizes,
             graph_max,
             shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, placed.is_spread())),

@@ -1,6 +1,8 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
+mod context;
 mod expert_kernel;
+mod graphs;
 mod host;
 
 pub(crate) use expert_kernel::ExpertPlacement;
@@ -13,7 +15,7 @@ use hw::{Bytes, BytesPerSecond, Gpu, Seconds, Tick};
 use serve::adapters::AdapterLimits;
 use serve::capacity::{self, Capacity};
 use serve::engine_constants::{self, EngineConstants};
-use serve::engine_preset::{self, EnginePreset, GraphRule, Sizes, Version};
+use serve::engine_preset::{self, EnginePreset, Sizes, Version};
 use serve::engine_reduces::Asked;
 use serve::frontend::Frontend;
 use serve::kv::remote::Remote;
@@ -25,6 +27,7 @@ use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRa
 use serve::sampler::Sampler;
 use serve::step_cost::FfnSide;
 
+use self::graphs::AskedGraphs;
 use super::activations;
 use super::experts::{self, ExpertChoice};
 use super::ffn;
@@ -56,8 +59,10 @@ pub struct EngineSection {
     pub all_reduce: Asked,
     /// How tokens spread over experts, and which lie twice.
     pub experts: ExpertChoice,
-    /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
-    graph_max: Option<u32>,
+    /// Whether a server takes requests of as many tokens as memory holds.
+    pub fits_context: bool,
+    /// What is captured as graphs.
+    graphs: AskedGraphs,
     /// Share of blocks that admissions of whole prompts leave free.
     watermark_ratio: f64,
     /// Host memory for swapped sequences; `None` recomputes.
@@ -127,23 +132,6 @@ impl EngineSection {
     /// Whether intricate layers take longer than all others.
     fn has_intricate_launches(&self) -> bool {
         self.host_us_per_intricate_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
-    }
-
-    /// Largest batch that a tensor group captures: what is written, or the preset's.
-    fn graph_max(&self, gpu: &Gpu, tensor_degree: u32) -> u32 {
-        let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
-        self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0)
-    }
-
-    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens, and the largest; every batch as it is where
-    /// nobody says so.
-    pub fn captured(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> (Vec<u32>, u32) {
-        if self.graph_max.is_none() && self.preset.is_none() {
-            return (Vec::new(), u32::MAX);
-        }
-        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
-        let most = self.graph_max(gpu, tensor_degree).min(rule.most(largest, self.graph_max.is_some()));
-        rule.captured(most)
     }
 
     /// GPUs of a replica with so many in a tensor group, and with experts on GPUs of their own where a group of replicas has some.
@@ -352,13 +340,13 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
-    let context_max = section.small("max_context", Some(0), 2..=100_000_000);
+    let (context_max, fits_context) = context::context_max(&mut section);
     let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
-    let graph_max = section.some_count("graph_max", 0..=65_536);
+    let graphs = graphs::graphs(&mut section);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = prefix_cache(&mut section, preset, model);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
@@ -398,7 +386,8 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
         version,
         all_reduce,
         experts,
-        graph_max,
+        fits_context,
+        graphs,
         watermark_ratio,
         swap,
         host_us_per_step,
@@ -452,7 +441,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         let reserve = |(preset, sizes): (&EnginePreset, Sizes)| {
             // A chunk is that of all ranks of attention.
             let whole = chunk.saturating_mul(deployment.lanes().ranks);
-            preset.reserve(&sizes.asked(whole, engine.graph_max(gpu, degree)), &deployment)
+            let sizes = sizes.asked(whole, engine.graph_max(gpu, degree));
+            preset.reserve(&sizes, &deployment, engine.prompt_graph_tokens(u32::MAX))
         };
         let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
         ProcessMemory { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }

@@ -36,7 +36,7 @@ fn room(limits: &Limits) -> u64 {
 
 /// vLLM does not start where no sequence of the whole context fits (`check_enough_kv_cache_memory`, vllm/v1/core/kv_cache_utils.py).
 fn starts(reader: &mut Reader<'_>, serving: &Serving) {
-    if serving.engine.preset.is_none_or(|preset| preset.name != "vllm") {
+    if serving.engine.fits_context || serving.engine.preset.is_none_or(|preset| preset.name != "vllm") {
         return;
     }
     let limits = serving.fitting().flat_map(|choice| {

@@ -31,6 +31,7 @@ use crate::step_cost::prompt_exchange::PromptExchange;
 use drafting::WithDrafts;
 pub use presets::PRESETS;
 use presets::{KNOWN, RELEASES};
+use reserve::TurnedOff;
 use split::SplitServing;
 
 /// How tokens spread over experts of most models in a named engine: a power law with the exponent that the makers of the tables assume of real routers
@@ -100,6 +101,8 @@ pub struct EnginePreset {
     /// MiB that it takes off for each graph before keys and values; 0 where their memory lies outside of its share. Logs of vLLM have 0.64 and 0.78 GiB for 86
     /// graphs and 0.37 GiB for 54; models with states took 0.4 to 1.2 GiB for a few.
     pub graph_mib: u64,
+    /// What it keeps for graphs that are turned off.
+    pub turned_off: TurnedOff,
     /// MiB that it takes off for exchanges with other GPUs.
     pub exchange_mib: u64,
     /// The sampler that it counts before it takes memory for keys and values.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use input::diagnostic::{Code, Finding};
 
+use super::roles;
 use crate::connectors;
 use crate::environment::{self, Variable};
 use crate::flags::{Flag, is_flag, last, named as flag_named};
@@ -21,9 +22,11 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Err(why) => return Imported::refused(why),
     };
     let (mut workers, mut findings) = (Vec::new(), Vec::new());
+    let shared = variables(&of_all(&entries));
     for (name, own) in services(&entries).into_iter().chain(components(&entries)) {
-        workers.extend(worker_of((&name, &own), machine, &mut findings));
+        workers.extend(worker_of((&name, &own), &shared, machine, &mut findings));
     }
+    roles::fill_in(&mut workers);
     fleet(workers, findings, machine)
 }
 
@@ -35,6 +38,12 @@ type Part<'a> = (String, Vec<Key<'a>>);
 struct Key<'a> {
     path: &'a [String],
     entry: &'a Entry,
+}
+
+/// Keys of the deployment itself, which hold for all services.
+fn of_all(entries: &[Entry]) -> Vec<Key<'_>> {
+    let own = entries.iter().filter(|entry| entry.path.len() > 1 && entry.path[0] == "spec");
+    own.map(|entry| Key { path: &entry.path[1..], entry }).collect()
 }
 
 /// Services of `v1alpha1`, in order.
@@ -92,12 +101,22 @@ fn container<'a>(own: &[Key<'a>]) -> Vec<Key<'a>> {
 }
 
 /// A service that runs an engine; `None` for frontends, planners and what runs nothing that is known.
-fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut Vec<Finding>) -> Option<Worker> {
+fn worker_of(
+    (name, own): (&str, &[Key<'_>]),
+    shared: &Variables,
+    machine: &Machine,
+    findings: &mut Vec<Finding>,
+) -> Option<Worker> {
     let kind = value(own, "componentType").or_else(|| value(own, "type"));
     let kind = kind.map_or("worker", |entry| entry.value.as_str());
     let at = own.first().map(|key| key.entry.at.clone());
-    if kind == "frontend" {
-        findings.extend(routes(own));
+    let container = container(own);
+    let variables = [shared.clone(), variables(own), variables(&container)].concat();
+    let mut launch = launch_of(&container, &variables);
+    let module = module(&launch.program).or_else(|| of_image(&container).filter(|_| !launch.flags.is_empty()));
+    // Files of 2025 call the frontend the `main` component.
+    if kind == "frontend" || module.as_deref() == Some("frontend") {
+        findings.extend(routes(own, &launch, &variables));
         return None;
     }
     if !["worker", "main", "prefill", "decode"].contains(&kind) {
@@ -105,35 +124,24 @@ fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut 
         findings.push(Finding::warning(Code::NotModelled, at, what).help("give `[fleet.scaling]` in the scenario"));
         return None;
     }
-    let container = container(own);
-    let variables = [variables(own), variables(&container)].concat();
-    let mut launch = launch_of(&container, &variables);
     findings.extend(offloads(&launch, &variables));
-    let module = launch.program.iter().find_map(|word| word.strip_prefix(MODULE)).map(str::to_owned);
-    let module = module.or_else(|| of_image(&container).filter(|_| !launch.flags.is_empty()));
     launch.environment = environment_of(&variables, at.clone().unwrap_or_default());
     launch.findings.extend(environment::judged(&launch.environment));
     // The model stands behind its flag alone.
     launch.program.clear();
-    let (server, mut flags) = match module.as_deref() {
+    let (mut server, mut flags) = match module.as_deref() {
         Some("vllm") => vllm::server(launch, machine),
         Some("sglang") => sglang::server(launch, machine),
         other => {
-            let what = format!("service `{name}` runs `{}`", other.unwrap_or("nothing that is known"));
+            let runs = other.map_or("nothing that is known".to_owned(), |module| format!("`{MODULE}{module}`"));
+            let what = format!("service `{name}` runs {runs}");
             let help = "deployments of `dynamo.vllm` and `dynamo.sglang` are read";
             findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
             return None;
         }
     };
-    let asked =
-        flags.text("disaggregation-mode").or_else(|| value(own, "subComponentType").map(|entry| entry.value.clone()));
-    let role = match asked.as_deref().unwrap_or(kind) {
-        "prefill" => Some("prefill"),
-        "decode" => Some("decode"),
-        _ if flags.is("is-prefill-worker") => Some("prefill"),
-        _ if flags.is("is-decode-worker") => Some("decode"),
-        _ => None,
-    };
+    let role = roles::said(&mut flags, value(own, "subComponentType").map(|entry| entry.value.as_str()), kind);
+    server.nodes = server.nodes.or_else(|| nodes(own));
     let replicas = Replicas::read(value(own, "replicas")).told(findings);
     flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
     flags.judge();
@@ -141,6 +149,18 @@ fn worker_of((name, own): (&str, &[Key<'_>]), machine: &Machine, findings: &mut 
     let label = own.iter().find(|key| key.path.last().is_some_and(|key| plugins::is_label(key)));
     let label = label.map(|key| key.entry.value.clone());
     Some(Worker { name: name.to_owned(), role, replicas, label, server })
+}
+
+/// The first part of a module's name: parts of it start the same engine (`dynamo.sglang.decode_worker`).
+fn module(program: &[String]) -> Option<String> {
+    let name = program.iter().find_map(|word| word.strip_prefix(MODULE))?;
+    name.split('.').next().map(str::to_owned)
+}
+
+/// Nodes of one replica (`multinode`).
+fn nodes(own: &[Key<'_>]) -> Option<u64> {
+    let count = own.iter().find(|key| key.path == ["multinode", "nodeCount"])?;
+    count.entry.value.parse().ok().filter(|n| *n > 1)
 }
 
 /// The engine that the image of a container starts where no command stands: `…/vllm-runtime:1.0`.
@@ -156,10 +176,7 @@ fn environment_of(variables: &Variables, at: Range<usize>) -> Vec<Variable> {
 }
 
 /// A router of a frontend that is not the scenario's: `--router-mode`, or `DYN_ROUTER_MODE` of its container.
-fn routes(own: &[Key<'_>]) -> Option<Finding> {
-    let container = container(own);
-    let variables = [variables(own), variables(&container)].concat();
-    let launch = launch_of(&container, &variables);
+fn routes(own: &[Key<'_>], launch: &Launch, variables: &Variables) -> Option<Finding> {
     let flag = last(&launch.flags, "router-mode");
     let variable = variables.iter().rev().find(|(name, _)| name == "DYN_ROUTER_MODE");
     let mode = flag.map(Flag::value).or_else(|| variable.map(|(_, value)| value.clone()))?;
@@ -230,9 +247,12 @@ fn launch_of(container: &[Key<'_>], variables: &Variables) -> Launch {
     let (command, args) = (words_of(container, "command"), words_of(container, "args"));
     let all: Vec<Placed> = command.into_iter().chain(args).map(|(word, at)| (filled(&word, variables), at)).collect();
     let behind_shell = all.iter().position(|(word, _)| word == "-c").and_then(|at| all.get(at + 1)).cloned();
+    // Files of 2025 hand a shell the words of a command one by one, of which it runs the first: they are read as they are meant.
+    let is_cut = all.iter().any(|(word, _)| word.starts_with(MODULE) && !word.contains(' '));
     // Without a command a whole one may stand in one argument.
     let whole = || all.iter().find(|(word, _)| word.contains(' ') && word.contains(MODULE)).cloned();
-    let words = behind_shell.or_else(whole).map_or(all.clone(), |script| of_shell(&script, variables));
+    let script = behind_shell.filter(|_| !is_cut).or_else(whole);
+    let words = script.map_or(all.clone(), |script| of_shell(&script, variables));
     let mut launch = Launch::default();
     // What stands before the module is its interpreter; without one the image starts it, and its options are all that stands there.
     let module = words.iter().position(|(word, _)| word.starts_with(MODULE));
@@ -254,14 +274,14 @@ fn launch_of(container: &[Key<'_>], variables: &Variables) -> Launch {
 /// What modules of Dynamo begin with.
 const MODULE: &str = "dynamo.";
 
-/// The command of a shell's script that starts a module of Dynamo, else its last one.
+/// The last command of a shell's script that starts a module of Dynamo, behind those that prepare it; else its last one.
 fn of_shell((script, at): &Placed, variables: &Variables) -> Vec<Placed> {
     // The file's reader joins the lines of a plain text, and leaves the marks of lines that go on.
     let script = script.replace("\\ ", " ");
     let commands = crate::shell::commands(&(assigned(variables) + &script)).unwrap_or_default();
     let texts = commands.iter().map(|words| words.iter().map(crate::shell::Word::text).collect::<Vec<_>>());
     let mut all: Vec<Vec<String>> = texts.collect();
-    let starts = all.iter().position(|words| words.iter().any(|word| word.starts_with(MODULE)));
+    let starts = all.iter().rposition(|words| words.iter().any(|word| word.starts_with(MODULE)));
     let words = starts.map(|index| all.swap_remove(index)).or_else(|| all.pop()).unwrap_or_default();
     words.into_iter().map(|word| (word, at.clone())).collect()
 }
@@ -281,7 +301,7 @@ mod tests {
         assert!(found.scenario.contains("tp = 1\nreplicas = 2\nrole = \"decode\""), "{}", found.scenario);
         let words = said(&found);
         assert!(words.contains(&"service `Planner` of type `planner` is not modelled"), "{words:?}");
-        assert!(words.contains(&"service `Other` runs `nothing that is known`"), "{words:?}");
+        assert!(words.contains(&"service `Other` runs nothing that is known"), "{words:?}");
     }
 
     /// The form of the package's templates: keys in alphabetical order, a container beside the main one.
@@ -382,5 +402,78 @@ mod tests {
             assert_eq!(warned.len(), usize::from(words.is_some()), "{found:?}");
             assert!(words.is_none_or(|words| warned[0].what.contains(words)), "{found:?}");
         }
+    }
+
+    /// A service of `v1alpha1` with a container of vLLM.
+    fn service(name: &str, keys: &str, option: &str) -> String {
+        format!(
+            "    {name}:\n      componentType: worker\n{keys}      extraPodSpec:\n        mainContainer:\n          command: [python3, -m, dynamo.vllm]\n          \
+             args: [--model, llama-3-8b{option}]\n"
+        )
+    }
+
+    fn of_services(services: &[String]) -> Imported {
+        let head = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nspec:\n  services:\n";
+        import(&(head.to_owned() + &services.concat()), &on("h100-sxm"))
+    }
+
+    /// Files of 2025 say the part of a request by an option of one worker, by `subComponentType`, or by the names of services alone.
+    #[test]
+    fn parts_of_a_request_follow_from_the_other_services() {
+        let roles = |found: &Imported| {
+            let lines = found.scenario.lines().filter_map(|line| line.strip_prefix("role = "));
+            lines.map(|word| word.trim_matches('"').to_owned()).collect::<Vec<_>>()
+        };
+        for (one, other, expected) in [
+            (service("A", "", ""), service("B", "", ", --is-prefill-worker"), &["decode", "prefill"][..]),
+            (service("A", "", ", --is-decode-worker"), service("B", "", ""), &["decode", "prefill"]),
+            (service("A", "      subComponentType: decode\n", ""), service("B", "", ""), &["decode", "prefill"]),
+            (service("VllmDecodeWorker", "", ""), service("VllmPrefillWorker", "", ""), &["decode", "prefill"]),
+            (service("A", "", ""), service("B", "", ""), &[]),
+            // One service of both parts, whatever its name is.
+            (service("VllmDecodeWorker", "", ""), String::new(), &[]),
+        ] {
+            let found = of_services(&[one, other]);
+            assert_eq!(roles(&found), expected, "{}", found.scenario);
+        }
+    }
+
+    #[test]
+    fn a_replica_over_several_nodes_has_a_part_of_its_gpus_on_each() {
+        let keys = "      multinode:\n        nodeCount: 2\n";
+        let found = of_services(&[service("A", keys, ", --tensor-parallel-size, \"8\"")]);
+        assert!(
+            found.scenario.contains("nodes = 2") && found.scenario.contains("gpus_per_node = 4"),
+            "{}",
+            found.scenario
+        );
+    }
+
+    /// `components/backends/*/deploy/disagg.yaml` of July and August 2025: the frontend is the `main` component, and modules of an engine have parts.
+    #[test]
+    fn frontends_and_modules_of_older_files_are_known() {
+        let frontend = |script: &str| {
+            format!(
+                "    Frontend:\n      componentType: main\n      extraPodSpec:\n        mainContainer:\n          command: [sh, -c]\n          args: [\"{script}\"]\n"
+            )
+        };
+        let worker = |module: &str, mode: &str| {
+            format!(
+                "    {mode}:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n          command: [/bin/sh, -c]\n          \
+                 args: [python3, -m, dynamo.sglang{module}, --model-path, llama-3-8b, --disaggregation-mode, {mode}]\n"
+            )
+        };
+        for script in [
+            "python3 -m dynamo.frontend --http-port 8000",
+            "python3 -m dynamo.sglang.utils.clear_namespace --namespace x && python3 -m dynamo.frontend",
+        ] {
+            let found =
+                of_services(&[frontend(script), worker(".decode_worker", "decode"), worker(".worker", "prefill")]);
+            assert!(found.scenario.contains("role = \"decode\"") && found.scenario.contains("role = \"prefill\""));
+            let codes = codes(&found);
+            assert_eq!(codes, [Code::MissingFlag], "{script}: {:?}", found.findings);
+        }
+        let trtllm = service("A", "", "").replace("dynamo.vllm", "dynamo.trtllm");
+        assert!(said(&of_services(&[trtllm])).contains(&"service `A` runs `dynamo.trtllm`"));
     }
 }

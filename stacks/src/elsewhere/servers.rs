@@ -1,5 +1,7 @@
 //! Files that start servers of other engines, or that other tools make servers of: what they are, and what to give in their place.
 
+use crate::{launch, workers};
+
 /// Marks of a file, and what it is.
 const MARKS: [(&str, &str); 5] = [
     ("ghcr.io/huggingface/text-generation-inference", TGI),
@@ -13,6 +15,7 @@ const TGI: &str = "a launch of Hugging Face's text-generation-inference, an engi
 const TRITON: &str = "a launch of NVIDIA's Triton server, whose engines are built beforehand: give the same model and degrees as a command of `trtllm-serve`";
 const LLM_D: &str = "a scenario of llm-d-benchmark, which its tool makes a chart's values of: give those values (`values.yaml` of llm-d-modelservice)";
 const SRT_SLURM: &str = "a recipe of srt-slurm, which its tool makes commands of: give those commands in one script, or `[[fleet.group]]` for each role";
+const BY_VARIABLE: &str = "a script that starts a server by a variable which it does not set: set it in the script, as `VLLM=vllm` in front of `$VLLM serve`";
 const OPTIONS: &str =
     "options of vLLM in a file (`vllm serve --config FILE`): give the script with that command, and the file beside it";
 
@@ -25,7 +28,12 @@ pub(super) fn named(text: &str) -> Option<&'static str> {
     if is_of_srt_slurm(text) {
         return Some(SRT_SLURM);
     }
-    found.or_else(|| is_of_options(text).then_some(OPTIONS))
+    found.or_else(|| is_of_options(text).then_some(OPTIONS)).or_else(|| is_by_variable(text).then_some(BY_VARIABLE))
+}
+
+/// Whether a script starts a server by a variable of which only a shell knows what it is.
+fn is_by_variable(text: &str) -> bool {
+    workers::begins_by_variable(text, &[launch::by_variable::any])
 }
 
 /// Whether a tool makes commands of a file, which has words of engines in other places than they have.

@@ -11,7 +11,7 @@ const VERSIONED: [&str; 2] = ["vllm/vllm-openai", "lmsysorg/sglang"];
 const OF_VLLM: &str = "vllm-openai";
 
 /// Options that vLLM's server has, and none of the programs that run containers.
-const OPTIONS: [&str; 9] = [
+pub(crate) const OPTIONS: [&str; 9] = [
     "tensor-parallel-size",
     "pipeline-parallel-size",
     "data-parallel-size",

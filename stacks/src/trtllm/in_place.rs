@@ -205,4 +205,21 @@ mod tests {
             assert_eq!(all, expected, "{script}");
         }
     }
+
+    #[test]
+    fn batches_that_nobody_joins_are_refused_with_the_reason() {
+        for (key, is_refused) in [
+            ("scheduler_config:\n  capacity_scheduler_policy: STATIC_BATCH", true),
+            ("scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}", false),
+            ("batching_type: STATIC", true),
+            ("batching_type: INFLIGHT", false),
+        ] {
+            let text = format!("model: Qwen/Qwen3-8B\nkv_cache_config: {{dtype: fp8}}\n{key}\n");
+            let found = crate::example::import_text(&text, &crate::example::on("h100-sxm"));
+            let said = crate::example::said(&found);
+            let is_told = said.iter().any(|what| what.contains("batches that nobody joins"));
+            assert_eq!(is_told, is_refused, "{key}: {said:?}");
+            assert_eq!(said.len(), 1 + usize::from(is_refused), "{key}: {said:?}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use input::diagnostic::{Code, Finding};
 use super::Replicas;
 use super::containers::{Container, items_of};
 use super::one::{Policy, Started};
-use crate::launch::Begins;
+use crate::launch::{self, Begins};
 use crate::variables::take_entry;
 use crate::yaml::{self, Entry};
 
@@ -18,13 +18,11 @@ pub(super) fn is_one(text: &str) -> bool {
 }
 
 fn is_of_stack(text: &str) -> bool {
-    let has = |key: &str| text.lines().any(|line| line.trim() == key);
-    has("servingEngineSpec:") && has("modelSpec:")
+    launch::has_any(text, &["servingEngineSpec:"]) && launch::has_any(text, &["modelSpec:"])
 }
 
 fn is_of_ray(text: &str) -> bool {
-    text.lines().any(|line| line.trim_start_matches(['-', ' ']).trim_end() == "llm_configs:")
-        && text.contains("model_loading_config:")
+    launch::has_any(text, &["llm_configs:"]) && launch::has_any(text, &["model_loading_config:"])
 }
 
 /// Servers of all models.
@@ -44,10 +42,19 @@ pub(super) fn started(text: &str, begins: &[Begins]) -> Result<Vec<Started>, Fin
         let Some((engine, launch)) = container.server(begins)? else { continue };
         let mut launch = launch.moved_to(&item[0].at);
         launch.findings.extend(findings);
+        launch.findings.extend(cache_server(&entries).filter(|_| found.is_empty()));
         let one = Started::plain(name, replicas, engine, launch);
         found.push(Started { n_pods, gpus_of_pod: container.n_gpus, ..one });
     }
     Ok(found)
+}
+
+/// A warning about a store that replicas share.
+fn cache_server(entries: &[Entry]) -> Option<Finding> {
+    let enabled = entries.iter().find(|entry| entry.path == ["cacheserverSpec", "enabled"] && is_true(entry))?;
+    let what = "the store of `cacheserverSpec` is not modelled";
+    let help = "give it as `engine.tiers = { host_gib = …, remote_gib = …, remote_gb_per_s = … }`";
+    Some(Finding::warning(Code::NotModelled, Some(enabled.at.clone()), what).help(help))
 }
 
 /// The policy of the stack's router.
@@ -271,6 +278,12 @@ mod tests {
             ],
         );
         assert_eq!(told(&whole), ["`VLLM_ATTENTION_BACKEND=FLASHINFER` is not modelled"]);
+        let shared = found(&format!("{text}cacheserverSpec:\n  enabled: true\n  replicaCount: 1\n"));
+        assert!(told(&shared).contains(&"the store of `cacheserverSpec` is not modelled"), "{:?}", shared.findings);
+        // The same in braces.
+        let braces = "servingEngineSpec: {modelSpec: [{name: a, repository: vllm/vllm-openai, tag: v0.11.0, modelURL: meta-llama/Llama-3.1-8B-Instruct, replicaCount: 4, \
+                      vllmConfig: {tensorParallelSize: 2, maxNumSeqs: 64, enablePrefixCaching: true}, lmcacheConfig: {enabled: true, cpuOffloadingBufferSize: 20}}]}\n";
+        has_parts(&found(braces), &["tp = 2 ", "max_sequences = 64", "tiers = { host_gib = 40 }"]);
         // Without the key the stack's template switches the cache off.
         let without = found(
             &text

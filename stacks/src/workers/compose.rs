@@ -12,7 +12,7 @@ pub(super) type Service = (String, Replicas, usize, Launch);
 
 /// The keys of a file of Compose; `None` where it is none.
 pub(super) fn entries(text: &str) -> Option<Vec<Entry>> {
-    let has_services = text.lines().any(|line| line.trim_end() == "services:");
+    let has_services = text.lines().any(|line| line.starts_with("services:"));
     if has_services { yaml::unfolded(text).ok() } else { None }
 }
 

@@ -22,7 +22,7 @@ const ROLES: [&str; 2] = ["prefill", "decode"];
 
 /// Whether a file is of such values.
 pub(super) fn is_one(text: &str) -> bool {
-    let has = |key: &str| text.lines().any(|line| line.trim_end() == key);
+    let has = |key: &str| text.lines().any(|line| line.starts_with(key));
     has("modelArtifacts:") && (has("decode:") || has("prefill:"))
 }
 
@@ -318,6 +318,22 @@ mod tests {
         let both = found(&of(prefill)).scenario;
         for part in ["replicas = 3\nrole = \"prefill\"", "replicas = 2\nrole = \"decode\"\nmax_sequences = 64"] {
             assert!(both.contains(part), "{part} in {both}");
+        }
+    }
+
+    /// The same values on fewer lines.
+    #[test]
+    fn sections_in_braces_are_the_same_sections() {
+        let lines = "modelArtifacts:\n  uri: hf://Qwen/Qwen3-32B\n  size: 20Gi\ndecode:\n  create: true\n  replicas: 2\n  parallelism:\n    tensor: 4\n  \
+                     containers:\n  - name: vllm\n    modelCommand: vllmServe\n    args:\n    - --max-num-seqs\n    - \"64\"\nprefill:\n  create: false\n";
+        let half = "modelArtifacts: { uri: \"hf://Qwen/Qwen3-32B\", size: 20Gi }\ndecode:\n  create: true\n  replicas: 2\n  parallelism: { tensor: 4 }\n  \
+                    containers:\n  - { name: vllm, modelCommand: vllmServe, args: [--max-num-seqs, 64] }\nprefill: { create: false }\n";
+        let whole = "modelArtifacts: {uri: 'hf://Qwen/Qwen3-32B', size: 20Gi}\ndecode: {create: true, replicas: 2, parallelism: {tensor: 4}, \
+                     containers: [{name: vllm, modelCommand: vllmServe, args: [--max-num-seqs, 64]}]}\nprefill: {create: false}\n";
+        let expected = found(lines);
+        has_parts(&expected, &["name = \"qwen3-32b\"", "tp = 4", "max_sequences = 64"]);
+        for text in [half, whole] {
+            assert_eq!(found(text).scenario, expected.scenario, "{text}");
         }
     }
 }

@@ -49,7 +49,7 @@ fn has_layers(config: &ReplicaConfig<'_>, is: impl Fn(Layer) -> bool) -> bool {
 }
 
 const GRAPHS: &str = "it needs iterations with prompts outside of captured graphs: SGLang from 0.5.10 on captures all, vLLM those of up to \
-                      `graph_max` tokens";
+                      `graph_max` tokens; `prompt_graph_max = 0` captures none";
 
 fn tell(key: &str, at: Option<&Place>, help: &str) -> Option<Finding> {
     let what = format!("`engine.{key}` changes nothing");

@@ -3,7 +3,7 @@
 use hw::Format;
 
 use super::drafting::WithDrafts;
-use super::reserve::DraftReserve;
+use super::reserve::{DraftReserve, TurnedOff};
 use super::split::{AT_ONCE, IN_TURN};
 use super::{
     Count, Detokenizer, EnginePreset, GraphRule, KeptPrefixes, ListedExperts, PromptGraphs, Sizes, Version, WeightOnly,
@@ -30,6 +30,12 @@ const SGLANG_SIZES: [Sizes; 5] = [
     Sizes { memory_gib_max: 159, tokens_max: 8192, sequences_max: 4096, graph_max: [256, 512] },
     Sizes { memory_gib_max: u32::MAX, tokens_max: 16_384, sequences_max: 4096, graph_max: [512, 512] },
 ];
+
+const SGLANG_LARGER_SIZES: [Sizes; 5] = {
+    let mut sizes = SGLANG_SIZES;
+    sizes[1] = Sizes { tokens_max: 4096, graph_max: [48, 160], ..SGLANG_SIZES[1] };
+    sizes
+};
 
 const TRTLLM_SIZES: [Sizes; 1] =
     [Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 2048, graph_max: [128, 128] }];
@@ -84,6 +90,7 @@ const VLLM: EnginePreset = EnginePreset {
     shared_beside: 0,
     memory: MemoryRule::OfDevice(0.9),
     graph_mib: 0,
+    turned_off: TurnedOff::Kept,
     exchange_mib: EXCHANGE_MIB,
     sampler: Sampler::Rejecting,
     file_ends_answers: true,
@@ -130,6 +137,7 @@ const SGLANG: EnginePreset = EnginePreset {
     shared_beside: 0,
     memory: MemoryRule::Reserve,
     graph_mib: 0,
+    turned_off: TurnedOff::Kept,
     exchange_mib: 0,
     sampler: Sampler::Reserved { punishes_repetition: false },
     file_ends_answers: false,
@@ -175,6 +183,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     shared_beside: u32::MAX,
     memory: MemoryRule::OfFree(0.9),
     graph_mib: 0,
+    turned_off: TurnedOff::Kept,
     exchange_mib: 0,
     sampler: Sampler::Uncounted,
     file_ends_answers: false,
@@ -258,8 +267,22 @@ const SGLANG_OVERLAPPED: EnginePreset = EnginePreset {
     ..SGLANG_JOINED
 };
 
+const SGLANG_UNRESERVED: EnginePreset = EnginePreset {
+    since: Version(0, 5, 14),
+    with_drafts: WithDrafts { reserve: DraftReserve::NONE, ..SGLANG_OVERLAPPED.with_drafts },
+    source: "as 0.5.11, and server_args.py of 0.5.14, which keeps nothing for drafts",
+    ..SGLANG_OVERLAPPED
+};
+
+const SGLANG_FREEING: EnginePreset = EnginePreset {
+    since: Version(0, 5, 15),
+    turned_off: TurnedOff::Free,
+    source: "as 0.5.14, and reserve_for_graph_mb in server_args.py of 0.5.15.post1: nothing for graphs that are turned off",
+    ..SGLANG_UNRESERVED
+};
+
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 16] = [
+pub static PRESETS: [EnginePreset; 18] = [
     EnginePreset {
         since: Version(0, 28, 0),
         prefixes: KeptPrefixes::All,
@@ -293,11 +316,13 @@ pub static PRESETS: [EnginePreset; 16] = [
     },
     VLLM,
     EnginePreset {
-        since: Version(0, 5, 14),
-        with_drafts: WithDrafts { reserve: DraftReserve::NONE, ..SGLANG_OVERLAPPED.with_drafts },
-        source: "as 0.5.11, and server_args.py of 0.5.14, which keeps nothing for drafts",
-        ..SGLANG_OVERLAPPED
+        since: Version(0, 5, 20),
+        sizes: &SGLANG_LARGER_SIZES,
+        source: "as 0.5.15, and arg_groups/memory_hook.py of 0.5.20: chunks and captured batches of cards below 35 GiB",
+        ..SGLANG_FREEING
     },
+    SGLANG_FREEING,
+    SGLANG_UNRESERVED,
     SGLANG_OVERLAPPED,
     SGLANG_JOINED,
     EnginePreset {
@@ -329,7 +354,7 @@ pub static PRESETS: [EnginePreset; 16] = [
 /// Oldest and newest version of every engine of which runs or defaults were looked at.
 pub(super) const KNOWN: [(&str, [Version; 2]); 3] = [
     ("vllm", [Version(0, 9, 0), Version(0, 28, 0)]),
-    ("sglang", [Version(0, 5, 0), Version(0, 5, 14)]),
+    ("sglang", [Version(0, 5, 0), Version(0, 5, 23)]),
     ("trtllm", [Version(1, 0, 0), Version(1, 3, 0)]),
 ];
 
