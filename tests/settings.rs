@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 22] = [
+const WRITTEN: [(&str, &str); 23] = [
     ("engine.all_reduce", "fused"),
     ("engine.chunk_tokens", "256"),
     ("engine.encoder_tp", "data"),
@@ -17,6 +17,7 @@ const WRITTEN: [(&str, &str); 22] = [
     ("engine.loop", "async"),
     ("engine.memory_ratio", "0.8"),
     ("engine.prefix_cache", "true"),
+    ("engine.prompt_graph_max", "0"),
     ("engine.recv_interval", "4"),
     ("engine.redundant_experts", "0"),
     ("engine.scheduling", "priority"),

@@ -13,7 +13,7 @@ const NOT_READ: [(&str, &[&str]); 12] = [
     ("GPT-NeoX", &["deepy.py", "pipe_parallel_size", "pipe-parallel-size"]),
     ("Colossal-AI", &["colossalai run", "colossalai.booster", "/colossalai/"]),
     ("MaxText", &["MaxText/train.py", "MaxText.train", "maxtext.trainers", "\nici_fsdp_parallelism:"]),
-    ("NeMo", &["megatron_gpt_pretraining", "nemo llm ", "nemo_run", "\nexp_manager:"]),
+    ("NeMo", &["megatron_gpt_pretraining", "nemo llm ", "nemo_run", PROGRAM_OF_NEMO, "\nexp_manager:"]),
     ("NeMo RL", &["nemo_rl", "examples/run_grpo", "\ngrpo:+\npolicy:"]),
     ("picotron", &["\"distributed\"+\"pp_engine\"", "picotron"]),
     ("LLM Foundry", &["composer train/train.py", "composer train.py", "\ncallbacks:+\nmax_duration:"]),
@@ -21,6 +21,14 @@ const NOT_READ: [(&str, &[&str]); 12] = [
     ("XTuner", &["xtuner train"]),
     ("Levanter", &["levanter.main"]),
 ];
+
+/// What programs of NeMo 2 import, whose recipes are named like scripts of Megatron-LM.
+const PROGRAM_OF_NEMO: &str = "nemo.collections";
+
+/// Whether a text is such a program.
+pub(crate) fn is_of_nemo(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("from ") && line.contains(PROGRAM_OF_NEMO))
+}
 
 /// What is said of each of them, in the same order, and of a file of no stack behind them.
 static SAID: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -186,6 +194,7 @@ mod tests {
             ("colossalai run --nproc_per_node 8 benchmark.py -c 70b --zero 1\n", "Colossal-AI"),
             ("python3 -m MaxText.train MaxText/configs/base.yml\n", "MaxText"),
             ("name: a\ntrainer:\n  devices: 8\nexp_manager:\n  name: x\n", "NeMo"),
+            ("from nemo.collections import llm\nrecipe = llm.llama3_8b.pretrain_recipe(num_nodes=2)\n", "NeMo"),
             ("{\"distributed\": {\"tp_size\": 1, \"pp_engine\": \"1f1b\"}}", "picotron"),
         ] {
             assert_eq!(crate::recognise(text), None, "{text}");

@@ -279,7 +279,7 @@ pub fn recognise(text: &str) -> Option<Stack> {
     // The beginning of a file that is too long says whose it is, and reading it says that it is too long.
     let text = head(text);
     let has = |marks: &[&str]| launch::has_any(text, marks);
-    if elsewhere::servers::is_of_a_tool(text) {
+    if elsewhere::servers::is_of_a_tool(text) || elsewhere::is_of_nemo(text) {
         None
     } else if has(&["kind: DynamoGraphDeployment"]) {
         Some(Stack::Dynamo)

@@ -41,7 +41,7 @@ pub(crate) fn is_job(text: &str) -> bool {
 }
 
 fn is_parallel(text: &str) -> bool {
-    text.lines().any(|line| line.trim_end() == "parallelism:")
+    text.lines().any(|line| line.starts_with("parallelism:"))
 }
 
 /// The file that a script names; of a path its last part.
@@ -63,7 +63,7 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
 }
 
 fn of_yaml(text: &str, machine: &Machine) -> Imported {
-    let entries = match yaml::entries(text) {
+    let entries = match yaml::unfolded(text) {
         Ok(entries) => entries,
         Err(why) => return Imported::refused(why),
     };

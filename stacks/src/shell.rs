@@ -288,6 +288,10 @@ mod tests {
         assert_eq!(left("if [ $1 = x ]; then A=2; fi\nA=3\nrun $A"), []);
         assert_eq!(left("A=2\nif [ $1 = x ]; then A=2; fi\nrun $A"), []);
         assert_eq!(left("if [ $1 = x ]; then A=2; fi\nrun"), []);
+        // An assignment works, so what stands behind `||` does not run. One of a command may fail.
+        assert_eq!(left("A=x\n[ $A = x ] && B=1 || B=2\nrun $B"), []);
+        assert_eq!(left("A=x\n[ $A = x ] && export B=1 || B=2\nrun $B"), []);
+        assert_eq!(left("A=x\n[ $A = x ] && B=$(get) || B=2\nrun $B"), expected("B", ""));
         // A condition on such a name is not decided either.
         let chain = "A=0\nB=0\nif [ $1 = x ]; then A=1; fi\nif [ $A = 1 ]; then B=1; fi\nrun $B";
         assert_eq!(left(chain), expected("B", ""));

@@ -22,6 +22,13 @@ impl Serving {
             .map_or(formats, |preset| preset.weight_only.formats(formats, &group.model, &group.cluster.gpu))
     }
 
+    /// Most tokens of an iteration with prompts that the engine captures by itself, beside batches of so many sequences.
+    pub(super) fn own_prompt_graphs(&self, choice: &ServingChoice, group: &ServingGroup, graph_max: u32) -> u32 {
+        let degrees = choice.operation.degrees(choice.tensor_degree(group), group.ffn);
+        let is_plain = choice.operation.is_plain(group.role, degrees);
+        self.engine.preset.map_or(0, |preset| preset.prompt_graphs.tokens(&group.model, graph_max, is_plain))
+    }
+
     /// What the replicas of a group run under a choice.
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let (operation, us) = (&choice.operation, |us: f64| Seconds::new(us / 1e6));
@@ -48,9 +55,7 @@ impl Serving {
             encoder_split: self.engine.encoder_split,
             routing: self.engine.experts.routing(&group.model),
             redundant_experts: self.engine.experts.redundant,
-            prompt_graph_tokens: self.engine.prompt_graph_tokens(preset.map_or(0, |preset| {
-                preset.prompt_graphs.tokens(&group.model, graph_max, operation.is_plain(group.role, degrees))
-            })),
+            prompt_graph_tokens: self.engine.prompt_graph_tokens(self.own_prompt_graphs(choice, group, graph_max)),
             graph_sizes,
             graph_max,
             shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, placed.is_spread())),

@@ -53,7 +53,7 @@ fn starts(reader: &mut Reader<'_>, serving: &Serving) {
     );
     let more = if written.is_some() { "more `kv_blocks`" } else { "more memory or a larger `tp`" };
     let help = format!(
-        "give `engine.max_context` (`--max-model-len`) as your requests need it, {more}; here it is served all the same"
+        "give `engine.max_context` (`--max-model-len`) as your requests need it, or as \"fits\" (`auto`), {more}; here it is served all the same"
     );
     reader.warn(Code::NoRoomForCache, None, what, help);
 }

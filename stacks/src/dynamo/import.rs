@@ -21,13 +21,12 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Ok(entries) => entries,
         Err(why) => return Imported::refused(why),
     };
-    let (mut workers, mut findings) = (Vec::new(), Vec::new());
+    let (mut found, mut findings) = (Vec::new(), Vec::new());
     let shared = variables(&of_all(&entries));
     for (name, own) in services(&entries).into_iter().chain(components(&entries)) {
-        workers.extend(worker_of((&name, &own), &shared, machine, &mut findings));
+        found.extend(worker_of((&name, &own), &shared, machine, &mut findings));
     }
-    roles::fill_in(&mut workers);
-    fleet(workers, findings, machine)
+    fleet(roles::filled_in(found), findings, machine)
 }
 
 /// Keys of a service or a component, those before its own left out.
@@ -100,13 +99,13 @@ fn container<'a>(own: &[Key<'a>]) -> Vec<Key<'a>> {
     if all.is_empty() { Vec::new() } else { all.swap_remove(main.unwrap_or(0)) }
 }
 
-/// A service that runs an engine; `None` for frontends, planners and what runs nothing that is known.
+/// A service that runs an engine, and whether it leaves open which part of a request it does; `None` for frontends, planners and what runs nothing that is known.
 fn worker_of(
     (name, own): (&str, &[Key<'_>]),
     shared: &Variables,
     machine: &Machine,
     findings: &mut Vec<Finding>,
-) -> Option<Worker> {
+) -> Option<(Worker, bool)> {
     let kind = value(own, "componentType").or_else(|| value(own, "type"));
     let kind = kind.map_or("worker", |entry| entry.value.as_str());
     let at = own.first().map(|key| key.entry.at.clone());
@@ -140,15 +139,16 @@ fn worker_of(
             return None;
         }
     };
-    let role = roles::said(&mut flags, value(own, "subComponentType").map(|entry| entry.value.as_str()), kind);
+    let (role, is_open) =
+        roles::said(&mut flags, value(own, "subComponentType").map(|entry| entry.value.as_str()), kind);
     server.nodes = server.nodes.or_else(|| nodes(own));
     let replicas = Replicas::read(value(own, "replicas")).told(findings);
-    flags.given.retain(|flag| !WRAPPER.contains(&flag.name.as_str()));
+    flags.given.retain(|flag| !is_of_wrapper(&flag.name));
     flags.judge();
     findings.append(&mut flags.findings);
     let label = own.iter().find(|key| key.path.last().is_some_and(|key| plugins::is_label(key)));
     let label = label.map(|key| key.entry.value.clone());
-    Some(Worker { name: name.to_owned(), role, replicas, label, server })
+    Some((Worker { name: name.to_owned(), role, replicas, label, server }, is_open))
 }
 
 /// The first part of a module's name: parts of it start the same engine (`dynamo.sglang.decode_worker`).
@@ -207,8 +207,9 @@ fn offloads(launch: &Launch, variables: &Variables) -> Option<Finding> {
     Some(Finding::warning(Code::NotModelled, at, format!("{named} is not modelled")).help(connectors::TIERS))
 }
 
-/// Flags of Dynamo's wrappers that engines do not have, and the one by which roles are joined.
-const WRAPPER: [&str; 9] = [
+/// Flags of Dynamo's wrappers that engines do not have, and the one by which roles are joined (ai-dynamo/dynamo
+/// `components/src/dynamo/common/configuration/groups/runtime_args.py`, `components/src/dynamo/vllm/backend_args.py`).
+const WRAPPER: [&str; 20] = [
     "disaggregation-mode",
     "kv-transfer-config",
     "is-prefill-worker",
@@ -218,7 +219,23 @@ const WRAPPER: [&str; 9] = [
     "disaggregation-transfer-backend",
     "disaggregation-bootstrap-port",
     "endpoint",
+    "endpoint-types",
+    "namespace",
+    "kv-state-endpoint",
+    "discovery-backend",
+    "request-plane",
+    "response-plane",
+    "event-plane",
+    "fpm-trace",
+    "custom-jinja-template",
+    "use-vllm-tokenizer",
+    "migration-limit",
 ];
+
+/// Whether a flag is of the wrapper; those of Dynamo alone begin like its name.
+fn is_of_wrapper(name: &str) -> bool {
+    WRAPPER.contains(&name) || name.starts_with("dyn-")
+}
 
 /// A word of a container, and where it stands.
 type Placed = (String, Range<usize>);
@@ -430,6 +447,8 @@ mod tests {
             (service("A", "      subComponentType: decode\n", ""), service("B", "", ""), &["decode", "prefill"]),
             (service("VllmDecodeWorker", "", ""), service("VllmPrefillWorker", "", ""), &["decode", "prefill"]),
             (service("A", "", ""), service("B", "", ""), &[]),
+            // One that says that it does both keeps to it.
+            (service("A", "", ", --disaggregation-mode, agg"), service("B", "", ", --is-prefill-worker"), &["prefill"]),
             // One service of both parts, whatever its name is.
             (service("VllmDecodeWorker", "", ""), String::new(), &[]),
         ] {
@@ -460,7 +479,7 @@ mod tests {
         let worker = |module: &str, mode: &str| {
             format!(
                 "    {mode}:\n      componentType: worker\n      extraPodSpec:\n        mainContainer:\n          command: [/bin/sh, -c]\n          \
-                 args: [python3, -m, dynamo.sglang{module}, --model-path, llama-3-8b, --disaggregation-mode, {mode}]\n"
+                 args: [python3, -m, dynamo.sglang{module}, --model-path, llama-3-8b, --disaggregation-mode, {mode}, --migration-limit=3]\n"
             )
         };
         for script in [

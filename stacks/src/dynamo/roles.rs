@@ -9,32 +9,34 @@ use crate::workers::Worker;
 /// Reading prompts, and generating.
 const ROLES: [&str; 2] = ["prefill", "decode"];
 
-/// What a service says of itself, by its options, its part and its type; none where it does both, or says nothing.
-pub(super) fn said(flags: &mut Flags<'_>, part: Option<&str>, kind: &str) -> Option<&'static str> {
+/// What a service says of itself, by its options, its part and its type: none where it does both, or says nothing, and whether it says nothing.
+pub(super) fn said(flags: &mut Flags<'_>, part: Option<&str>, kind: &str) -> (Option<&'static str>, bool) {
     let mode = flags.text("disaggregation-mode");
     let by_switch = ROLES.into_iter().find(|role| flags.is(&format!("is-{role}-worker")));
     let word = mode.as_deref().or(by_switch).or(part).unwrap_or(kind);
-    ROLES.into_iter().find(|role| *role == word)
+    let role = ROLES.into_iter().find(|role| *role == word);
+    (role, mode.is_none() && role.is_none())
 }
 
-/// Fills in what services leave open: names say it where those of both parts are there, and beside workers of one part alone the others do the other part.
-pub(super) fn fill_in(workers: &mut [Worker]) {
-    let is_said = workers.iter().any(|worker| worker.role.is_some());
-    let has_both_names = ROLES.iter().all(|role| workers.iter().any(|worker| is_named(worker, role)));
-    if !is_said && has_both_names {
-        for worker in workers.iter_mut() {
+/// Fills in what services leave open, each with whether it says nothing: names say it where those of both parts are there, and beside workers of one part alone
+/// the others do the other part.
+pub(super) fn filled_in(found: Vec<(Worker, bool)>) -> Vec<Worker> {
+    let (mut workers, open): (Vec<Worker>, Vec<bool>) = found.into_iter().unzip();
+    if open.iter().all(|is_open| *is_open) && ROLES.iter().all(|role| workers.iter().any(|one| is_named(one, role))) {
+        for worker in &mut workers {
             worker.role = ROLES.into_iter().find(|role| is_named(worker, role));
         }
     }
     let [reads, generates] = ROLES.map(|role| workers.iter().any(|worker| worker.role == Some(role)));
     let rest = match (reads, generates) {
-        (true, false) => ROLES[1],
-        (false, true) => ROLES[0],
-        _ => return,
+        (true, false) => Some(ROLES[1]),
+        (false, true) => Some(ROLES[0]),
+        _ => None,
     };
-    for worker in workers.iter_mut().filter(|worker| worker.role.is_none()) {
-        worker.role = Some(rest);
+    for (worker, is_open) in workers.iter_mut().zip(open) {
+        worker.role = worker.role.or(rest.filter(|_| is_open));
     }
+    workers
 }
 
 fn is_named(worker: &Worker, role: &str) -> bool {

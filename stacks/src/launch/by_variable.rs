@@ -34,6 +34,13 @@ pub(crate) fn any(words: &[String]) -> Option<usize> {
     words.windows(2).position(starts)
 }
 
+/// The name of a variable whose value is put in at a byte.
+fn variable(text: &str, at: usize) -> Option<&str> {
+    let rest = text.get(at..)?.strip_prefix('$')?.trim_start_matches('{');
+    let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
+    Some(&rest[..end]).filter(|name| !name.is_empty())
+}
+
 /// A warning about a program or an image that only a shell knows.
 pub(super) fn told(text: &str, words: &[Word], texts: &[String], start: usize) -> Option<Finding> {
     if !images::is_open(&texts[start]) {
@@ -42,9 +49,9 @@ pub(super) fn told(text: &str, words: &[Word], texts: &[String], start: usize) -
     let is_program = texts.get(start..start + 2).is_some_and(is_program);
     let at = words[start].at();
     let (what, help) = if is_program {
-        let shown = text.get(at.clone()).unwrap_or_default().trim_matches('"');
+        let name = variable(text, at.start).map_or_else(|| "the program".to_owned(), |name| format!("`${name}`"));
         let what =
-            format!("what `{shown}` starts is known only when the script runs: by its options it is this engine");
+            format!("{name} is known only when the script runs: it is taken for the engine that has these options");
         (what, "set the variable in the script: `VLLM=vllm`, `SGLANG=sglang`")
     } else {
         let what = "the image is known only when the script runs: by its options it is one of vLLM";
@@ -88,7 +95,7 @@ mod tests {
         ] {
             let found = import_text(&text, &on("h100-sxm"));
             has_parts(&found, &["name = \"llama-3.1-8b\"", &format!("name = \"{engine}\""), "tp = 2"]);
-            let told = said(&found).iter().filter(|what| what.contains("starts is known only when")).count();
+            let told = said(&found).iter().filter(|what| what.contains("is taken for the engine")).count();
             assert_eq!((told, codes(&found).len()), (1, 2), "{text}: {:?}", found.findings);
         }
     }

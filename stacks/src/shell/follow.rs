@@ -165,7 +165,7 @@ impl Reader {
         }
         if piece.assigns().is_some() {
             self.assign(piece, here)?;
-            self.end(Status::Command, here);
+            self.end(Status::Tested(true), here);
         } else if front.is_local {
             self.assign(&Piece::emptying(&name, piece.at()), here)?;
         }
@@ -177,13 +177,19 @@ impl Reader {
     fn alone(&mut self, front: &Front<'_>, here: Runs) -> Result<(), Unreadable> {
         for piece in &front.prefix {
             self.assign(piece, here)?;
-            self.end(Status::Command, here);
+            self.end(self.status_of_assignment(piece), here);
         }
         for name in front.declared.iter().filter(|_| front.is_exporting) {
             self.note(name)?;
             self.values.exported.insert(name.clone());
         }
         Ok(())
+    }
+
+    /// An assignment works; where a command gives its value, that command may fail.
+    fn status_of_assignment(&self, piece: &Piece) -> Status {
+        let value = piece.assigns().map(|(name, _)| text_of(self.values.words_of(&name))).unwrap_or_default();
+        if value.contains(UNKNOWN) { Status::Command } else { Status::Tested(true) }
     }
 
     /// A command without what stands in front of it, with the names that are assigned there.

@@ -155,7 +155,7 @@ fn is_file(word: &str) -> bool {
 /// What is wrong with it.
 pub(super) fn of_text(text: &str, machine: &Machine) -> Result<Given, Finding> {
     if let Some(dialect) = of_keys(text) {
-        let flags = of_entries(&yaml::entries(text)?);
+        let flags = of_entries(&yaml::unfolded(text)?);
         let gpus = launch::gpus_on(&of_launcher(&flags), machine);
         return Ok(Given {
             dialect,
@@ -202,7 +202,7 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
                 dialect = of_keys(beside)
                     .filter(|one| *one != Dialect::Trainer && asked == Dialect::Trainer)
                     .unwrap_or(dialect);
-                let own = of_entries(&yaml::entries(beside).map_err(|why| at_place(why.into(), &at))?);
+                let own = of_entries(&yaml::unfolded(beside).map_err(|why| at_place(why.into(), &at))?);
                 flags.extend(own.into_iter().map(|flag| Flag { at: at.clone(), ..flag }));
             }
             None => findings.push(absent(&name, &at, machine)),

@@ -64,7 +64,7 @@ fn is_of_actor(word: &str) -> bool {
 
 /// Keys of a YAML file.
 fn of_yaml(text: &str) -> Result<Given, Finding> {
-    let entries = yaml::entries(text)?;
+    let entries = yaml::unfolded(text)?;
     let valued = entries.iter().filter(|entry| !entry.value.is_empty());
     let own: Vec<Flag> =
         valued.filter_map(|entry| flag(entry.path.join("."), &entry.value, entry.at.clone())).collect();

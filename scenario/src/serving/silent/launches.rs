@@ -3,6 +3,8 @@
 use engine::model::Layer;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader};
+use serve::engine_preset::PromptGraphs;
+use serve::replica::Role;
 use serve::step_cost::ReplicaConfig;
 
 use super::super::{CostLaw, Serving, ServingChoice, ServingGroup};
@@ -12,13 +14,15 @@ pub(super) struct Written {
     plain: Option<Place>,
     experts: Option<Place>,
     intricate: Option<Place>,
+    prompt_graphs: Option<Place>,
 }
 
 /// Finds them in a file of which no section was read yet.
 pub(super) fn written(reader: &Reader<'_>) -> Written {
-    let [plain, experts, intricate] = ["host_us_per_layer", "host_us_per_expert_layer", "host_us_per_intricate_layer"]
-        .map(|key| reader.peek_in("engine", key).map(|(_, at)| at));
-    Written { plain, experts, intricate }
+    const KEYS: [&str; 4] =
+        ["host_us_per_layer", "host_us_per_expert_layer", "host_us_per_intricate_layer", "prompt_graph_max"];
+    let [plain, experts, intricate, prompt_graphs] = KEYS.map(|key| reader.peek_in("engine", key).map(|(_, at)| at));
+    Written { plain, experts, intricate, prompt_graphs }
 }
 
 /// Whether kernels of some iteration with prompts are launched one by one.
@@ -71,12 +75,28 @@ fn plain(serving: &Serving, written: &Written) -> Option<Finding> {
     tell("host_us_per_layer", written.plain.as_ref(), help)
 }
 
+/// `prompt_graph_max` where the engine captures as many by itself, and keeps no memory for them.
+fn usual_graphs(serving: &Serving, written: &Written) -> Option<Finding> {
+    let keeps_memory = serving.engine.preset.is_some_and(|preset| preset.prompt_graphs == PromptGraphs::Sglang);
+    let changes = |choice: &ServingChoice, group: &ServingGroup| {
+        let deployment = serving.deployment_of(choice, group);
+        let own = serving.own_prompt_graphs(choice, group, deployment.graph_max);
+        group.role != Role::Decode && own != deployment.prompt_graph_tokens
+    };
+    let mut pairs =
+        serving.plain().flat_map(|choice| serving.groups_of(choice).into_iter().map(move |group| (choice, group)));
+    if keeps_memory || pairs.any(|(choice, group)| changes(choice, group)) {
+        return None;
+    }
+    tell("prompt_graph_max", written.prompt_graphs.as_ref(), "the engine captures as many tokens of prompts by itself")
+}
+
 /// Host times of launches that nobody waits for. Of layers that no model has others tell.
 pub(super) fn idle(serving: &Serving, written: &Written) -> Vec<Finding> {
     if !matches!(serving.law, CostLaw::Operations) {
         return Vec::new();
     }
-    let mut found: Vec<Finding> = plain(serving, written).into_iter().collect();
+    let mut found: Vec<Finding> = plain(serving, written).into_iter().chain(usual_graphs(serving, written)).collect();
     let [experts, intricate] = [
         count(serving, &|config| has_layers(config, Layer::has_experts)),
         count(serving, &|config| config.has_intricate_layers()),
