@@ -259,7 +259,7 @@ fn widened(asked: &Asked<'_>) -> Fate {
     match asked.problem.execution.loss {
         Loss::Widened => Fate::Told("The prediction takes the loss of Transformer Engine 2.18.".to_owned()),
         Loss::CompiledReused => Fate::Told("The prediction takes the loss of an older PyTorch.".to_owned()),
-        Loss::Chunked => other_loss(asked),
+        Loss::Chunked | Loss::ChunkedNll => other_loss(asked),
         Loss::Unfused | Loss::Compiled | Loss::InPlace | Loss::WithHead => Said,
     }
 }

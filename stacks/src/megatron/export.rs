@@ -416,7 +416,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         match execution.attention {
             AttentionKernel::Unfused => "unfused",
             AttentionKernel::FlashTwo => "flash",
-            AttentionKernel::Flash => "auto",
+            AttentionKernel::Flash | AttentionKernel::FlashThree | AttentionKernel::CuDnn => "auto",
         },
     ));
     if let Some(formats) = &execution.formats {
@@ -468,7 +468,7 @@ fn unfused(problem: &Problem) -> Given {
 /// Flags of fused kernels of the loss.
 fn loss(loss: Loss) -> Given {
     let kind = match loss {
-        Loss::Unfused | Loss::Chunked => return Given::new(),
+        Loss::Unfused | Loss::Chunked | Loss::ChunkedNll => return Given::new(),
         Loss::Compiled | Loss::CompiledReused => "native",
         Loss::InPlace | Loss::Widened => "te",
         Loss::WithHead => "linear",

@@ -190,8 +190,11 @@ pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
             "what layers keep waits on the host: activation_offloading and its like",
         );
     }
-    if is_unfused(flags) {
-        job.word(("training", "attention"), "unfused", "attn_implementation, flash_attn");
+    if let Some(word) = attention(flags) {
+        job.word(("training", "attention"), word, "attn_implementation, flash_attn");
+    }
+    if dialect == Dialect::Torchtune {
+        job.key(("training", "repeat_kv"), true, "torchtune expands keys and values for every query head");
     }
     let compiled = word_of(flags, "training.compile").and_then(|name| flags.text(&name));
     if compiled.is_some_and(|value| is_true(&value) || value.eq_ignore_ascii_case("inductor")) {
@@ -200,7 +203,7 @@ pub(super) fn kernels(flags: &mut Flags<'_>, job: &mut Job, dialect: Dialect) {
     loss(flags, job);
 }
 
-/// Losses that do not hold all logits: torchtune's over chunks, and Liger's with the head's product.
+/// Losses that do not hold all logits: torchtune's and TRL's over chunks, and Liger's with the head's product.
 fn loss(flags: &mut Flags<'_>, job: &mut Job) {
     const CHUNKED: [&str; 2] = ["LinearCrossEntropyLoss", "CEWithChunkedOutputLoss"];
     const LIGER: [&str; 4] =
@@ -210,6 +213,8 @@ fn loss(flags: &mut Flags<'_>, job: &mut Job) {
         job.word(("training", "loss"), "chunked", "loss._component_");
     } else if LIGER.iter().any(|name| is_on(flags, name)) {
         job.word(("training", "loss"), "linear", "Liger's loss makes logits piece by piece");
+    } else if flags.text("loss_type").is_some_and(|value| value == "chunked_nll") {
+        job.word(("training", "loss"), "chunked-nll", "loss_type");
     }
 }
 
@@ -268,21 +273,23 @@ fn sends_activations(flags: &mut Flags<'_>) -> bool {
     is_sent
 }
 
-/// Words for FlashAttention 3: of transformers, and of LLaMA-Factory.
-const FLASH_THREE: [&str; 3] = ["flash_attention_3", "flash_attn_3", "fa3"];
+/// Words for FlashAttention 3: of transformers, also as kernels of its hub (`kernels-community/vllm-flash-attn3`), and of LLaMA-Factory.
+const FLASH_THREE: [&str; 5] = ["flash_attention_3", "flash_attn_3", "fa3", "flash-attn3", "flash_attn3"];
+/// Words for FlashAttention 4.
+const FLASH_FOUR: [&str; 4] = ["flash_attention_4", "fa4", "flash-attn4", "flash_attn4"];
 
-/// Whether attention writes its scores.
-fn is_unfused(flags: &mut Flags<'_>) -> bool {
-    let names = words_of(flags, "training.attention");
-    names.first().is_some_and(|name| {
-        let value = flags.text(name).unwrap_or_default();
-        if FLASH_THREE.contains(&value.as_str()) {
-            flags.not_modelled(
-                name,
-                "FlashAttention 3 is not measured: FlashAttention 2 is counted, which is slower on Hopper",
-            );
-        }
-        let is_eager = name == "eager_attention" && is_true(&value);
-        is_eager || value == "eager" || value == "disabled"
-    })
+/// The kernel of attention that a job names: one that writes its scores, or FlashAttention 3.
+fn attention(flags: &mut Flags<'_>) -> Option<&'static str> {
+    let name = words_of(flags, "training.attention").into_iter().next()?;
+    let value = flags.text(&name).unwrap_or_default();
+    let ends_with = |words: &[&str]| words.iter().any(|word| value.ends_with(word));
+    if ends_with(&FLASH_FOUR) {
+        flags.not_modelled(&name, "FlashAttention 4 is not measured: the kernel that is usual on the card is counted");
+    }
+    let is_eager = name == "eager_attention" && is_true(&value);
+    if is_eager || value == "eager" || value == "disabled" {
+        Some("unfused")
+    } else {
+        ends_with(&FLASH_THREE).then_some("flash-attention-3")
+    }
 }

@@ -95,18 +95,35 @@ fn a_command_is_given_a_yaml_and_its_overrides() {
 /// modelscope/ms-swift 3.9.3 and hiyouga/LLaMA-Factory take such words.
 #[test]
 fn flash_attention_three_is_named() {
+    let line = "attention = \"flash-attention-3\"";
     for (start, more) in [
         ("swift sft --model", "--attn_impl flash_attention_3"),
+        ("swift sft --model", "--attn_impl kernels-community/vllm-flash-attn3"),
+        ("swift sft --model", "--attn_impl kernels-community/flash-attn3"),
         ("llamafactory-cli train --model_name_or_path", "--flash_attn fa3"),
     ] {
         let text = format!("{start} Qwen/Qwen3-8B --per_device_train_batch_size 1 {more}\n");
         let machine = Machine::of_overrides(&["cluster.gpu=h100-sxm".to_owned()]);
         let found = import(Stack::Trainer, &text, &machine);
-        let named = format!("`{more}` is not modelled");
-        assert!(found.findings.iter().any(|one| one.what == named), "{named}: {:?}", found.findings);
-        let two = import(Stack::Trainer, &text.replace("_3", "_2").replace("fa3", "fa2"), &machine);
-        assert!(!two.findings.iter().any(|one| one.what.contains("attn")), "{:?}", two.findings);
+        assert!(found.scenario.contains(line), "{more}: {}", found.scenario);
+        let two = text.replace("_3", "_2").replace("attn3", "attn2").replace("fa3", "fa2");
+        let two = import(Stack::Trainer, &two, &machine);
+        assert!(!two.scenario.contains(line), "{more}: {}", two.scenario);
+        let four = text.replace("_3", "_4").replace("attn3", "attn4").replace("fa3", "fa4");
+        let four = import(Stack::Trainer, &four, &machine);
+        let is_said =
+            four.findings.iter().any(|one| one.what.ends_with("is not modelled") && one.what.contains("attn"));
+        assert!(is_said && !four.scenario.contains(line), "{more}: {:?}", four.findings);
     }
+}
+
+#[test]
+fn a_loss_over_chunks_is_that_of_its_library() {
+    let text =
+        |more: &str| format!("accelerate launch sft.py --model_name_or_path Qwen/Qwen3-8B --max_length 4096 {more}\n");
+    let loss = |more: &str| check(&text(more), &EIGHT, &[]).scenario;
+    assert!(loss("--loss_type chunked_nll").contains("loss = \"chunked-nll\""));
+    assert!(!loss("--loss_type nll").contains("loss ="));
 }
 
 #[test]
