@@ -18,6 +18,8 @@ const LAYOUTS: [&[&str]; 2] = [&[], &["parallel.tp=2", "parallel.pp=2"]];
 /// A key, and values of which one is not its default.
 const CHANGED: &[(&str, &[&str])] = &[
     ("training.attention", &["unfused"]),
+    ("training.attention", &["flash-attention-3"]),
+    ("training.attention", &["cudnn"]),
     ("training.bucket_tokens", &["2048"]),
     ("training.casts", &["rowwise"]),
     ("training.compile", &["true"]),
@@ -35,6 +37,7 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("training.loss", &["te"]),
     ("training.loss", &["linear"]),
     ("training.loss", &["chunked"]),
+    ("training.loss", &["chunked-nll"]),
     ("training.loss_parallel", &["false"]),
     ("training.narrow_gather", &["true"]),
     ("training.offload_ratio", &["0.5"]),
@@ -45,6 +48,7 @@ const CHANGED: &[(&str, &[&str])] = &[
     ("training.recompute", &["core_attn"]),
     ("training.recompute", &["layernorm"]),
     ("training.recompute_layers", &["1"]),
+    ("training.repeat_kv", &["true"]),
     ("training.unfused", &["[\"permutation\"]"]),
     ("training.unfused", &["[\"activation\"]"]),
     ("overlap.backward_prefetch", &["false", "true"]),

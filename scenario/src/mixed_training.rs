@@ -265,7 +265,7 @@ fn of_cards(reader: &mut Reader<'_>, training: &mut Training, groups: &mut [Grou
     let (asked, graphs) = (executed.execution.attention, executed.graphs);
     let given = training.has_host.then_some(executed.execution.host_overhead_per_layer);
     let gpus: Vec<Gpu> = groups.iter().filter(|group| group.has_card).map(|group| group.cluster.gpu.clone()).collect();
-    framework::idle_flash(reader, executed, &gpus.iter().collect::<Vec<_>>());
+    framework::named_kernel(reader, executed, &gpus.iter().collect::<Vec<_>>());
     let mut known: Vec<(String, AttentionKernel)> = Vec::new();
     for group in groups.iter_mut().filter(|group| group.has_card) {
         let gpu = &group.cluster.gpu;

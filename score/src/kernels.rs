@@ -67,7 +67,8 @@ fn kernel(cells: &mut Cells<'_>) -> Kernel {
 
 /// Whose modules run a kernel.
 fn framework(kernel: &str) -> Framework {
-    let modules = TorchModules { compiled: true, casts: Casts::Off, in_pieces: false, fused_norms: true };
+    let modules =
+        TorchModules { compiled: true, casts: Casts::Off, in_pieces: false, fused_norms: true, repeats_keys: true };
     if OF_TORCH.contains(&kernel) { Framework::Fsdp2(modules) } else { Framework::MegatronCore }
 }
 

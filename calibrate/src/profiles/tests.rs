@@ -364,10 +364,45 @@ fn ms(card: &str, framework: Framework, op: &Op) -> f64 {
         * 1e3
 }
 
+/// A kernel that is named runs under every framework; cuDNN's stands for FlashAttention 3, with a wider interval.
+#[test]
+fn attention_on_hopper_is_by_the_kernel_that_is_named() {
+    let modules =
+        TorchModules { compiled: true, casts: Casts::Off, in_pieces: false, fused_norms: true, repeats_keys: true };
+    let [torch, deepspeed] = [Framework::Fsdp2(modules), Framework::DeepSpeed(modules)];
+    let documents = vec![Document::causal(65_536)];
+    let pass = Pass::Backward;
+    let op = Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, kv: Dtype::Bf16, pass };
+    let of = |card: &str, framework, attention| {
+        let gpu = hw::catalog::gpu(card).expect("listed");
+        let found =
+            Profiled::new(&training(&gpu, framework, attention), &hw::catalog::cluster(&gpu, 1, 8)).estimate(&op);
+        [found.low, found.time, found.high].map(hw::Seconds::get)
+    };
+    for card in ["h100-sxm", "h200-sxm"] {
+        let usual = of(card, Framework::MegatronCore, AttentionKernel::Flash);
+        for framework in [torch, deepspeed] {
+            assert_eq!(of(card, framework, AttentionKernel::CuDnn), usual, "{card}");
+            let two = of(card, framework, AttentionKernel::FlashTwo);
+            assert_eq!(of(card, framework, AttentionKernel::Flash), two, "{card}");
+            let three = of(card, framework, AttentionKernel::FlashThree);
+            assert!(three[1] == usual[1] && three[0] < usual[0] && three[2] > usual[2], "{card}: {three:?} {usual:?}");
+            assert!(three[1] < two[1], "{card}");
+        }
+    }
+    // Other generations have one curve for all.
+    assert_eq!(of("b200", torch, AttentionKernel::CuDnn), of("b200", torch, AttentionKernel::Flash));
+}
+
 #[test]
 fn hopper_trains_with_the_kernels_of_its_framework() {
-    let torch =
-        Framework::Fsdp2(TorchModules { compiled: true, casts: Casts::Off, in_pieces: false, fused_norms: true });
+    let torch = Framework::Fsdp2(TorchModules {
+        compiled: true,
+        casts: Casts::Off,
+        in_pieces: false,
+        fused_norms: true,
+        repeats_keys: true,
+    });
     // 8,192 tokens, 32 heads over 8: what `operators.csv` and `operators-flash.csv` of both cards have.
     let measured =
         [(Framework::MegatronCore, [[0.888, 0.901], [2.662, 2.601]]), (torch, [[1.755, 1.767], [4.906, 4.813]])];

@@ -48,7 +48,7 @@ pub fn trained(model: Model, framework: Framework, predicting_layers: Option<u64
 /// Takes away a loss that the framework does not have, once it was said to change nothing.
 pub fn without_other_loss(mut problem: Problem) -> Problem {
     let execution = &mut problem.execution;
-    if execution.framework == Framework::MegatronCore && execution.loss == Loss::Chunked {
+    if execution.framework == Framework::MegatronCore && matches!(execution.loss, Loss::Chunked | Loss::ChunkedNll) {
         execution.loss = Loss::Unfused;
     }
     problem
@@ -74,11 +74,11 @@ fn loss_of_card(reader: &mut Reader<'_>, execution: &Execution, gpu: &Gpu) {
 
 /// Refuses formats and kernels that the card does not have, where the step is on such cards alone.
 pub fn kernels_of_card(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
-    idle_flash(reader, training, &[gpu]);
+    named_kernel(reader, training, &[gpu]);
     kernels_of_one(reader, training, gpu);
 }
 
-/// The same where others are beside it, with `idle_flash` for all together.
+/// The same where others are beside it, with `named_kernel` for all together.
 pub fn kernels_of_one(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gpu) {
     attention_of_card(reader, training, gpu);
     sixteen_bits_of_card(reader, training, gpu);
@@ -86,16 +86,37 @@ pub fn kernels_of_one(reader: &mut Reader<'_>, training: &mut Training, gpu: &Gp
     loss_of_card(reader, &training.execution, gpu);
 }
 
-/// FlashAttention 2 has curves of its own on Hopper. PyTorch's modules run it there, and formulas have no kernels.
-pub fn idle_flash(reader: &mut Reader<'_>, training: &Training, gpus: &[&Gpu]) {
-    let execution = &training.execution;
+/// Kernels of attention have curves of their own on Hopper alone: FlashAttention 2, which PyTorch's modules run there, and cuDNN's, which Megatron-Core runs there and which
+/// stands for FlashAttention 3. Formulas have no kernels. FlashAttention 3 is written for Hopper (Dao-AILab/flash-attention, README: "H100 / H800 GPU").
+pub fn named_kernel(reader: &mut Reader<'_>, training: &Training, gpus: &[&Gpu]) {
+    let (kernel, framework) = (training.execution.attention, training.execution.framework);
     let is_hopper = gpus.iter().any(|gpu| hw::catalog::generation(&gpu.name) == Some(hw::Generation::Hopper));
-    if execution.attention != AttentionKernel::FlashTwo || is_hopper && execution.framework == Framework::MegatronCore {
-        return;
+    let is_torch = framework.torch().is_some();
+    let at = training.attention_at.clone().flatten();
+    let (has_curve, needed) = match kernel {
+        AttentionKernel::Flash | AttentionKernel::Unfused => return,
+        AttentionKernel::FlashTwo => (
+            framework == Framework::MegatronCore,
+            "\"megatron-core\"` on a card of Hopper, where cuDNN's kernel is the usual one",
+        ),
+        AttentionKernel::FlashThree | AttentionKernel::CuDnn => (
+            is_torch,
+            "\"pytorch\"` or `\"deepspeed\"` on a card of Hopper, where FlashAttention 2 is the usual kernel",
+        ),
+    };
+    if kernel == AttentionKernel::FlashThree && !is_hopper {
+        let help =
+            "it is written for Hopper; `training.attention = \"flash\"` is what the framework runs on other cards";
+        return reader.refuse(Code::WrongOperation, at, "FlashAttention 3 runs on none of these cards", help);
     }
-    let what = "`training.attention = \"flash-attention-2\"` changes nothing";
-    let help = "it needs `framework = \"megatron-core\"` on a card of Hopper, where cuDNN's kernel is the usual one";
-    reader.warn(Code::NoEffect, training.attention_at.clone().flatten(), what, help);
+    if !(has_curve && is_hopper) {
+        let what = format!("`training.attention = \"{}\"` changes nothing", kernel.word());
+        reader.warn(Code::NoEffect, at, what, format!("it needs `framework = {needed}"));
+    } else if kernel == AttentionKernel::FlashThree {
+        let what = "FlashAttention 3 has no measured backward here";
+        let help = "cuDNN's kernels stand for it, which are as fast within 3 % where both were measured; the interval is wider";
+        reader.warn(Code::WrongOperation, at, what, help);
+    }
 }
 
 /// Flash attention and cuDNN's fused kernels need compute capability 8.0 (pytorch/pytorch and Dao-AILab/flash-attention, `flash_api.cpp`: "FlashAttention only

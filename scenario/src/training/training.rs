@@ -173,7 +173,7 @@ pub fn is_of_framework(value: &str) -> bool {
 fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> (Framework, Casts) {
     let word = section.word("framework", usize::from(usual == Usual::Megatron), &FRAMEWORKS);
     if word < 2 {
-        section.idle(&["compile", "casts"], "`framework = \"pytorch\"`");
+        section.idle(&["compile", "casts", "repeat_kv"], "`framework = \"pytorch\"`");
     }
     let casts = section.one_of("casts", Casts::Whole, &[("tensorwise", Casts::Whole), ("rowwise", Casts::Rows)]);
     let modules = TorchModules {
@@ -182,6 +182,7 @@ fn framework(section: &mut Section<'_>, products: &Formats, usual: Usual) -> (Fr
         casts: if products.is_narrow() { casts } else { Casts::Off },
         // `[overlap]` says whether exchanges of the tensor group run behind products.
         in_pieces: false,
+        repeats_keys: section.flag("repeat_kv", false),
     };
     let all = [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)];
     (all[word], casts)

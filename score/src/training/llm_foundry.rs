@@ -121,7 +121,7 @@ fn asked(
         word => return Err(Reason::Option { what: format!("MP mode `{word}`; allowed are `DEFAULT` and `PURE`") }),
     };
     let recompute = if is_set(cells, "Activation Checkpointing") { Recompute::Full } else { Recompute::Off };
-    let modules = TorchModules { compiled: false, fused_norms: true, casts, in_pieces: false };
+    let modules = TorchModules { compiled: false, fused_norms: true, casts, in_pieces: false, repeats_keys: true };
     let execution = Execution {
         recompute,
         loss: Loss::Compiled,

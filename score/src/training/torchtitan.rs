@@ -7,7 +7,7 @@
 use engine::Model;
 use engine::formats::Formats;
 use hw::Format;
-use train::layout::Zero;
+use train::layout::{ContextExchange, Zero};
 use train::optimizer::{Optimizer, UpdateKernels};
 use train::problem::{Casts, Execution, Framework, GradientSync, Loss, Overlap, Recompute, TorchModules};
 
@@ -93,7 +93,8 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     let compiled = cells.word("compile") != "0";
     // Neither was the loss of torchtitan compiled then, nor its norm one kernel.
     let is_own = cells.has("static_gib");
-    let modules = TorchModules { compiled, fused_norms: is_own, casts, in_pieces: cells.flag("async_tp") };
+    let modules =
+        TorchModules { compiled, fused_norms: is_own, casts, in_pieces: cells.flag("async_tp"), repeats_keys: true };
     let loss = if compiled && is_own { Loss::Compiled } else { Loss::Unfused };
     let optimizer = Optimizer { kernels: update_kernels(cells.word("optimizer"))?, ..Optimizer::ADAM };
     let execution = Execution {
@@ -112,6 +113,8 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     };
     let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.zero = Zero::Parameters;
+    // `context_parallel_rotate_method` was "allgather" then.
+    problem.layout.exchange = ContextExchange::Gather;
     Ok(problem)
 }
 

@@ -384,14 +384,14 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         let of_loss = if shard.gathers_logits { shard.model.vocab } else { vocab };
         ops.extend(loss(shard, tokens * of_loss, kind));
     }
-    if shard.framework == Framework::MegatronCore
-        && shard.loss.makes_logits_again()
-        && matches!(kind, PassKind::Backward | PassKind::Input)
-    {
+    if shard.makes_logits_again() && matches!(kind, PassKind::Backward | PassKind::Input) {
         let mut again = Writer::new(shard, tokens, PassKind::Forward);
         again.enter(shard.formats.head);
         again.gemm(vocab, shard.model.hidden);
         ops.extend(again.done());
+        if shard.loss == crate::loss::Loss::ChunkedNll && tokens > 0 {
+            ops.extend(loss(shard, tokens * vocab, PassKind::Forward));
+        }
     }
     predicting::with_heads(shard, tokens, kind, ops)
 }
@@ -579,6 +579,7 @@ mod tests {
             fused_norms: true,
             casts: crate::shard::Casts::Off,
             in_pieces: false,
+            repeats_keys: true,
         };
         assert_eq!(bytes(Framework::Fsdp2(modules)), 4000);
     }

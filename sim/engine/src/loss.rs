@@ -26,6 +26,8 @@ hw::words! {
         WithHead = "linear",
         /// torchtune's loss over chunks of tokens: logits of one chunk are there in 16 bits, and what backward reads of all of them.
         Chunked = "chunked",
+        /// TRL's loss over chunks of tokens (`loss_type = "chunked_nll"`): each is a checkpoint, so nothing of it is kept and backward makes its logits again.
+        ChunkedNll = "chunked-nll",
     }
 }
 
@@ -45,7 +47,7 @@ impl Loss {
             Self::Compiled => 14,
             Self::CompiledReused => 10,
             Self::InPlace => 2,
-            Self::WithHead | Self::Chunked => 0,
+            Self::WithHead | Self::Chunked | Self::ChunkedNll => 0,
         }
     }
 
@@ -54,7 +56,7 @@ impl Loss {
         match self {
             Self::Unfused | Self::Compiled | Self::CompiledReused | Self::Widened => 4,
             Self::InPlace => 2,
-            Self::WithHead | Self::Chunked => 0,
+            Self::WithHead | Self::Chunked | Self::ChunkedNll => 0,
         }
     }
 
@@ -69,7 +71,7 @@ impl Loss {
             Self::Compiled | Self::CompiledReused => [22, 18],
             Self::InPlace => [6, 4],
             Self::Widened => [8, 14],
-            Self::WithHead | Self::Chunked => [0, 0],
+            Self::WithHead | Self::Chunked | Self::ChunkedNll => [0, 0],
         };
         match kind {
             PassKind::Forward => forward,
@@ -80,7 +82,7 @@ impl Loss {
 
     /// Whether backward multiplies by the head's weights once more to have the logits.
     pub fn makes_logits_again(self) -> bool {
-        self == Self::WithHead
+        matches!(self, Self::WithHead | Self::ChunkedNll)
     }
 }
 

@@ -200,9 +200,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
         (Recompute::Off, _) | (Recompute::Selective, AttentionKernel::Unfused) => {
             LayerActivation { kept: all, working: 0 }
         }
-        (Recompute::Selective, AttentionKernel::Flash | AttentionKernel::FlashTwo) => {
-            LayerActivation { kept: residuals + inside, working: norms + activated }
-        }
+        (Recompute::Selective, _) => LayerActivation { kept: residuals + inside, working: norms + activated },
         (Recompute::Modules(modules), _) => {
             let dropped = |module| match (module, model.experts) {
                 (Module::Norms, _) => norms,
@@ -368,9 +366,13 @@ pub fn reduced_last(shard: &Shard<'_>, stages: &[Stage], n_ranks: u64) -> u64 {
     if shard.framework.torch().is_some() { torch::reduced_last(shard, stages, n_ranks) } else { 0 }
 }
 
-/// What PyTorch's allocator reserves for one stream beside all tensors while the loss of so many tokens is computed.
-pub fn reserved_bytes(shard: &Shard<'_>, tokens: u64) -> u64 {
-    shard.framework.torch().map_or(0, |modules| torch::reserved(shard, modules, tokens))
+/// What PyTorch's allocator reserves for one stream beside all tensors while the loss of so many tokens is computed, or while backward of the last layer runs on a
+/// stage. What backward makes of a layer is as large as what its forward held for a while, so it takes the holes that forward left. The loss does not fit into them.
+pub fn reserved_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
+    let Some(modules) = shard.framework.torch() else { return 0 };
+    let of_backward = tokens * working_bytes_per_token(shard, stage);
+    let filled = of_backward.saturating_sub(framework::head(shard, tokens));
+    torch::reserved(shard, modules, tokens).saturating_sub(filled)
 }
 
 /// Elements of weights that fully sharded modules make whole on a rank: of one layer, and of a stage's embedding and head.

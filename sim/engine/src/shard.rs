@@ -22,14 +22,31 @@ pub enum AttentionKernel {
     Flash,
     /// The same by FlashAttention 2 (arXiv:2307.08691), which was written for Ampere.
     FlashTwo,
+    /// The same by FlashAttention 3 (arXiv:2407.08608), which was written for Hopper.
+    FlashThree,
+    /// The same by cuDNN (`SDPBackend.CUDNN_ATTENTION` of PyTorch; Transformer Engine's own choice on Hopper).
+    CuDnn,
     /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
     Unfused,
 }
 
 impl AttentionKernel {
     /// Words of scenario files.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("flash", Self::Flash), ("flash-attention-2", Self::FlashTwo), ("unfused", Self::Unfused)];
+    pub const WORDS: [(&'static str, Self); 5] = [
+        ("flash", Self::Flash),
+        ("flash-attention-2", Self::FlashTwo),
+        ("flash-attention-3", Self::FlashThree),
+        ("cudnn", Self::CuDnn),
+        ("unfused", Self::Unfused),
+    ];
+
+    /// The word of scenario files.
+    ///
+    /// # Panics
+    /// Never: every kernel has a word.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, kernel)| *kernel == self).expect("every kernel has a word").0
+    }
 
     /// Whether no score matrix is made.
     pub const fn is_fused(self) -> bool {
@@ -62,6 +79,11 @@ impl Framework {
     /// Whether PyTorch's modules are compiled.
     pub fn is_compiled(self) -> bool {
         self.torch().is_some_and(|modules| modules.compiled)
+    }
+
+    /// Whether keys and values are copied for every query head before attention.
+    pub fn repeats_keys(self) -> bool {
+        self.torch().is_some_and(|modules| modules.repeats_keys)
     }
 
     /// Whether PyTorch's modules run kernel by kernel.
@@ -228,6 +250,9 @@ pub struct TorchModules {
     pub casts: Casts,
     /// Whether exchanges of the tensor group are cut into pieces beside their products (asynchronous tensor parallelism).
     pub in_pieces: bool,
+    /// Whether keys and values are copied for every query head before attention (`repeat_kv`: torchtitan before ff0829c10 of 2026-01-27). Kernels of attention take
+    /// grouped heads as they are (`enable_gqa` of PyTorch, FlashAttention; huggingface/transformers, `sdpa_attention_forward`).
+    pub repeats_keys: bool,
 }
 
 /// How operands of narrow products are made.
@@ -442,6 +467,16 @@ impl<'a> Shard<'a> {
     /// whose kernels are as slow.
     pub fn casts_for(&self, format: Format) -> bool {
         !format.is_whole() || self.formats.products().iter().all(|format| format.is_whole())
+    }
+
+    /// Whether backward multiplies by the head's weights once more to have the logits. Liger's loss makes gradients with its logits.
+    pub fn makes_logits_again(&self) -> bool {
+        let of_framework = match self.framework {
+            Framework::Formulas => false,
+            Framework::MegatronCore => true,
+            Framework::Fsdp2(_) | Framework::DeepSpeed(_) => self.loss != Loss::WithHead && !self.cuts_loss(),
+        };
+        of_framework && self.loss.makes_logits_again()
     }
 
     /// Where the layers have dropout. The published formulas are of GPT-3, which has it, and flash attention hides it there. Of modules those with

@@ -105,6 +105,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("peak_memory_bytes", hw::real(peaks.highest));
     put("peak_memory_bytes_min", hw::real(peaks.lowest));
     put("peak_activation_bytes", hw::real(peaks.highest_above_resident));
+    peaks.parts.iter().for_each(|(key, bytes)| put(key, hw::real(*bytes)));
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }

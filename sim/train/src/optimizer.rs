@@ -214,6 +214,7 @@ mod tests {
             fused_norms: true,
             casts: engine::shard::Casts::Off,
             in_pieces: false,
+            repeats_keys: true,
         };
         let pure = Optimizer { master: None, moments: [Dtype::Bf16; 2], ..Optimizer::ADAM };
         let step = |optimizer: Optimizer, framework| elementwise(&optimizer.step(framework, [0.0, 1000.0, 1000.0], 1));

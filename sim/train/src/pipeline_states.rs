@@ -93,7 +93,13 @@ mod tests {
     const ROWS: u64 = 32_768 * 16_384 * 2 / 8;
 
     fn problem(gathers_narrow: bool) -> Problem {
-        let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Whole, in_pieces: true };
+        let modules = TorchModules {
+            compiled: true,
+            fused_norms: true,
+            casts: Casts::Whole,
+            in_pieces: true,
+            repeats_keys: true,
+        };
         let gpu = hw::catalog::gpu("h100-sxm-96g").expect("listed");
         Problem {
             model: engine::model::embedded("llama-3.1-405b").expect("embedded"),

@@ -371,7 +371,13 @@ mod tests {
 
     #[test]
     fn no_given_pair_of_the_grid_is_much_faster_under_any_framework() {
-        let modules = TorchModules { compiled: false, fused_norms: false, casts: Casts::Off, in_pieces: false };
+        let modules = TorchModules {
+            compiled: false,
+            fused_norms: false,
+            casts: Casts::Off,
+            in_pieces: false,
+            repeats_keys: true,
+        };
         let lengths = [9000, 300, 700, 1500, 250, 4100, 800, 600, 2300, 400, 350, 900, 1200, 5000, 640, 128];
         for framework in [Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)] {
             let mut problem = super::super::tests::problem(lengths.to_vec(), 16, 4, 1, 4096);

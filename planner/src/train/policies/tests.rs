@@ -230,7 +230,8 @@ fn without_bucket(framework: Framework, zero: Zero, recompute: Recompute, change
 
 #[test]
 fn a_micro_batch_that_no_file_says_fits_what_the_player_charges() {
-    let modules = TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     let frameworks =
         [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(modules), Framework::DeepSpeed(modules)];
     let zero = [Zero::OptimizerStates, Zero::Gradients, Zero::Parameters];

@@ -75,8 +75,13 @@ mod tests {
         with(Space::of(&problem)).candidates(&problem)
     }
 
-    const TORCH: TorchModules =
-        TorchModules { compiled: false, fused_norms: true, casts: train::problem::Casts::Off, in_pieces: false };
+    const TORCH: TorchModules = TorchModules {
+        compiled: false,
+        fused_norms: true,
+        casts: train::problem::Casts::Off,
+        in_pieces: false,
+        repeats_keys: true,
+    };
 
     #[test]
     fn a_search_offers_what_the_framework_runs() {

@@ -316,7 +316,8 @@ fn adapters_and_gathers_ahead_are_searched_without_losing_the_best() {
 #[test]
 fn gradients_of_sharded_modules_that_wait_are_searched_without_losing_the_best() {
     use train::problem::{Casts, Framework, TorchModules};
-    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     for gradient_sync in [GradientSync::AtEnd, GradientSync::Overlapped] {
         let execution = Execution { framework: Framework::Fsdp2(modules), gradient_sync, ..Execution::default() };
         check(&problem(vec![1024; 16], execution, 40.0), "megatron");
@@ -507,7 +508,8 @@ fn steps_of_uneven_experts_are_searched_without_losing_the_best() {
 #[test]
 fn layouts_of_pytorch_are_searched_without_losing_the_best() {
     use train::problem::{Casts, Framework, TorchModules};
-    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     let framework = Framework::Fsdp2(modules);
     let (end, behind) = (GradientSync::AtEnd, GradientSync::Overlapped);
     for (gradient_sync, flush_every) in [(end, None), (behind, None), (end, Some(3)), (behind, Some(2))] {

@@ -96,6 +96,7 @@ pub static KEYS: &[Key] = &[
         no_loss,
         "`framework = \"megatron-core\"`, whose kernels of the loss are told apart, or `\"native\"` with `\"pytorch\"` and a whole vocabulary",
     ),
+    of_model("training", "repeat_kv", no_grouped_heads, "fewer heads of keys and values than of queries"),
     of_model("training", "casts", no_casts, "products of 8 bits or fewer"),
     of_layout(
         "overlap",
@@ -322,6 +323,10 @@ fn gathers_wide(problem: &Problem) -> bool {
     problem.execution.gathers_narrow && !is_gathered && !memory::has_narrow_copies(problem)
 }
 
+fn no_grouped_heads(problem: &Problem) -> bool {
+    problem.execution.framework.repeats_keys() && problem.model.n_heads == problem.model.n_kv_heads
+}
+
 fn no_casts(problem: &Problem) -> bool {
     problem.execution.framework.torch().is_some_and(|modules| modules.casts == Casts::Off)
 }
@@ -333,10 +338,10 @@ fn no_fused(problem: &Problem) -> bool {
 fn no_loss(problem: &Problem) -> bool {
     let loss = problem.execution.loss;
     match problem.execution.framework {
-        Framework::MegatronCore => loss == Loss::Chunked,
+        Framework::MegatronCore => matches!(loss, Loss::Chunked | Loss::ChunkedNll),
         Framework::Fsdp2(_) | Framework::DeepSpeed(_) => {
-            let has_kernels = matches!(loss, Loss::Unfused | Loss::Compiled | Loss::Chunked | Loss::WithHead);
-            !has_kernels || loss != Loss::Unfused && problem.layout.tp > 1
+            let of_megatron = [Loss::CompiledReused, Loss::InPlace, Loss::Widened];
+            of_megatron.contains(&loss) || loss != Loss::Unfused && problem.layout.tp > 1
         }
         Framework::Formulas => loss != Loss::Unfused,
     }

@@ -69,7 +69,8 @@ pub(super) fn of_attention(shard: &Shard<'_>, modules: TorchModules, kind: PassK
         of(COMPILED_RESIDUALS, kind) + of(COMPILED_POSITIONS, kind) + n_norms * of(COMPILED_NORM, kind)
     } else {
         let norm = if modules.fused_norms { FUSED_NORM } else { SINGLE_NORM };
-        let repeated = if model.n_heads > model.n_kv_heads { of(REPEATED, kind) } else { 0 };
+        let repeats = modules.repeats_keys && model.n_heads > model.n_kv_heads;
+        let repeated = if repeats { of(REPEATED, kind) } else { 0 };
         of(RESIDUALS, kind) + of(POSITIONS, kind) + of(ATTENTION_SUMS, kind) + repeated + n_norms * of(norm, kind)
     };
     let products = ATTENTION_PRODUCTS * of_product(shard, shard.formats.attention, kind);
@@ -137,7 +138,8 @@ mod tests {
     fn launches_are_those_of_recorded_steps() {
         let model = crate::model::embedded("llama-3.1-8b").expect("embedded");
         let of = |compiled, kind| {
-            let modules = TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false };
+            let modules =
+                TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
             let shard = Shard { framework: Framework::Fsdp2(modules), ..Shard::forward(&model, Dtype::Bf16, 1) };
             of_layer(&shard, Captured::default(), false, kind) + of_sharded(&shard, false, kind)
         };
@@ -153,7 +155,8 @@ mod tests {
         use crate::shard::Adapters;
         let model = crate::model::embedded("llama-2-7b").expect("embedded");
         let of = |compiled, adapters, kind| {
-            let modules = TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false };
+            let modules =
+                TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
             let shard =
                 Shard { framework: Framework::Fsdp2(modules), adapters, ..Shard::forward(&model, Dtype::Bf16, 1) };
             of_layer(&shard, Captured::default(), false, kind)

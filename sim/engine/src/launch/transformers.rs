@@ -88,7 +88,7 @@ mod tests {
     use hw::Dtype;
 
     const MODULES: TorchModules =
-        TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
+        TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
 
     fn launches(model: &Model, adapters: Option<Adapters>, kind: PassKind) -> u32 {
         let shard =

@@ -142,6 +142,7 @@ mod tests {
             fused_norms: true,
             casts: crate::shard::Casts::Off,
             in_pieces: false,
+            repeats_keys: true,
         };
         assert_eq!(added(Framework::Fsdp2(modules), all), adapter(4096, 4096) + 2 * adapter(1024, 4096));
     }
@@ -150,7 +151,7 @@ mod tests {
     fn casts_and_dropout_of_an_input_are_kernels_where_nothing_is_compiled() {
         let framework = |compiled| {
             let (fused_norms, casts, in_pieces) = (true, crate::shard::Casts::Off, false);
-            Framework::Fsdp2(crate::shard::TorchModules { compiled, fused_norms, casts, in_pieces })
+            Framework::Fsdp2(crate::shard::TorchModules { compiled, fused_norms, casts, in_pieces, repeats_keys: true })
         };
         let plain = Adapters::new(16, AdaptedProducts::QUERY);
         for kind in [PassKind::Forward, PassKind::Input] {
@@ -171,7 +172,7 @@ mod tests {
         use crate::frozen::Frozen;
         let model = crate::model::embedded("llama-2-7b").expect("embedded");
         let (fused_norms, casts, in_pieces) = (true, crate::shard::Casts::Off, false);
-        let modules = crate::shard::TorchModules { compiled: false, fused_norms, casts, in_pieces };
+        let modules = crate::shard::TorchModules { compiled: false, fused_norms, casts, in_pieces, repeats_keys: true };
         let framework = Framework::Fsdp2(modules);
         let shard = |frozen, beside| {
             let adapters = Some(Adapters { frozen, ..Adapters::new(8, beside) });

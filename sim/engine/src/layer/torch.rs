@@ -4,7 +4,7 @@
 //! `torch/distributed/tensor/parallel/loss.py`, `torch/distributed/_functional_collectives.py`), pytorch/ao (`float8_linear.py`).
 //!
 //! - Query, key and value, gate and up-projection are products of their own, whose gradients add up in their common input.
-//! - Keys and values are copied for every query head before attention (`repeat_kv`).
+//! - Keys and values may be copied for every query head before attention (`repeat_kv`).
 //! - A narrow product reads its input for the largest value, reads it again and writes it by rows; what is read by columns is copied.
 //! - Where the loss is not compiled, every step of it is a kernel over 32-bit logits.
 //! - A gathered tensor comes in the order of ranks and is copied into that of tokens; what is reduced is copied before it is scattered.
@@ -115,14 +115,12 @@ pub(super) fn columns(writer: &mut Writer<'_>, widths: &[u64], k: u64) {
     }
 }
 
-/// Copies of keys and values for every query head, and what single kernels of norm and positions move besides.
+/// Copies of keys and values for every query head where there are such, and what single kernels of norm and positions move besides.
 pub(super) fn before_attention(writer: &mut Writer<'_>) {
-    if writer.shard.framework.torch().is_none() {
-        return;
-    }
+    let Some(modules) = writer.shard.framework.torch() else { return };
     let model = writer.shard.model;
     let (heads, kv_heads) = (model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim);
-    if heads > kv_heads {
+    if modules.repeats_keys && heads > kv_heads {
         let copied = 2 * (heads + kv_heads);
         writer.moved((writer.tokens * copied).div_ceil(writer.cut) * writer.shard.dtype.bytes());
     }
@@ -324,8 +322,24 @@ mod tests {
     use crate::stage::Stage;
     use hw::Dtype;
 
+    #[test]
+    fn keys_and_values_that_are_not_copied_are_moved_and_kept_once() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let stage = Stage { n_dense: 1, ..Stage::NONE };
+        let of = |repeats_keys| {
+            let shard = shard(&model, TorchModules { repeats_keys, ..COMPILED }, 1);
+            let bytes =
+                |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+            let moved = crate::layer::before_attention(&shard, 100, PassKind::Forward).iter().map(bytes).sum::<u64>();
+            [moved, crate::memory::activation_bytes_per_token(&shard, &stage)]
+        };
+        let [more_moved, kept] = std::array::from_fn(|index| of(true)[index] - of(false)[index]);
+        // Heads of 128 numbers: eight are read and 32 written of each kind; 24 of each kind more are kept.
+        assert_eq!((more_moved, kept), (100 * 2 * 2 * (8 + 32) * 128, 2 * 2 * 24 * 128));
+    }
+
     const COMPILED: TorchModules =
-        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
 
     fn shard(model: &crate::Model, modules: TorchModules, tp: u32) -> Shard<'_> {
         let framework = Framework::Fsdp2(modules);

@@ -158,7 +158,13 @@ mod tests {
     const WHOLE: Stage = Stage { n_dense: 32, first: true, last: true, ..Stage::NONE };
 
     fn shard(model: &crate::Model, adapters: Adapters) -> Shard<'_> {
-        let modules = TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
+        let modules = TorchModules {
+            compiled: false,
+            fused_norms: true,
+            casts: Casts::Off,
+            in_pieces: false,
+            repeats_keys: true,
+        };
         let framework = Framework::Fsdp2(modules);
         Shard { framework, adapters: Some(adapters), ..Shard::forward(model, Dtype::Bf16, 1) }
     }

@@ -219,12 +219,12 @@ fn of_parts(shard: &Shard<'_>, layer: Layer) -> Kept {
     Kept { residuals: residuals + super::dropout_masks(shard), norms, attention, ..feed_forward }
 }
 
-/// Grouped-query attention. PyTorch's modules copy keys and values for every query head before it, and keep what norms of queries
+/// Grouped-query attention. PyTorch's modules may copy keys and values for every query head before it, and keep what norms of queries
 /// and keys read. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
 fn attention(shard: &Shard<'_>) -> u64 {
     let model = shard.model;
     let is_torch = shard.framework.torch().is_some();
-    let n_copied = if is_torch { model.n_heads } else { model.n_kv_heads };
+    let n_copied = if shard.framework.repeats_keys() { model.n_heads } else { model.n_kv_heads };
     let n_normed = if is_torch && model.qk_norm == QueryKeyNorm::Head { model.n_heads + model.n_kv_heads } else { 0 };
     let width = (2 * model.n_heads + 2 * n_copied + n_normed) * model.head_dim;
     cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)

@@ -36,6 +36,8 @@ const COMPILED_KEPT_OF_CHUNKS: u64 = 2;
 /// Bytes per logit of the chunk in work: two gradients in 32 bits; compiled, one in 16.
 const CHUNK_BYTES: u64 = 8;
 const COMPILED_CHUNK_BYTES: u64 = 2;
+/// Tokens of a chunk of TRL's loss (huggingface/trl @ f2cd57710ae3, `_CHUNKED_LM_HEAD_CHUNK_SIZE`).
+const CHUNK_OF_TRL: u64 = 256;
 /// The same where the vocabulary is cut over the tensor group (`torch/distributed/tensor/parallel/loss.py`): kept logarithms behind 16-bit logits,
 /// their 32-bit copy and the shifted one, 14; then zeros and exponentials fit into what is free, their sum does not.
 const CUT_LOSS_BYTES_PER_LOGIT: u64 = 18;
@@ -73,6 +75,11 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
             // A piece with its gradient in its place; its part of the weight's gradient is added to the whole one.
             let piece = HALF * tokens.min(piece_of_head(tokens, vocab, model.hidden)) * vocab;
             return tokens * norm + piece + 2 * weight_gradient + input_gradient;
+        }
+        Loss::ChunkedNll if !shard.cuts_loss() => {
+            // A chunk's part of the weight's gradient is added to the whole one.
+            let chunk = tokens.min(CHUNK_OF_TRL) * of_loss(shard) * LOSS_BYTES_PER_LOGIT;
+            return tokens * norm + chunk + 2 * weight_gradient + input_gradient;
         }
         Loss::Chunked if !shard.cuts_loss() => {
             (logits * kept_of_chunks(shard) + of_chunk(shard, logits), logits / CHUNKS)
@@ -126,6 +133,7 @@ pub(super) fn reserved(shard: &Shard<'_>, modules: TorchModules, tokens: u64) ->
     let logits = tokens * of_loss(shard);
     let hole = match shard.loss {
         Loss::Compiled | Loss::WithHead => 0,
+        Loss::ChunkedNll => HALF * tokens.min(CHUNK_OF_TRL) * of_loss(shard),
         Loss::Chunked => HALF * logits.div_ceil(CHUNKS),
         _ => HALF * logits,
     };
@@ -192,8 +200,13 @@ mod tests {
     const LAYER: Stage = Stage { n_dense: 1, again_dense: 1, ..Stage::NONE };
 
     fn shard(model: &crate::Model, compiled: bool, tp: u32, recompute: Recompute) -> Shard<'_> {
-        let framework =
-            Framework::Fsdp2(TorchModules { compiled, fused_norms: true, casts: Casts::Off, in_pieces: false });
+        let framework = Framework::Fsdp2(TorchModules {
+            compiled,
+            fused_norms: true,
+            casts: Casts::Off,
+            in_pieces: false,
+            repeats_keys: true,
+        });
         let forward = Shard::forward(model, Dtype::Bf16, tp);
         Shard { framework, recompute, sequence_parallel: tp > 1, ..forward }
     }
@@ -242,6 +255,38 @@ mod tests {
         let norm_and_gradient = tokens * 2 * (2 * hidden + hidden);
         let expected = norm_and_gradient + 256 * vocab * 2 + 2 * 2 * vocab * hidden;
         assert_eq!(head(&of(false, Loss::WithHead), tokens), expected);
+    }
+
+    #[test]
+    fn a_loss_that_keeps_nothing_holds_one_chunk() {
+        let model = crate::model::embedded("llama-3.2-3b").expect("embedded");
+        let loss = crate::loss::Loss::ChunkedNll;
+        let of = |tokens| head(&Shard { loss, ..shard(&model, false, 1, Recompute::Off) }, tokens);
+        let (vocab, hidden) = (128_256, 3072);
+        // Twelve bytes for each logit of 256 tokens; of a token the norm's input and output and the gradient of the latter. Both parts of the weight's gradient.
+        assert_eq!(of(8192), 256 * vocab * 12 + 8192 * 3 * 2 * hidden + 2 * 2 * vocab * hidden);
+        assert_eq!(of(8192) - of(4096), 4096 * 3 * 2 * hidden, "logits do not grow with the tokens");
+    }
+
+    /// What a step holds at most beside what layers keep: the loss with the holes of forwards, or a layer's backward, which fills them.
+    #[test]
+    fn backward_fills_the_holes_that_forwards_left() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let stage = Stage { n_dense: 32, again_dense: 32, first: true, last: true, ..Stage::NONE };
+        for (loss, recompute, is_filled) in [
+            (Loss::WithHead, Recompute::Full, true),
+            (Loss::Unfused, Recompute::Full, false),
+            (Loss::Compiled, Recompute::Selective, false),
+        ] {
+            let shard = Shard { loss, ..shard(&model, false, 1, recompute) };
+            let Some(modules) = shard.framework.torch() else { unreachable!("PyTorch's") };
+            let tokens = 131_072;
+            let (head, holes) = (head(&shard, tokens), reserved(&shard, modules, tokens));
+            let of_backward = tokens * crate::memory::working_bytes_per_token(&shard, &stage);
+            let free = crate::memory::reserved_bytes(&shard, &stage, tokens);
+            assert_eq!(head.max(of_backward) + free, (head + holes).max(of_backward), "{loss:?}");
+            assert_eq!(free < holes, is_filled, "{loss:?}");
+        }
     }
 
     #[test]

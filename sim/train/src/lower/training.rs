@@ -265,7 +265,7 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
             (_, Some((first, count))) => {
                 *rings.entry((first, count)).or_default() += placement.from + placement.tokens;
                 let mut document =
-                    attention::sharded_document(layout.exchange, count, placement.from, placement.tokens);
+                    attention::sharded_document(attention::attends(problem), count, placement.from, placement.tokens);
                 if problem.execution.context_in_blocks {
                     document.pairs = attention::busiest_pairs(document.pairs, count);
                 }

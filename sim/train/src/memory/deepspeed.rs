@@ -23,7 +23,8 @@ fn per_parameter(zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)
 
 fn problem(model: &str, zero: Zero, share_on_host: f64, change: impl Fn(&mut Execution)) -> Problem {
     let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
-    let modules = TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: false, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     let on_host = (share_on_host > 0.0).then_some(OnHost { share: share_on_host, bytes_per_second: 50e9 });
     let mut execution = Execution {
         framework: Framework::DeepSpeed(modules),

@@ -48,6 +48,7 @@ fn pytorch_keeps_gathered_parameters_in_sixteen_bits_beside_its_shares() {
         fused_norms: true,
         casts: engine::shard::Casts::Off,
         in_pieces: false,
+        repeats_keys: true,
     };
     let of = |zero| {
         let mut problem = problem(zero, 8);

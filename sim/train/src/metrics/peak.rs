@@ -10,12 +10,22 @@ pub(super) struct Peaks {
     pub(super) lowest: u64,
     /// Highest peak less what the lane holds for the whole step: activations, logits, temporary memory.
     pub(super) highest_above_resident: u64,
-    /// What the fullest rank held at its peak.
+    /// What the fullest rank held at its peak, and how much of each label that a metric has.
     pub(super) words: String,
+    pub(super) parts: Vec<(&'static str, u64)>,
 }
 
+/// Labels of what comes and goes that have a metric of their own.
+const PARTS: [(&str, &str); 4] = [
+    ("recomputed layer", "peak_recomputed_bytes"),
+    ("logits", "peak_logits_bytes"),
+    ("exchange buffers", "peak_exchange_buffer_bytes"),
+    (crate::lower::training::RESERVED, "peak_allocator_free_bytes"),
+];
+
 pub(super) fn of_steps(steps: &[Played]) -> Peaks {
-    let mut peaks = Peaks { highest: 0, lowest: u64::MAX, highest_above_resident: 0, words: String::new() };
+    let mut peaks =
+        Peaks { highest: 0, lowest: u64::MAX, highest_above_resident: 0, words: String::new(), parts: Vec::new() };
     let mut fullest = None;
     for step in steps {
         for lane in 0..step.graph.lanes.len() {
@@ -29,7 +39,11 @@ pub(super) fn of_steps(steps: &[Played]) -> Peaks {
             peaks.highest_above_resident = peaks.highest_above_resident.max(peak.saturating_sub(resident));
         }
     }
-    peaks.words = fullest.map_or_else(String::new, |(step, lane)| words(step, lane));
+    if let Some((step, lane)) = fullest {
+        let live = live(step, lane);
+        peaks.parts = live.parts();
+        peaks.words = words(step, lane, live);
+    }
     peaks
 }
 
@@ -39,6 +53,14 @@ struct Live {
     labels: Vec<(String, u64)>,
     /// The most that its cache gives back in the step.
     given_back: u64,
+}
+
+impl Live {
+    /// Bytes of the labels that have a metric, where there are any.
+    fn parts(&self) -> Vec<(&'static str, u64)> {
+        let held = |label: &str| self.labels.iter().filter(|(name, _)| name == label).map(|(_, bytes)| bytes).sum();
+        PARTS.iter().map(|(label, key)| (*key, held(label))).filter(|(_, bytes)| *bytes > 0).collect()
+    }
 }
 
 /// Live memory at a lane's peak.
@@ -100,8 +122,7 @@ fn watch(graph: &TaskGraph, timeline: &Timeline, lane: usize, seen: &mut dyn FnM
     }
 }
 
-fn words(step: &Played, lane: usize) -> String {
-    let Live { labels: live, given_back } = live(step, lane);
+fn words(step: &Played, lane: usize, Live { labels: live, given_back }: Live) -> String {
     let total: u64 = live.iter().map(|(_, bytes)| bytes).sum();
     let (large, small): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, bytes)| *bytes * 20 >= total);
     let others = ("others".to_owned(), small.iter().map(|(_, bytes)| bytes).sum());

@@ -35,29 +35,47 @@ pub(super) const fn busiest_pairs(mean: u64, count: u32) -> u64 {
 /// Bytes of the keys and values of so many tokens on one rank of the tensor group.
 pub(super) fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
     let model = &problem.model;
-    // PyTorch's modules copy keys and values for every query head before they exchange them.
-    let copies = problem.execution.framework.torch().is_some();
-    let heads = if copies { model.n_heads } else { model.n_kv_heads };
+    // Copies for every query head are made before the exchange.
+    let heads = if problem.execution.framework.repeats_keys() { model.n_heads } else { model.n_kv_heads };
     let width = model.latent.map_or(2 * heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
     // Each tensor rank has its own heads; compressed keys are not cut.
     let cut = if model.latent.is_some() { 1 } else { u64::from(problem.layout.tp).min(heads) };
     (tokens * width * problem.dtype.bytes()).div_ceil(cut)
 }
 
-/// Keys and values of all ranks of a ring that PyTorch's modules gather for a layer, as a context rank holds them
-/// (`torch/distributed/tensor/experimental/_attention.py`, `_AllGatherRotater`).
-pub(super) fn gathered_bytes(problem: &Problem, content: &Content, cp: usize) -> u64 {
+/// How the ranks of a context attend: PyTorch's modules go from block to block of the keys where they gather all of them, too
+/// (`torch/distributed/tensor/experimental/_attention.py`, `_templated_ring_attention`).
+pub(crate) fn attends(problem: &Problem) -> ContextExchange {
+    match (problem.layout.exchange, problem.execution.framework.torch()) {
+        (ContextExchange::Gather, Some(_)) => ContextExchange::Ring,
+        (exchange, _) => exchange,
+    }
+}
+
+/// Bytes of keys, values and their gradients of other ranks that a context rank of PyTorch's modules holds for a layer.
+pub(super) fn passing_bytes(problem: &Problem, content: &Content, cp: usize, pass: Pass) -> u64 {
     if problem.execution.framework.torch().is_none() {
         return 0;
     }
     let has = |ring: &&Ring| (ring.first as usize..(ring.first + ring.count) as usize).contains(&cp) && ring.count > 1;
-    content.rings.iter().filter(has).map(|ring| key_value_bytes(problem, ring.tokens)).sum()
+    let blocks = |ring: &Ring| torch_block::held(problem.layout.exchange, u64::from(ring.count), pass);
+    let of_ring = |ring: &Ring| blocks(ring) * key_value_bytes(problem, ring.tokens).div_ceil(u64::from(ring.count));
+    content.rings.iter().filter(has).map(of_ring).sum()
 }
 
-/// Bytes of one hop of a ring: a block of keys and values, in backward with their gradients.
+/// Bytes of one hop of a ring: a block of keys and values, in backward with their gradients, which PyTorch's modules have in 32 bits.
 pub(crate) fn hop_bytes(problem: &Problem, tokens: u64, count: u32, pass: Pass) -> u64 {
-    let factor = if pass == Pass::Forward { 1 } else { 2 };
+    let gradients = if problem.execution.framework.torch().is_some() { torch_block::GRADIENT_OVER_VALUE } else { 1 };
+    let factor = if pass == Pass::Forward { 1 } else { 1 + gradients };
     factor * key_value_bytes(problem, tokens) / u64::from(count)
+}
+
+/// Attention to one block of the keys of a ring.
+fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
+    match problem.execution.framework.torch() {
+        Some(_) => torch_block::block(problem, share, pass),
+        None => layer::attention(&problem.shard(), &share.sharded, 1, pass),
+    }
 }
 
 /// What every rank adds to a barrier, bytes.
@@ -67,7 +85,7 @@ const BARRIER_BYTES: u64 = 4;
 /// cannot begin before the exchange has ended.
 pub(super) fn behind_exchange(problem: &Problem, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
     let share = &content.shares[cp];
-    let documents = match (content.rings.is_empty(), problem.layout.exchange, pass) {
+    let documents = match (content.rings.is_empty(), attends(problem), pass) {
         (true, _, _) => &share.local,
         (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
         (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
@@ -77,7 +95,7 @@ pub(super) fn behind_exchange(problem: &Problem, content: &Content, cp: usize, n
 
 /// Attention that stands before it: everything else, with the copies of an exchange of heads. Of a ring it is all hops but the last.
 pub(super) fn before_exchange(problem: &Problem, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
-    let (share, exchange, shard) = (&content.shares[cp], problem.layout.exchange, problem.shard());
+    let (share, exchange, shard) = (&content.shares[cp], attends(problem), problem.shard());
     if content.rings.is_empty() {
         return Vec::new();
     }
@@ -87,12 +105,12 @@ pub(super) fn before_exchange(problem: &Problem, content: &Content, cp: usize, n
         (ContextExchange::Gather, Pass::Forward) => (1, 0),
         (ContextExchange::Gather, Pass::Backward) => (1, 1),
     };
-    let block = match (exchange, shard.framework.torch()) {
-        (ContextExchange::Ring, Some(_)) => torch_block::block(problem, share, pass),
+    let attended = match exchange {
+        ContextExchange::Ring => block(problem, share, pass),
         _ => layer::attention(&shard, &share.sharded, heads, pass),
     };
     let mut ops = layer::attention(&shard, &share.local, 1, pass);
-    ops.extend(layer::repeated(&block, n_blocks));
+    ops.extend(layer::repeated(&attended, n_blocks));
     if exchange == ContextExchange::Ulysses {
         ops.extend(transposes(problem, share));
     }
@@ -123,7 +141,7 @@ impl Builder<'_> {
             pass,
             role,
         };
-        match frame.problem.layout.exchange {
+        match attends(frame.problem) {
             ContextExchange::Gather => self.gathered_attention(&frame, leads),
             ContextExchange::Ring => self.ring_attention(&frame, leads),
             ContextExchange::Ulysses => self.ulysses_attention(&frame, leads),
@@ -214,7 +232,7 @@ impl Builder<'_> {
 
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
     fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
-        if frame.problem.execution.framework.torch().is_some() {
+        if frame.problem.layout.exchange == ContextExchange::Gather {
             return self.torch_attention(frame, leads);
         }
         let (problem, pass) = (frame.problem, frame.pass);
@@ -224,10 +242,9 @@ impl Builder<'_> {
             builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
         };
         let exchanged = self.exchange(frame, op, leads);
-        let block = |share: &Share| layer::attention(&problem.shard(), &share.sharded, 1, pass);
         let overlapped = |share: &Share| {
             let mut ops = layer::attention(&problem.shard(), &share.local, 1, pass);
-            ops.extend(layer::repeated(&block(share), share.ring.saturating_sub(1)));
+            ops.extend(layer::repeated(&block(problem, share, pass), share.ring.saturating_sub(1)));
             ops
         };
         self.attend(frame, overlapped, &[]);

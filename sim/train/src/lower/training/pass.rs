@@ -156,7 +156,7 @@ impl Builder<'_> {
             let bytes = self.kept(frame, cp).change(PassKind::Forward);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
-            self.buffers(frame, cp, leads[cp], last);
+            self.buffers(frame, cp, Pass::Forward, [leads[cp], last]);
             self.open_state(frame, leads[cp]);
             if forward_only {
                 self.effect(last, Moment::End, self.activations, -bytes);
@@ -204,13 +204,13 @@ impl Builder<'_> {
     }
 
     /// Buffers of the exchanges of a pass, from its first task to its last.
-    fn buffers(&mut self, frame: &Frame<'_>, cp: usize, first: TaskId, last: TaskId) {
+    fn buffers(&mut self, frame: &Frame<'_>, cp: usize, pass: Pass, [first, last]: [TaskId; 2]) {
         if self.at(frame.pp).execution.unit_times.is_some() {
             return;
         }
         let bytes = frame.content.shares[cp].tokens
             * engine::memory::buffer_bytes_per_token(&self.at(frame.pp).shard(), &frame.stage)
-            + attention::gathered_bytes(self.at(frame.pp), frame.content, cp);
+            + attention::passing_bytes(self.at(frame.pp), frame.content, cp, pass);
         let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
         self.effect(first, Moment::Start, self.buffers, bytes);
         self.effect(last, Moment::End, self.buffers, -bytes);
@@ -430,7 +430,7 @@ impl Builder<'_> {
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
             self.effect(first, Moment::Start, self.working, working);
             self.effect(end, Moment::End, self.working, -working);
-            self.buffers(frame, cp, first, end);
+            self.buffers(frame, cp, Pass::Backward, [first, end]);
         }
         let change = self.kept(frame, cp).change(kind);
         if change != 0 || kind != PassKind::Input {

@@ -36,7 +36,8 @@ const ROWS: [Row; 10] = [
 
 fn problem((name, frozen, zero, n_sequences, tokens, _): Row) -> Problem {
     let gpu = hw::catalog::gpu("rtx-3090").expect("listed");
-    let modules = TorchModules { compiled: false, fused_norms: false, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: false, fused_norms: false, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     let [query, key, value] = [AdaptedProducts::QUERY, AdaptedProducts::KEY, AdaptedProducts::VALUE];
     let beside = AdaptedProducts::FEED_FORWARD.with(query).with(key).with(value);
     let n = (n_sequences * N_RANKS) as usize;
@@ -102,7 +103,13 @@ fn a_compiled_step_on_one_card_is_near_what_torchtune_prints() {
     let of = |frozen, measured: f64| {
         let row = ("llama-3.1-8b", frozen, Zero::Off, 2, 2048, measured);
         let mut problem = problem(row);
-        let modules = TorchModules { compiled: true, fused_norms: false, casts: Casts::Off, in_pieces: false };
+        let modules = TorchModules {
+            compiled: true,
+            fused_norms: false,
+            casts: Casts::Off,
+            in_pieces: false,
+            repeats_keys: true,
+        };
         problem.execution.framework = Framework::Fsdp2(modules);
         problem.execution.loss = Loss::Chunked;
         problem.execution.adapters = Some(Adapters { frozen, ..Adapters::new(8, AdaptedProducts::ALL) });
@@ -119,7 +126,8 @@ fn gradients_that_go_with_their_update_leave_room_for_a_whole_model() {
     let row = ("llama-3.1-8b", Frozen::Same, Zero::Off, 2, 2048, 37.4);
     let of = |kernels| {
         let mut problem = problem(row);
-        let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+        let modules =
+            TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
         problem.execution = Execution {
             framework: Framework::Fsdp2(modules),
             loss: Loss::Chunked,

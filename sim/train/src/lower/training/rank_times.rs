@@ -86,9 +86,8 @@ impl<'a> RankTimes<'a> {
         if count < 2 {
             return self.whole_s(&[tokens]);
         }
-        let exchange = self.problem.layout.exchange;
-        let document = attention::sharded_document(exchange, count, 0, tokens);
-        let hop_s = match exchange {
+        let document = attention::sharded_document(attention::attends(self.problem), count, 0, tokens);
+        let hop_s = match self.problem.layout.exchange {
             ContextExchange::Ring => self.hop_s(tokens, count),
             ContextExchange::Gather | ContextExchange::Ulysses => [0.0; 2],
         };
@@ -110,7 +109,7 @@ impl<'a> RankTimes<'a> {
 
     /// Attention of one layer on each of `count` ranks.
     fn attention(&self, documents: &[Document], count: u32, hop_s: [f64; 2]) -> Attention {
-        let (exchange, recompute) = (self.problem.layout.exchange, self.problem.execution.recompute);
+        let (exchange, recompute) = (attention::attends(self.problem), self.problem.execution.recompute);
         let heads = if exchange == ContextExchange::Ulysses { u64::from(count) } else { 1 };
         let hops = if exchange == ContextExchange::Ring { f64::from(count) } else { 1.0 };
         let is_unfused = self.problem.execution.attention == AttentionKernel::Unfused;

@@ -74,7 +74,7 @@ impl Builder<'_> {
         let (held, tokens) = (self.held_by(problem, frame.pp), frame.content.shares[cp].tokens);
         let shares = if self.has_gradients[lane.index()] { Shares::Added } else { Shares::Free };
         let beside = if tokens > 0 { of_other_streams(problem, &held, shares) } else { Bytes::ZERO };
-        let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), tokens)) + beside);
+        let bytes = signed(Bytes(engine::memory::reserved_bytes(&problem.shard(), &frame.stage, tokens)) + beside);
         self.sharded.beside.insert((lane, frame.slot.micro_batch), bytes);
         self.effect(task, Moment::Start, self.sharded.reserved, bytes);
     }

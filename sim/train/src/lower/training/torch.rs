@@ -7,7 +7,7 @@
 use hw::Rank;
 
 use super::attention::{Attend, behind, key_value_bytes};
-use super::torch_block::block;
+use super::torch_block::{GRADIENT_OVER_VALUE, block};
 use super::{Builder, Ring, Share};
 use crate::layout::Zero;
 use crate::problem::Problem;
@@ -16,8 +16,6 @@ use crate::stage::Stage;
 use engine::layer::{self, Accumulation, ShardedCopies};
 use engine::task::{Collective, Ops, Pass, TaskId};
 
-/// Bytes of a 32-bit gradient over those of its 16-bit value.
-const GRADIENT_OVER_VALUE: u64 = 2;
 impl Builder<'_> {
     /// Keys and values of all ranks are gathered beside the first block alone (`context_parallel_rotate_method = "allgather"`); in backward their
     /// gradients go around in 32 bits, a hop behind the blocks.

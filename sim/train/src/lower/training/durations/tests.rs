@@ -13,7 +13,8 @@ use crate::problem::{Execution, GradientSync, Launches};
 use crate::schedule;
 use crate::workload::Workload;
 
-const MODULES: TorchModules = TorchModules { compiled: false, fused_norms: false, casts: Casts::Off, in_pieces: false };
+const MODULES: TorchModules =
+    TorchModules { compiled: false, fused_norms: false, casts: Casts::Off, in_pieces: false, repeats_keys: true };
 /// By name in scenarios: `formulas`, `megatron-core`, `pytorch`, `deepspeed`.
 const FRAMEWORKS: [Framework; 4] =
     [Framework::Formulas, Framework::MegatronCore, Framework::Fsdp2(MODULES), Framework::DeepSpeed(MODULES)];

@@ -263,7 +263,8 @@ fn a_split_backward_keeps_the_launches_of_a_whole_one() {
 
 /// A problem of PyTorch's sharded modules whose gradients of 16 bits are reduced in 32.
 fn of_torch(sync: GradientSync) -> Problem {
-    let modules = TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false };
+    let modules =
+        TorchModules { compiled: true, fused_norms: true, casts: Casts::Off, in_pieces: false, repeats_keys: true };
     let mut problem = problem(Zero::Parameters);
     problem.execution.framework = Framework::Fsdp2(modules);
     problem.execution.optimizer.master = None;
@@ -356,7 +357,7 @@ fn a_rank_that_exchanges_nothing_has_no_memory_of_other_streams() {
     let mut problem = of_torch(GradientSync::Overlapped);
     problem.layout = Layout::data_and_context(1, 1, Zero::Parameters, ContextExchange::Ring);
     problem.cluster = hw::catalog::cluster(&problem.cluster.gpu, 1, 1);
-    let beside = engine::memory::reserved_bytes(&problem.shard(), TOKENS);
+    let beside = engine::memory::reserved_bytes(&problem.shard(), &crate::stage::stages(&problem)[0], TOKENS);
     let beside = i64::try_from(beside).expect("fits");
     assert_eq!(free_in_the_allocator(&problem), [beside; 3]);
     // With a copy in 32 bits its gradients are reduced on a stream of their own, though nobody else takes part.
