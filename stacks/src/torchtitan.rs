@@ -4,6 +4,7 @@ pub(crate) mod configurations;
 pub(crate) mod file;
 pub mod import;
 mod recipe;
+mod release;
 
 use train::Problem;
 use train::layout::{ContextExchange, Zero};

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use engine::model::of_checkpoint;
 use input::diagnostic::{Code, Finding};
 
+use super::release::{self, Release};
 use super::{configurations, file};
 use crate::flags::{Flag, Flags, Table, of_words, words};
 use crate::job::Job;
@@ -85,7 +86,7 @@ fn of_launch(launch: Launch, of_file: Option<Vec<Flag>>, machine: &Machine) -> I
     pipeline(&mut flags, &mut job, machine);
     memory(&mut flags, &mut job, machine);
     modules(&mut flags, &mut job);
-    repeated_keys(&flags, &mut job, machine);
+    release::repeated_keys(&flags, &mut job, machine);
     optimizer(&mut flags, &mut job);
     job.import(flags, machine)
 }
@@ -331,48 +332,10 @@ fn precision(flags: &mut Flags<'_>, job: &mut Job) {
     job.word(("training", "gradient_dtype"), gradients, "--training.mixed_precision_reduce, --training.dtype");
 }
 
-/// Spans of releases that a job's configuration file tells, by the folder in which it lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Release {
-    /// `train_configs/`, before 82afc842e of 2025-02-21.
-    First,
-    /// `torchtitan/models/llama/`, before e4e48349c of 2025-04-07.
-    Second,
-    /// `torchtitan/models/llama3/` and its like, before 9810191bb of 2026-02-23.
-    Third,
-    /// Without such a file.
-    Untold,
-}
-
-fn release(flags: &Flags<'_>) -> Release {
-    let path = ["job.config-file", "config"].into_iter().find_map(|name| flags.find(name)).map(Flag::value);
-    match path {
-        Some(path) if !path.ends_with(".toml") => Release::Untold,
-        Some(path) if path.contains("models/llama/") => Release::Second,
-        Some(path) if path.contains("models/") => Release::Third,
-        Some(path) if path.contains("train_configs/") => Release::First,
-        _ => Release::Untold,
-    }
-}
-
-/// Whether keys and values are copied for every query head: in releases before ff0829c10 of 2026-01-27, which have files or options of their own.
-fn repeated_keys(flags: &Flags<'_>, job: &mut Job, machine: &Machine) {
-    const OF_BEFORE: [&str; 2] = ["training.compile", "training.batch-size"];
-    let is_before = release(flags) != Release::Untold || OF_BEFORE.iter().any(|name| flags.find(name).is_some());
-    let model = machine.model.as_ref().or(job.model.as_ref()).and_then(|asked| of_checkpoint(asked));
-    if is_before && model.is_some_and(|model| model.n_kv_heads < model.n_heads) {
-        job.key(
-            ("training", "repeat_kv"),
-            true,
-            "releases before 2026-01-27 copy keys and values for every query head",
-        );
-    }
-}
-
 /// How the optimizer runs. A loop over tensors moves the bytes of lists of them, by more launches. Before 6e4988550 of 2025-02-24 lists were usual (`--optimizer.fused`).
 fn optimizer(flags: &mut Flags<'_>, job: &mut Job) {
     const KERNELS: &str = "optimizer.implementation";
-    if release(flags) == Release::First && flags.find(KERNELS).is_none() && !flags.is("optimizer.fused") {
+    if Release::of(flags) == Release::First && flags.find(KERNELS).is_none() && !flags.is("optimizer.fused") {
         job.word(("optimizer", "kernels"), "foreach", "without --optimizer.fused, in releases before 2025-02-24");
     }
     let words = [("fused", "fused"), ("foreach", "foreach"), ("for-loop", "foreach")];
@@ -402,7 +365,7 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     let is_compiled = is_asked && parts.is_none_or(|parts| words(&parts).any(|part| part == "model"));
     job.key(("training", "compile"), is_compiled, "--compile.enable, --compile.components");
     if is_asked {
-        loss(flags, job, is_compiled);
+        release::loss(flags, job, is_compiled);
     }
     let pieces = ["compile", "parallelism", "experimental"].map(|at| format!("{at}.enable-async-tensor-parallel"));
     if job.degrees[0] > 1 && pieces.iter().any(|name| is_on(flags, name)) {
@@ -431,26 +394,6 @@ fn modules(flags: &mut Flags<'_>, job: &mut Job) {
     }
     if is_float8 && is_on(flags, "float8.enable-fsdp-float8-all-gather") {
         job.key(("training", "narrow_gather"), true, "--float8.enable_fsdp_float8_all_gather");
-    }
-}
-
-/// The loss is compiled with the modules or alone, as the parts that are compiled say. With `--training.compile` it is compiled from bbb1b616e of 2025-04-02 on. Of a
-/// vocabulary that is cut over tensor ranks a loss that is compiled alone is not told apart.
-fn loss(flags: &mut Flags<'_>, job: &mut Job, is_compiled: bool) {
-    let is_old = flags.is("training.compile");
-    let is_before = is_old && matches!(release(flags), Release::First | Release::Second);
-    let is_named = flags.text("compile.components").is_none_or(|parts| words(&parts).any(|part| part == "loss"));
-    let remark = if is_old {
-        "--training.compile, which leaves the loss unfused in releases before 2025-04-02"
-    } else {
-        "--compile.components"
-    };
-    if is_compiled && (is_before || !is_named) {
-        job.word(("training", "loss"), "unfused", remark);
-    } else if is_compiled && is_old && job.degrees[0] == 1 {
-        job.word(("training", "loss"), "native", remark);
-    } else if !is_compiled && is_named && job.degrees[0] == 1 {
-        job.word(("training", "loss"), "native", remark);
     }
 }
 
@@ -496,35 +439,6 @@ mod tests {
         let text = "# a remark\n--training.seq_len=4096\n--parallelism.tensor_parallel_degree=2\n";
         assert_eq!(crate::recognise(text), Some(crate::Stack::Torchtitan));
         assert_eq!(crate::recognise("training.batch_size = 3\nparallel.tp = 2\n"), None);
-    }
-
-    /// Folders of configuration files moved, and options changed what they mean.
-    #[test]
-    fn releases_are_told_by_the_folders_of_their_files() {
-        let base = |folder: &str, more: &str| {
-            format!(
-                "NGPU=8 CONFIG_FILE=\"{folder}train_configs/llama3_8b.toml\" ./run_train.sh --training.compile {more}\n"
-            )
-        };
-        let [unfused, compiled] = ["loss = \"unfused\"", "loss = \"native\""];
-        let lists = "kernels = \"foreach\"";
-        for (folder, more, has, has_not) in [
-            ("./", "", [unfused, lists], [compiled, compiled]),
-            ("./", "--optimizer.fused", [unfused, unfused], [compiled, lists]),
-            ("./torchtitan/models/llama/", "", [unfused, unfused], [compiled, lists]),
-            ("./torchtitan/models/llama3/", "", [compiled, compiled], [unfused, lists]),
-        ] {
-            let scenario = found(&base(folder, more)).scenario;
-            let is_right =
-                has.iter().all(|part| scenario.contains(part)) && !has_not.iter().any(|part| scenario.contains(part));
-            assert!(is_right, "{folder} {more}: {scenario}");
-            assert!(scenario.contains("repeat_kv = true"), "{scenario}");
-        }
-        let run = "torchrun --nnodes=1 --nproc_per_node=8 -m torchtitan.train --config llama3_8b ";
-        let now = found(&format!("{run}--compile.enable\n")).scenario;
-        assert!(!now.contains("repeat_kv") && !now.contains(unfused), "{now}");
-        let untold = found(&format!("{run}--training.compile\n")).scenario;
-        assert!(untold.contains(compiled) && untold.contains("before 2025-04-02"), "{untold}");
     }
 
     #[test]
