@@ -84,8 +84,10 @@ fn torchtitan(row: &BTreeMap<String, String>) -> String {
     }
     let mode = cell("activation_checkpointing").split(' ').next().unwrap_or("none");
     text += &format!(" --activation_checkpoint.mode={mode} --activation_checkpoint.selective_ac_option=op");
+    // The folder of its release, which copied keys and values for every query head.
+    text += " --job.config_file=torchtitan/models/llama/train_configs/llama3_8b.toml";
     if cell("compile") == "1" {
-        // Its release did not compile the loss, and had this name for it.
+        // That release did not compile the loss, and had this name for it.
         text += " --training.compile";
     }
     if let Some(recipe) = cell("precision").strip_prefix("float8 ") {
@@ -265,6 +267,34 @@ fn every_way_that_modules_of_pytorch_run_changes_the_step() {
     assert!(time("products = \"fp8\"\nnarrow_gather = true\n") < narrow);
     let formulas = step_s(&scenario(&with(&[("zero = 1", "zero = 3")])));
     assert!(formulas < plain, "no host, no launches: {formulas} and {plain}");
+}
+
+#[test]
+fn kernels_of_attention_are_named_where_they_run() {
+    let text = |gpu: &str, framework: &str, attention: &str| {
+        let training = format!("[training]\nframework = \"{framework}\"\nattention = \"{attention}\"\n");
+        with(&[("[training]\n", &training), ("h100-sxm", gpu), ("zero = 1", "zero = 3")])
+    };
+    let time = |framework: &str, attention: &str| step_s(&scenario(&text("h100-sxm", framework, attention)));
+    for framework in ["pytorch", "deepspeed"] {
+        let [usual, two, three, cudnn] =
+            ["flash", "flash-attention-2", "flash-attention-3", "cudnn"].map(|kernel| time(framework, kernel));
+        assert!(usual == two && three == cudnn && cudnn < usual, "{framework}: {usual} {two} {three} {cudnn}");
+        let said = of(text("h100-sxm", framework, "flash-attention-3"), Code::WrongOperation);
+        assert!(said.len() == 1 && said[0].what.contains("no measured backward"), "{said:?}");
+    }
+    for (gpu, framework, attention) in [
+        ("h100-sxm", "pytorch", "flash-attention-2"),
+        ("h100-sxm", "megatron-core", "flash-attention-3"),
+        ("h100-sxm", "megatron-core", "cudnn"),
+        ("h100-sxm", "formulas", "cudnn"),
+        ("b200", "pytorch", "cudnn"),
+    ] {
+        let idle = of(text(gpu, framework, attention), Code::NoEffect);
+        assert!(idle.iter().any(|one| one.what.contains(attention)), "{gpu} {framework} {attention}: {idle:?}");
+    }
+    let refused = of(text("a100-sxm-80g", "pytorch", "flash-attention-3"), Code::WrongOperation);
+    assert!(refused.iter().any(|one| one.severity == input::diagnostic::Severity::Error), "{refused:?}");
 }
 
 #[test]
