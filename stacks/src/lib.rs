@@ -6,6 +6,7 @@
 
 mod adapters;
 mod again;
+mod batch;
 mod batching;
 mod bridge;
 mod cards;

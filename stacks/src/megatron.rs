@@ -170,7 +170,7 @@ pub(crate) fn of_job(launch: Launch, machine: &Machine, stack: &str, model: &Wri
             slime::filled(&mut flags, &mut out, &shape);
         }
         if is_swift {
-            swift::trained(&mut flags, &mut out);
+            swift::trained(&mut flags, &mut out, (&shape, machine));
         }
         if is_deepspeed {
             deepspeed::engine(&mut flags, &mut out, (&shape, machine, n_micro_batches));

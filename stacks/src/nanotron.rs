@@ -1,7 +1,8 @@
 //! nanotron: the YAML of its training runs as a training scenario.
 //!
 //! Source: huggingface/nanotron, `src/nanotron/config` (`parallelism_config.py`, `config.py`, `models_config.py`), `examples/config_tiny_llama.yaml`. A run has
-//! `dp` × `pp` × `tp` × `context_parallel_size` GPUs. Its modules are its own, so formulas price them.
+//! `dp` × `pp` × `tp` × `context_parallel_size` GPUs. Its modules are PyTorch's, launched kernel by kernel, with FlashAttention 2 and a fused norm (`models/llama.py`:
+//! `flash_attn_varlen_func`, `TritonRMSNorm`; nothing is compiled), as those of `framework = "pytorch"` are.
 
 use std::sync::LazyLock;
 
@@ -77,9 +78,9 @@ fn of_yaml(text: &str, machine: &Machine) -> Imported {
         shape(&mut flags, &mut job);
     }
     states(&mut flags, &mut job);
-    let what = "nanotron's modules have no kernels of their own here: formulas price them, which hold the whole peak of a card";
-    let help =
-        "`--set training.framework=megatron-core` takes Megatron-Core's kernels, and what the card holds of its peak";
+    job.word(("training", "framework"), "pytorch", "modules that nothing compiles");
+    let what = "nanotron's modules are taken to be torchtitan's, launched kernel by kernel: what it copies between them is not counted";
+    let help = "`--set training.framework=megatron-core` takes Megatron-Core's kernels";
     flags.warn(Code::NotModelled, None, what, help);
     job.import(flags, machine)
 }
@@ -204,6 +205,7 @@ mod tests {
             "num_hidden_layers = 32",
             "vocab_size = 128256",
             "gradient_dtype = \"fp32\"",
+            "framework = \"pytorch\"",
         ];
         check(FILE, &lines);
         // The usual of its classes: all forwards first, whole activations, nothing computed again.

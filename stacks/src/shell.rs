@@ -228,6 +228,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_script_asks_of_slurm_it_finds_in_variables() {
+        check(
+            "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nrun $SLURM_NNODES ${SLURM_GPUS_PER_NODE:-1} $((SLURM_NNODES * 8)) $SLURM_NTASKS",
+            &[&["run", "4", "8", "32", "\u{fffc}"]],
+        );
+        let script = "#SBATCH -N 2\nSLURM_NNODES=3\nrun $SLURM_NNODES";
+        check(script, &[&["run", "3"]]);
+    }
+
+    #[test]
     fn what_a_shell_alone_knows_is_marked_and_conditions_are_not_followed() {
         check(
             "A=1\nif [ -z $X ]; then A=2; fi\nrun $A $(nproc) $1",

@@ -5,8 +5,9 @@ use input::diagnostic::{Code, Finding};
 use super::Launch;
 use super::starter::Starter;
 use crate::Machine;
+use crate::batch;
 use crate::environment;
-use crate::flags::{Flag, named, of_words};
+use crate::flags::{Flag, of_words};
 use crate::shell::{UNKNOWN, Word};
 
 /// The list of nodes and slots of DeepSpeed.
@@ -25,15 +26,13 @@ const NODES: [&str; 5] = ["nnodes", "nodes", "N", "num-nodes", "num-machines"];
 const OF_MPI: [&str; 3] = ["mpirun", "mpiexec", "orterun"];
 /// Words for as many processes as a node has devices (`determine_local_world_size` of PyTorch's `distributed/run.py`).
 const AS_MANY: [&str; 2] = ["gpu", "auto"];
-/// Names of one letter that have a number right behind them: `-N4`.
-const OF_ONE_LETTER: [&str; 3] = ["N", "n", "G"];
 
 /// Flags of the words in front of a program. Where one of them starts the processes, tasks of the batch system are nodes, and left out.
 pub(super) fn launcher(before: &[Word], batch: Vec<Flag>) -> Vec<Flag> {
     let starter = Starter::of(before).map(|(starter, _)| starter);
     let of_mpi = before.iter().find(|word| OF_MPI.contains(&word.text().rsplit('/').next().unwrap_or_default()));
     let own = of_words(before).into_iter().map(|flag| {
-        let (name, glued) = apart(&flag.name);
+        let (name, glued) = batch::apart(&flag.name);
         let name = if name == "N" && of_mpi.is_some() { TASKS[1].to_owned() } else { name };
         let whole = starter.and_then(|starter| starter.whole(&name)).map(str::to_owned);
         let flag =
@@ -93,37 +92,10 @@ pub(super) fn not_enough(before: &[Word], launch: &Launch) -> Option<Finding> {
 
 /// `#SBATCH --nodes=4`, `#SBATCH -N 4` and the like.
 pub(super) fn batch_options(text: &str) -> Vec<Flag> {
-    let mut flags: Vec<Flag> = Vec::new();
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let at = start..start + line.trim_end().len();
-        start += line.len();
-        let Some(options) = line.trim().strip_prefix("#SBATCH") else { continue };
-        let mut words = options.split_whitespace().take_while(|word| !word.starts_with('#')).peekable();
-        while let Some(word) = words.next() {
-            if !word.starts_with('-') {
-                continue;
-            }
-            let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            let (name, glued) = apart(&named(name));
-            let value = value.map(str::to_owned).or(glued);
-            let value = value.or_else(|| words.next_if(|next| !next.starts_with('-')).map(str::to_owned));
-            // Nobody puts values into these lines, but for a script in a text in place.
-            let known = |value: String| if value.contains('$') { UNKNOWN.to_string() } else { value };
-            let values = value.map(|value| known(value.trim_matches(['"', '\'']).to_owned()));
-            flags.push(Flag { name, values: values.into_iter().collect(), at: at.clone() });
-        }
-    }
-    flags
-}
-
-/// A name of one letter and the number that is glued to it.
-fn apart(name: &str) -> (String, Option<String>) {
-    let cut = OF_ONE_LETTER.iter().find_map(|letter| {
-        let number = name.strip_prefix(letter)?;
-        number.starts_with(|first: char| first.is_ascii_digit()).then(|| ((*letter).to_owned(), number.to_owned()))
-    });
-    cut.map_or_else(|| (name.to_owned(), None), |(letter, number)| (letter, Some(number)))
+    // Nobody puts values into these lines, but for a script in a text in place.
+    let known = |value: String| if value.contains('$') { UNKNOWN.to_string() } else { value };
+    let asked = batch::options(text).into_iter();
+    asked.map(|one| Flag { name: one.name, values: one.value.map(known).into_iter().collect(), at: one.at }).collect()
 }
 
 fn is_one(flag: &Flag, names: &[&str]) -> bool {

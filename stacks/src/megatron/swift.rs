@@ -9,8 +9,10 @@ use input::diagnostic::Code;
 
 use crate::document::Document;
 use crate::flags::{Flag, Flags, Table, last};
+use crate::job::LENGTHS as OF_DATA;
 use crate::launch::{self, Launch};
-use crate::{Machine, megatron, trainer};
+use crate::megatron::{self, Shape};
+use crate::{Machine, trainer};
 
 /// Its flags.
 pub(crate) static OWN: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../../tables/megatron-swift.tsv")));
@@ -35,8 +37,13 @@ const USUAL: [(&str, &str); 8] = [
 ];
 /// Tokens of a sequence, the first that is given (`MegatronTrainArguments`).
 const LENGTHS: [&str; 2] = ["packing-length", "max-length"];
+/// Flags of Megatron-LM that have other names in release 4.
+const RENAMED: [(&str, &str); 2] = [
+    ("virtual-pipeline-model-parallel-size", "num-virtual-stages-per-pipeline-rank"),
+    ("microbatch-group-size-per-vp-stage", "microbatch-group-size-per-virtual-pipeline-stage"),
+];
 /// Names of a checkpoint.
-const CHECKPOINTS: [&str; 2] = ["model", "load"];
+const CHECKPOINTS: [&str; 3] = ["model", "load", "mcore-model"];
 /// What names of checkpoints that it converted end in.
 const CONVERTED: &str = "-mcore";
 /// What is trained, in releases 4 and 3.
@@ -69,6 +76,13 @@ pub(super) fn today(launch: &mut Launch, machine: &Machine) -> Machine {
     if !is_job(&launch.program) {
         return machine.clone();
     }
+    for (name, of_megatron) in RENAMED {
+        launch
+            .flags
+            .iter_mut()
+            .filter(|flag| flag.name == name)
+            .for_each(|flag| of_megatron.clone_into(&mut flag.name));
+    }
     let is_given = |name: &str| launch.flags.iter().any(|flag| flag.name == name);
     let mut more: Vec<Flag> = USUAL.into_iter().filter(|(name, _)| !is_given(name)).map(plain).collect();
     launch.flags.retain(|flag| !is(flag, "false"));
@@ -96,16 +110,32 @@ fn plain((name, value): (&str, &str)) -> Flag {
     Flag::added(name, values)
 }
 
+/// What is said of lengths. Documents of a row that is packed are attended to by themselves: `get_packed_seq_params` begins one at every position 0
+/// (`swift/megatron/trainers/utils.py`).
+fn lengths(flags: &mut Flags<'_>, out: &mut Document, (shape, machine): (&Shape, &Machine)) {
+    let (packs, has_lengths) = (flags.is("packing"), machine.states(&OF_DATA));
+    if packs && has_lengths {
+        out.set("workload", "row_tokens", shape.tokens, "--packing: what sequences are packed into");
+        return out.word("policies.megatron", "fill", "packed", "--packing");
+    }
+    if has_lengths {
+        return;
+    }
+    let what = if packs {
+        "documents of a row are attended to one by one, and nothing says how long they are: attention is counted over whole rows, and the step is too long"
+    } else {
+        "all sequences are taken to be as long as the longest"
+    };
+    let help = "give lengths of your own: `--set workload.lengths=…`, or `workload.file`";
+    flags.warn(Code::MissingFlag, flags.at("packing"), what, help);
+}
+
 /// Adapters, where they alone are trained, and what is said of lengths.
-pub(super) fn trained(flags: &mut Flags<'_>, out: &mut Document) {
-    for name in ["torch-dtype", "model"].into_iter().chain(LENGTHS) {
+pub(super) fn trained(flags: &mut Flags<'_>, out: &mut Document, (shape, machine): (&Shape, &Machine)) {
+    for name in ["torch-dtype", "model", "mcore-model"].into_iter().chain(LENGTHS) {
         flags.text(name);
     }
-    if !flags.is("packing") {
-        let what = "all sequences are taken to be as long as the longest";
-        let help = "give lengths of your own: a scenario with `[workload]`, or `--packing true` where they are packed";
-        flags.warn(Code::MissingFlag, None, what, help);
-    }
+    lengths(flags, out, (shape, machine));
     let kind = TRAINED.into_iter().find_map(|name| flags.text(name));
     if kind.as_deref() != Some("lora") {
         return;
@@ -120,6 +150,8 @@ pub(super) fn trained(flags: &mut Flags<'_>, out: &mut Document) {
 
 #[cfg(test)]
 mod tests {
+    use input::diagnostic::Code;
+
     use crate::example::{has_lines, is_known, on};
     use crate::{Imported, Stack, import, recognise};
 
@@ -177,6 +209,18 @@ mod tests {
             "--model Qwen/Qwen3-8B --tuner_type lora --torch_dtype float16",
         );
         check(&newest, &["name = \"qwen3-8b\"", "adapter_rank = 8", "dtype = \"fp16\""]);
+        // Words of release 4, with lines and underscores.
+        let words =
+            "--output_dir out --eval_steps 200 --save-steps 200 --dataloader_num_workers 8 --num-train-epochs 1";
+        let of_four = SCRIPT.replace(
+            "--tensor_model_parallel_size 2",
+            "--pipeline_model_parallel_size 2 --virtual_pipeline_model_parallel_size 2 --micro_batch_size 1",
+        );
+        let of_four = of_four
+            .replace("--micro_batch_size 16", "")
+            .replace("--save megatron_output/Qwen2.5-7B-Instruct --save_interval 100", words)
+            .replace("--sequence_parallel true", "");
+        check(&of_four, &["pp = 2", "chunks = 2"]);
     }
 
     #[test]
@@ -184,9 +228,16 @@ mod tests {
         let said = |text: &str| found(text).findings.into_iter().map(|one| one.what).collect::<Vec<_>>();
         let pairs = SCRIPT.replace("megatron sft", "megatron rlhf --rlhf_type dpo");
         assert!(said(&pairs).contains(&"`--rlhf-type dpo` is not modelled".to_owned()), "{:?}", said(&pairs));
-        let lengths = "all sequences are taken to be as long as the longest";
-        assert!(said(SCRIPT).iter().any(|what| what == lengths), "{:?}", said(SCRIPT));
+        let longest = "all sequences are taken to be as long as the longest";
         let packed = SCRIPT.replace("--finetune true", "--packing true");
-        assert!(!said(&packed).iter().any(|what| what == lengths), "{:?}", said(&packed));
+        let none = SCRIPT.replace("--finetune true", "--packing false");
+        for (text, start) in
+            [(SCRIPT, longest), (&none, longest), (&packed, "documents of a row are attended to one by one")]
+        {
+            let lengths: Vec<_> =
+                found(text).findings.into_iter().filter(|one| one.code == Code::MissingFlag).collect();
+            assert!(matches!(&lengths[..], [one] if one.what.starts_with(start)), "{lengths:?}");
+            assert!(!lengths[0].help.iter().any(|help| help.contains("--packing")), "{lengths:?}");
+        }
     }
 }

@@ -16,6 +16,10 @@ use super::{ALL_LETTERS_MAX, Command, DECLARING, DEPTH_MAX, IN_FRONT, UNKNOWN, U
 pub(super) fn commands(script: &str) -> Result<Vec<Command>, Unreadable> {
     let mut reader = Reader::default();
     reader.values.arguments = super::arguments::places(script);
+    for (name, number, at) in crate::batch::variables(script) {
+        let letters = number.to_string().chars().zip(at).collect();
+        reader.values.put(name, Word { letters });
+    }
     reader.read(&statements(letters(script), 0)?, 0)?;
     reader.read_uncalled()?;
     Ok(reader.commands)
