@@ -1,5 +1,7 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
+mod lender;
+
 use std::sync::OnceLock;
 
 use engine::cost::names;
@@ -86,9 +88,8 @@ fn without_curves(gpu: &str) -> Profile {
     }
 }
 
-/// Kernels of training under a framework on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Cards of other
-/// makers have none. On
-/// Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by
+/// Kernels of training under a framework on a GPU, lent where they are another one's: by the nearest card of its generation, or by the H100 where none of it was measured. Cards of
+/// other makers have none. On Hopper this project measured them (`with_measured`). Elsewhere narrow products are those of TensorRT-LLM's tables of the same card. It multiplies 8 bits by
 /// cuBLASLt (`cublas_scaled_mm`), as Transformer Engine and PyTorch do; SGLang and vLLM have kernels of their own, which take 1.15 times as long from 2,048 rows on. Exchanges are those of the library in the same tables, where training has none.
 /// So is attention of narrow heads (`with_narrow_heads`).
 ///
@@ -99,9 +100,9 @@ pub fn training(gpu: &hw::Gpu, framework: Framework, attention: AttentionKernel)
     if !borrows(name) {
         return without_curves(name);
     }
-    let neighbour = if BLACKWELL.contains(&name) { "b200" } else { "h100-sxm" };
     let own = of_gpu(name);
-    let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
+    let lender = || lender::nearest(gpu, of_gpu).unwrap_or(HOPPER);
+    let mut profile = parsed(own.unwrap_or_else(lender)).expect("listed").clone();
     with_measured(&mut profile, name, (framework, attention));
     if let Some(served) = parsed_of_engine(&profile.gpu, CUBLAS) {
         for (format, narrow) in NARROW.iter().filter_map(|format| served.operators.get_key_value(*format)) {
@@ -164,9 +165,10 @@ fn with_measured_on_hopper(profile: &mut Profile, card: &str, (framework, attent
     let is_usual = attention == AttentionKernel::Flash;
     let is_flash = is_torch && is_usual || attention == AttentionKernel::FlashTwo;
     let n_measured = if is_flash && hw::catalog::same_generation(card, HOPPER) { 2 } else { 1 };
+    let own = profile.gpu.clone();
     for what in &MEASURED[..n_measured] {
-        // What a card's own table has comes over what the other's lends it.
-        let measured = [HOPPER, card].map(|card| parsed_of_engine(card, what));
+        // What the profile's own card has comes over what H100 lends it.
+        let measured = [HOPPER, own.as_str()].map(|card| parsed_of_engine(card, what));
         for (name, operator) in measured.iter().flatten().flat_map(|measured| &measured.operators) {
             if name != CHAINED && (is_torch || !name.starts_with(names::GROUPED_GEMM)) {
                 profile.operators.insert(name.clone(), operator.clone());
@@ -220,14 +222,8 @@ fn with_narrow_heads(profile: &mut Profile) {
     }
 }
 
-/// The card that is nearest to another one in the shape of its efficiency. B300 and the GPUs of racks are B200 with other memory and links.
-fn neighbour(card: &str) -> &'static str {
-    match card {
-        "h200-sxm" => "h100-sxm",
-        "b300" | "gb200" | "gb300" => "b200",
-        _ => "h200-sxm",
-    }
-}
+/// The card that lends its tables of an engine where nobody measured the GPU's generation.
+const OF_NO_KIN: &str = "h200-sxm";
 
 /// Shipped profile of a serving engine on a GPU, parsed once.
 pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
@@ -235,7 +231,7 @@ pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
 }
 
 /// Tables of a GPU that serves. Those of the engine, where one is named and was measured there; else the GPU's own, where they tell how decoding
-/// attends; else those of the engine on the neighbour, lent, if it is of the same maker. Where no engine is named, vLLM's stand in for a GPU's own that know training alone: its
+/// attends; else those of the engine on another card of the same maker, lent. Where no engine is named, vLLM's stand in for a GPU's own that know training alone: its
 /// products have thousands of rows, and beyond them they say nothing of a batch that decodes. Nothing is left but the GPU's own, or nothing.
 pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
     let own = of_gpu(gpu).and_then(parsed);
@@ -317,19 +313,18 @@ fn is_same_exchange(a: &CollectiveCurve, b: &CollectiveCurve) -> bool {
 
 /// Tables of an engine on the neighbour of a GPU, lent.
 pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
-    if !borrows(gpu) {
-        return None;
-    }
-    let lender = neighbour(gpu);
-    let mut profile = as_served(parsed_of_engine(lender, engine)?, lender, engine);
-    let has_new_units = BLACKWELL.contains(&gpu) && !BLACKWELL.contains(&lender);
+    let gpu = hw::catalog::gpu(gpu).filter(|gpu| borrows(&gpu.name))?;
+    let kin = lender::nearest(&gpu, |card| of_engine(card, engine));
+    let lender = kin.map_or_else(|| parsed_of_engine(OF_NO_KIN, engine), parsed)?;
+    let mut profile = as_served(lender, &lender.gpu, engine);
+    let has_new_units = BLACKWELL.contains(&gpu.name.as_str()) && kin.is_none();
     if has_new_units && engine == "trtllm" {
         with_narrow_experts(&mut profile);
     }
     if has_new_units && engine == "sglang" {
-        with_latent_of(&mut profile, parsed_of_engine(lender, "trtllm")?);
+        with_latent_of(&mut profile, parsed_of_engine(&lender.gpu, "trtllm")?);
     }
-    Some(profile.lent_to(&hw::catalog::gpu(gpu)?))
+    Some(profile.lent_to(&gpu))
 }
 
 /// Cards on which SGLang attends to latent vectors by TensorRT-LLM's kernels (`trtllm_mla`; sgl-project/sglang, server_args.py: the default of

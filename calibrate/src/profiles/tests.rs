@@ -255,6 +255,58 @@ fn cards_without_tables_are_lent_those_of_their_family_first() {
     assert_eq!(left_out.decode["decode-mla"].kernel, latent);
 }
 
+/// Who lends a card its curves: for training, and for an engine.
+fn lenders(card: &str) -> [Option<String>; 2] {
+    let gpu = hw::catalog::gpu(card).expect("listed");
+    let trains = training(&gpu, Framework::MegatronCore, AttentionKernel::Flash);
+    [trains.lent_by, of_serving(card, Some("vllm")).and_then(|profile| profile.lent_by)]
+}
+
+#[test]
+fn a_card_is_lent_the_curves_of_the_nearest_card_of_its_generation() {
+    let [none, h200] = [None, Some("h200-sxm")];
+    let [sxm, pcie, hopper] = [Some("a100-sxm-80g"), Some("a100-pcie-80g"), Some("h100-sxm")];
+    for (card, training, serving) in [
+        ("a800", sxm, sxm),
+        ("a100-sxm-40g", none, none),
+        ("a100-pcie-80g", none, sxm),
+        ("a100-pcie-40g", pcie, sxm),
+        ("a30", pcie, sxm),
+        ("h800", hopper, hopper),
+        ("h100-pcie", hopper, hopper),
+        ("h100-nvl", hopper, hopper),
+        ("h20", hopper, hopper),
+        ("gh200-96g", hopper, hopper),
+        ("gh200-144g", h200, h200),
+        ("b300", Some("b200"), Some("b200")),
+        ("l4", Some("rtx-4090"), h200),
+        ("rtx-5090", Some("rtx-pro-6000"), h200),
+        // Nobody measured their generation.
+        ("a10", hopper, h200),
+        ("v100-sxm-32g", hopper, h200),
+    ] {
+        assert_eq!(lenders(card).each_ref().map(Option::as_deref), [training, serving], "{card}");
+    }
+}
+
+#[test]
+fn no_generation_that_was_measured_is_lent_the_curves_of_another() {
+    let cards = hw::catalog::gpu_names();
+    for card in cards.iter().filter(|card| **card != "cpu") {
+        for lent_by in [lenders(card)[0].clone()].into_iter().flatten() {
+            let is_measured = cards.iter().any(|kin| hw::catalog::same_generation(kin, card) && of_gpu(kin).is_some());
+            assert_eq!(hw::catalog::same_generation(&lent_by, card), is_measured, "{card} by {lent_by}");
+        }
+        for engine in ENGINES {
+            let lent_by = of_serving(card, Some(engine)).and_then(|profile| profile.lent_by);
+            let kin = |other: &&str| hw::catalog::same_generation(other, card) && of_engine(other, engine).is_some();
+            let is_measured = cards.iter().any(|other| kin(&other));
+            let is_near = lent_by.as_ref().is_none_or(|lender| hw::catalog::same_generation(lender, card));
+            assert!(is_near || !is_measured, "{card} {engine} by {lent_by:?}");
+        }
+    }
+}
+
 #[test]
 fn cards_of_amd_borrow_no_curve_of_nvidia() {
     for card in ["mi300x", "mi325x", "mi355x"] {

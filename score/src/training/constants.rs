@@ -105,8 +105,8 @@ pub static CONSTANTS: [Constants; 9] = [
         fitted_on: "nothing",
     },
     Constants {
-        // Both have one die under the same power.
-        cards: &["a100-sxm-80g", "a100-sxm-40g"],
+        // All have one die under the same power; an A800 has fewer links.
+        cards: &["a100-sxm-80g", "a100-sxm-40g", "a800"],
         sustained: 0.72,
         sustained_narrow: 1.0,
         // NCCL 2.27 on eight A100, 512 MiB: 205 GB/s of 300 in all-gather, 213 in reduce-scatter (aiconfigurator, `nccl_perf`).
@@ -115,8 +115,8 @@ pub static CONSTANTS: [Constants; 9] = [
         fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
     },
     Constants {
-        // An H200 is the same die under the same power.
-        cards: &["h100-sxm", "h200-sxm"],
+        // H200 and H800 are the same die under the same power; an H800 has fewer links.
+        cards: &["h100-sxm", "h200-sxm", "h800"],
         sustained: 1.0,
         sustained_narrow: 0.67,
         // NCCL 2.29 on eight H100, 512 MiB: 335 GB/s of 450 in all-gather, 336 in reduce-scatter (aiconfigurator, `nccl_perf`).
@@ -211,7 +211,7 @@ impl Constants {
             sustained: reached.products.unwrap_or(self.sustained),
             sustained_narrow: reached.narrow.unwrap_or(self.sustained_narrow),
             link_share: reached.links.unwrap_or(self.link_share),
-            fitted_on: "nothing; what is published of the card's largest kernels and all-reduces",
+            fitted_on: "nothing; what is published of the card's products and all-reduces",
             ..self
         }
     }
@@ -274,14 +274,14 @@ mod tests {
         }
     }
 
-    /// What a clock and a link follow from: peaks, the power limit, and the links inside a node.
+    /// What a clock follows from: peaks and the power limit. The share of a link that exchanges reach does not hang on how many links there are.
     fn rates(gpu: &hw::Gpu) -> [Option<f64>; 5] {
         let [fp32, fp8] = [gpu.peak_fp32, gpu.peak_fp8].map(|peak| peak.map(hw::FlopsPerSecond::get));
-        [Some(gpu.peak_bf16.get()), fp32, fp8, gpu.power_watts, Some(gpu.intra_node_bandwidth.get())]
+        [Some(gpu.peak_bf16.get()), fp32, fp8, gpu.power_watts, Some(if gpu.has_own_link() { 1.0 } else { 0.0 })]
     }
 
     #[test]
-    fn cards_that_differ_in_memory_alone_have_the_same_constants() {
+    fn cards_that_differ_in_memory_and_number_of_links_alone_have_the_same_constants() {
         let gpus: Vec<hw::Gpu> = hw::catalog::gpu_names().into_iter().filter_map(hw::catalog::gpu).collect();
         let mut alike = Vec::new();
         for (index, one) in gpus.iter().enumerate() {
@@ -290,22 +290,26 @@ mod tests {
                 alike.push([one.name.as_str(), other.name.as_str()]);
             }
         }
-        assert!(alike.contains(&["a100-sxm-80g", "a100-sxm-40g"]), "{alike:?}");
+        for pair in [["a100-sxm-40g", "a100-sxm-80g"], ["a800", "a100-sxm-80g"], ["h800", "h100-sxm"]] {
+            assert!(alike.iter().any(|[one, other]| pair == [*one, *other] || pair == [*other, *one]), "{pair:?}");
+        }
         let of_every_card = CONSTANTS.last().expect("listed");
         assert_ne!(Constants::of("a100-sxm-40g"), *of_every_card);
     }
 
     #[test]
     fn a_card_without_measured_kernels_holds_what_is_published_of_it() {
-        let [mi300x, mi355x] = ["mi300x", "mi355x"].map(Constants::of);
-        // 708 of 1,307 and 1,273 of 2,615 TFLOP/s; 315.7 of 448 GB/s.
+        let [mi300x, mi325x, mi355x] = ["mi300x", "mi325x", "mi355x"].map(Constants::of);
+        // The best shapes of MI300X reach 708 of 1,307 and 1,273 of 2,615 TFLOP/s, of which layers reach as much as on MI325X; 315.7 of 448 GB/s.
         for (found, expected) in [
-            (mi300x.sustained, 708.0 / 1307.4),
-            (mi300x.sustained_narrow, 1273.0 / 2614.9),
+            (mi325x.sustained, 616.0 / 1307.4),
+            (mi325x.sustained_narrow, 1143.0 / 2614.9),
+            (mi300x.sustained, 708.0 / 1307.4 * 616.0 / 831.0),
+            (mi300x.sustained_narrow, 1273.0 / 2614.9 * 1143.0 / 1408.0),
             (mi300x.link_share, 315.7 / 448.0),
             (mi355x.sustained_narrow, 3130.0 / 5033.2),
         ] {
-            assert!((found / expected - 1.0).abs() < 0.01, "{found} for {expected}");
+            assert!((found / expected - 1.0).abs() < 0.015, "{found} for {expected}");
         }
         assert_eq!((mi355x.sustained, mi355x.link_share), (1.0, 0.75), "nothing is published of these");
     }

@@ -99,6 +99,12 @@ pub fn of_format(kernel: &str, format: Format) -> String {
     }
 }
 
+/// The format of products of such a name.
+pub fn product_format(name: &str) -> Option<Format> {
+    let format = FORMATS.iter().copied().find(|format| of_format("gemm", *format) == name);
+    format.or((name == WHOLE_TILES).then_some(Format::Fp8))
+}
+
 /// Suffix of a format of keys and values.
 const fn suffix(kv: Dtype) -> &'static str {
     match kv {

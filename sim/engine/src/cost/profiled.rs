@@ -9,6 +9,7 @@
 pub mod borrowed;
 mod engine;
 mod links;
+mod powered;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 

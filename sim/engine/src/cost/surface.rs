@@ -90,6 +90,16 @@ impl Surface {
         (corners, outside)
     }
 
+    /// Places of all values, last axis fastest.
+    pub fn points(&self) -> Vec<Vec<f64>> {
+        let mut points = vec![Vec::new()];
+        for axis in &self.axes {
+            let with = |point: &Vec<f64>, at: &f64| [point.as_slice(), &[*at]].concat();
+            points = points.iter().flat_map(|point| axis.knots.iter().map(|at| with(point, at))).collect();
+        }
+        points
+    }
+
     /// Factor on the base at a point, and the axis that it is outside of.
     pub fn factor(&self, point: &[f64]) -> (f64, Option<usize>) {
         let (corners, outside) = self.corners(point);

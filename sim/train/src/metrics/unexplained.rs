@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 
 use engine::cost::{CostModel, Source};
+use engine::shard::Framework;
+use hw::Maker;
 
 use super::shares::Shares;
 use super::{Played, Work};
@@ -26,15 +28,22 @@ pub enum Kernels {
     OfOtherAge,
     /// The same of releases that are as old as the tables: Bridge's later ones.
     OfLikeAge,
-    /// Deterministic ones, and those of an attention that is unfused, has sinks, or meets compressed tokens, which no table has.
+    /// Those that no table has: deterministic ones; those of an attention that is unfused, has sinks, or meets compressed tokens; those of a card of which nobody measured
+    /// one, as AMD's are; and those of formulas, which say nothing of the library that a job runs.
     Unlisted,
 }
 
 impl Kernels {
     /// Those of a problem whose libraries nobody dates.
-    pub const fn of(problem: &Problem) -> Self {
-        let is_unfused = matches!(problem.execution.attention, AttentionKernel::Unfused);
-        if is_unfused || problem.model.sinks || problem.model.compressed.is_some() {
+    pub fn of(problem: &Problem) -> Self {
+        let is_unfused = problem.execution.attention == AttentionKernel::Unfused;
+        let is_of_nobody = match problem.cluster.gpu.maker() {
+            Maker::Amd => true,
+            Maker::Nvidia => problem.execution.framework == Framework::Formulas,
+            // What runs on a host is this program's own kernels, which it measures there.
+            Maker::Host => false,
+        };
+        if is_unfused || is_of_nobody || problem.model.sinks || problem.model.compressed.is_some() {
             Self::Unlisted
         } else {
             Self::OfOtherAge

@@ -1,9 +1,9 @@
-//! A profile of one card on another: surfaces correct a roofline, so they stand as they are over the other card's; what is in seconds is
-//! scaled by the ratio of datasheet figures, and starts are kept.
+//! A profile of one card on another: surfaces correct a roofline, so they stand as they are over the other card's, but for products that power holds
+//! (`powered`); what is in seconds is scaled by the ratio of datasheet figures, and starts are kept.
 
 use hw::{Cluster, Gpu};
 
-use super::Profiled;
+use super::{Profiled, powered};
 use crate::cost::law::{AttentionLaw, GemmLaw, Law};
 use crate::cost::profile::Profile;
 
@@ -89,8 +89,10 @@ impl Profile {
     /// The same for another card, scaled by the datasheets of both. Every estimate then says that it is borrowed, and its interval is wider. A
     /// profile of a card that is not in the catalogue is taken as it is.
     pub fn lent_to(&self, gpu: &Gpu) -> Self {
-        let slower = hw::catalog::gpu(&self.gpu).map_or(Slower::NOT, |from| Slower::of(&from, gpu));
-        on(self, slower, gpu)
+        let Some(from) = hw::catalog::gpu(&self.gpu) else { return on(self, Slower::NOT, gpu) };
+        let mut lent = on(self, Slower::of(&from, gpu), gpu);
+        powered::moved(&mut lent, &from, gpu);
+        lent
     }
 }
 
