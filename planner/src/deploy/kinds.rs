@@ -185,7 +185,7 @@ mod tests {
                 hopeful: Some(&|problem, slack| Some(cheapest(problem, slack).ok()?.plan.replicas)),
                 others: &Vec::new,
                 is_whole: true,
-                assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, Assignment::Soonest),
+                assignments: &[Assignment::Soonest],
                 second: None,
             };
             let start = vec![1.0; problem.configurations.len()];

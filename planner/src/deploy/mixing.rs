@@ -9,6 +9,9 @@
 //! the plan that ends soonest is the answer; its makespan and its rates are those of its own mix. Its bound holds for these rates:
 //! configurations that were never chosen keep the factor that they started with. Configurations of one kind (`kinds.rs`) have one mix and one factor.
 //!
+//! Requests may be shared in several ways. What ends soonest by rates may not when it is served, for a replica that has some of all types batches prompts
+//! with decodes. So the same shares for every replica, those of round robin, are served beside the program's.
+//!
 //! The program does not see what serving does: fewer replicas may end sooner, for whole requests fall on them more evenly or batches are
 //! fuller. So plans around the best one are served too: a replica less, one more, or one of another configuration in its place; and what the
 //! program rents for less than the best one costs.
@@ -18,6 +21,7 @@
 
 use std::cmp::Ordering;
 
+use super::cost_efficiency::{Assignment, assigned};
 use super::kinds::{self, Kinds};
 use super::{Plan, Problem, RentalError};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
@@ -74,8 +78,8 @@ pub struct Decide<'a> {
     pub others: &'a dyn Fn() -> Vec<Vec<u32>>,
     /// Whether any replicas that can be rented are a plan of the policy.
     pub is_whole: bool,
-    /// Shares of given replicas.
-    pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
+    /// Ways to share requests among given replicas; the first ends soonest by the rates.
+    pub assignments: &'a [Assignment],
     /// The best plan with other replicas; `None` where nobody asks for it.
     pub second: Option<&'a Second<'a>>,
 }
@@ -176,7 +180,7 @@ impl Search<'_> {
         if self.seen.contains(&replicas) {
             return false;
         }
-        let found = shares((self.problem, &self.kinds), self.start, &replicas, self.decide, self.serve);
+        let found = self.best_shares(&replicas);
         self.seen.push(replicas);
         if let Some((plan, factors)) = found {
             for &c in self.kinds.iter().filter(|kind| kinds::n_replicas(kind, &plan.replicas) > 0).flatten() {
@@ -189,6 +193,12 @@ impl Search<'_> {
             self.tried.insert(after, found);
         }
         true
+    }
+
+    /// The best shares of replicas among all ways to share, as they are served. Of equals the way that comes first.
+    fn best_shares(&self, replicas: &[u32]) -> Option<(Plan, Vec<f64>)> {
+        let of = |way: &Assignment| shares((self.problem, &self.kinds), self.start, (replicas, *way), self.serve);
+        self.decide.assignments.iter().filter_map(of).min_by(|a, b| order(a.0.makespan_s, b.0.makespan_s))
     }
 
     /// Serves what might keep the promise, with less hope each time, until something does.
@@ -244,7 +254,9 @@ impl Search<'_> {
                 }
             }
             open.retain(|replicas| !self.seen.contains(replicas) && problem.can_rent(replicas) && is_cheap(replicas));
-            let ends = |replicas: Vec<u32>| Some(((self.decide.assign)(&problem, &replicas)?.makespan_s, replicas));
+            let ends = |replicas: Vec<u32>| {
+                Some((assigned(&problem, &replicas, self.decide.assignments[0])?.makespan_s, replicas))
+            };
             let mut open: Vec<(f64, Vec<u32>)> = open.into_iter().filter_map(ends).collect();
             open.sort_by(|a, b| a.0.total_cmp(&b.0));
             open.truncate(AROUND_MAX);
@@ -312,15 +324,14 @@ fn neighbours(replicas: &[u32]) -> Vec<Vec<u32>> {
 fn shares(
     (problem, kinds): (&Problem, &Kinds),
     start: &[f64],
-    replicas: &[u32],
-    decide: &Decide<'_>,
+    (replicas, way): (&[u32], Assignment),
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Option<(Plan, Vec<f64>)> {
     let mut best: Option<(Plan, Vec<f64>)> = None;
     let mut mixing = start.to_vec();
     for step in 1..=SHARES_MAX {
         let now = corrected(problem, &mixing);
-        let mut plan = (decide.assign)(&now, replicas)?;
+        let mut plan = assigned(&now, replicas, way)?;
         let (mut served_s, mut apart, mut own) = (0.0_f64, 0.0_f64, mixing.clone());
         for kind in kinds.iter().filter(|kind| kinds::n_replicas(kind, replicas) > 0) {
             let (c, n) = (kind[0], f64::from(kinds::n_replicas(kind, replicas)));
@@ -359,187 +370,4 @@ fn corrected(problem: &Problem, mixing: &[f64]) -> Problem {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::cost_efficiency::{self, Assignment, Options};
-    use super::super::inventory::{Inventory, Offer};
-    use super::super::{Configuration, Demand};
-    use super::*;
-
-    fn problem() -> Problem {
-        let offer = |name: &str| Offer::priced(name, 1.0, 4);
-        let configuration = |n_gpus: [u32; 2], rates: [f64; 2]| Configuration {
-            name: "c".to_owned(),
-            model: 0,
-            n_gpus: n_gpus.to_vec(),
-            requests_per_s: rates.to_vec(),
-        };
-        let demand = |requests| Demand { name: String::new(), model: 0, requests };
-        Problem {
-            inventory: Inventory::of(vec![offer("a"), offer("b")]),
-            configurations: vec![configuration([1, 0], [1.0, 2.0]), configuration([0, 1], [1.5, 1.0])],
-            demands: vec![demand(100.0), demand(100.0)],
-            budget_usd_per_hour: 4.0,
-        }
-    }
-
-    fn decide(serve: &dyn Fn(usize, &[f64]) -> f64) -> Settled {
-        let solve = |problem: &Problem| cost_efficiency::solve(problem, Options::default());
-        let assign =
-            |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
-        let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
-        let decide = Decide {
-            aim: Aim::Seconds,
-            worth: &|(_, plan)| Ok(plan.makespan_s),
-            solve: &solve,
-            hopeful: None,
-            others: &Vec::new,
-            is_whole: false,
-            assign: &assign,
-            second: Some(&second),
-        };
-        settle(&problem(), &[1.0; 2], &decide, serve).expect("a plan")
-    }
-
-    fn sum_s(c: usize, work: &[f64]) -> f64 {
-        work.iter().zip(&problem().configurations[c].requests_per_s).map(|(n, rate)| n / rate).sum()
-    }
-
-    #[test]
-    fn service_that_adds_up_changes_nothing() {
-        let settled = decide(&sum_s);
-        let plain = cost_efficiency::solve(&problem(), Options::default()).expect("a plan");
-        assert_eq!(settled.decision.plan.replicas, plain.plan.replicas);
-        assert!((settled.decision.plan.makespan_s / plain.plan.makespan_s - 1.0).abs() < 1e-6);
-        assert!(settled.mixing.iter().all(|factor| (factor - 1.0).abs() < 1e-6), "{:?}", settled.mixing);
-        // The second choice was served beside it.
-        assert_eq!(settled.n_rounds, 2);
-        let second = settled.decision.runner_up().expect("another");
-        assert!(second.objective >= plain.plan.makespan_s && second.plan.replicas != plain.plan.replicas);
-    }
-
-    #[test]
-    fn a_plan_agrees_with_service_that_does_not_add_up() {
-        // A configuration is faster the more evenly both types are mixed, and loses two seconds to fill and drain.
-        let serve = |c: usize, work: &[f64]| {
-            let even = work[0].min(work[1]) / work[0].max(work[1]).max(1e-9);
-            sum_s(c, work) * (1.0 - 0.2 * even) + 2.0
-        };
-        let settled = decide(&serve);
-        let plan = &settled.decision.plan;
-        let mut slowest = 0.0_f64;
-        for (c, &y) in plan.replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
-            let work: Vec<f64> = plan.shares[c].iter().map(|share| share * 100.0 / f64::from(y)).collect();
-            let rates = &settled.problem.configurations[c].requests_per_s;
-            let planned: f64 = work.iter().zip(rates).map(|(n, rate)| n / rate).sum();
-            let served = serve(c, &work);
-            assert!((planned / served - 1.0).abs() < 1e-9, "rates are those of its own mix: {planned}, {served}");
-            slowest = slowest.max(served);
-        }
-        assert!((plan.makespan_s - slowest).abs() < 1e-9, "{settled:?}");
-        // Shares were decided until nothing was to be gained: at these rates no split is much better.
-        assert!(settled.decision.gap().is_some_and(|gap| gap < 0.05), "{settled:?}");
-    }
-
-    /// What was served before a choice changes nothing of its time, and the answer is the best of all that were served.
-    #[test]
-    fn a_choice_has_one_time_in_any_order() {
-        let serve = |c: usize, work: &[f64]| {
-            let even = work[0].min(work[1]) / work[0].max(work[1]).max(1e-9);
-            sum_s(c, work) * (1.0 - 0.3 * even) + 2.0
-        };
-        let times = |others: &[[u32; 2]]| {
-            let seen = std::cell::RefCell::new(std::collections::BTreeMap::new());
-            let decide = Decide {
-                aim: Aim::Seconds,
-                worth: &|(_, plan)| {
-                    seen.borrow_mut().insert(plan.replicas.clone(), plan.makespan_s);
-                    Ok(plan.makespan_s)
-                },
-                solve: &|problem| cost_efficiency::solve(problem, Options::default()),
-                hopeful: None,
-                others: &|| others.iter().map(|replicas| replicas.to_vec()).collect(),
-                is_whole: false,
-                assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, Assignment::Soonest),
-                second: None,
-            };
-            let settled = settle(&problem(), &[1.0; 2], &decide, &serve).expect("a plan");
-            let least_s = seen.borrow().values().copied().fold(f64::INFINITY, f64::min);
-            assert_eq!(settled.decision.objective(), Some(least_s));
-            assert!(settled.decision.bound().is_some_and(|bound_s| bound_s <= least_s));
-            seen.into_inner()
-        };
-        let forth = times(&[[1, 1], [2, 1], [1, 2], [3, 1], [1, 3], [0, 4], [4, 0]]);
-        let back = times(&[[4, 0], [0, 4], [1, 3], [3, 1], [1, 2], [2, 1], [1, 1]]);
-        assert!(forth.len() >= 7, "{forth:?}");
-        assert_eq!(forth, back);
-    }
-
-    /// What the program holds to be in time may be late when it is played: then another plan around it is the answer, or none.
-    #[test]
-    fn a_plan_that_is_late_when_it_is_played_is_no_answer() {
-        let settled = |deadline_s: f64, late: &[u32]| {
-            let within = |problem: &Problem, slack: f64| {
-                cost_efficiency::cheapest(problem, deadline_s * slack, Options::default())
-            };
-            let hopeful = |problem: &Problem, slack: f64| Some(within(problem, slack).ok()?.plan.replicas);
-            let assign =
-                |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
-            let is_late = |plan: &Plan| plan.makespan_s > deadline_s || plan.replicas == late;
-            let decide = Decide {
-                aim: Aim::UsdPerHour,
-                worth: &|(_, plan)| if is_late(plan) { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
-                solve: &|problem| within(problem, 1.0),
-                hopeful: Some(&hopeful),
-                others: &Vec::new,
-                is_whole: true,
-                assign: &assign,
-                second: None,
-            };
-            settle(&problem(), &[1.0; 2], &decide, &sum_s).map(|settled| settled.decision.plan)
-        };
-        let plain = settled(75.0, &[]).expect("a plan");
-        let other = settled(75.0, &plain.replicas).expect("a plan");
-        assert!(other.replicas != plain.replicas && other.usd_per_hour >= plain.usd_per_hour, "{plain:?} {other:?}");
-        assert!(other.makespan_s <= 75.0);
-        // All that there is ends after 1/(4/150 + 4/166.7) s at best.
-        assert!(settled(10.0, &[]).is_err());
-    }
-
-    /// One machine of either type serve all in time for two dollars an hour together. Two of one type cost as much, four twice as much.
-    #[test]
-    fn one_type_alone_is_served_only_where_it_costs_less_than_the_best() {
-        let settled = |others: &[Vec<u32>], late: &[u32]| {
-            let within =
-                |problem: &Problem, slack: f64| cost_efficiency::cheapest(problem, 70.0 * slack, Options::default());
-            let assign =
-                |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
-            let decide = Decide {
-                aim: Aim::UsdPerHour,
-                worth: &|(_, plan)| if plan.replicas == late { Err(plan.makespan_s) } else { Ok(plan.usd_per_hour) },
-                solve: &|problem| within(problem, 1.0),
-                hopeful: None,
-                others: &|| others.to_vec(),
-                is_whole: false,
-                assign: &assign,
-                second: None,
-            };
-            settle(&problem(), &[1.0; 2], &decide, &sum_s)
-        };
-        let plain = settled(&[], &[]).expect("a plan");
-        assert_eq!((plain.decision.plan.replicas.as_slice(), plain.n_rounds), (&[1, 1][..], 1));
-        // Dearer: nobody serves it. As dear: it is served, and ends later. Cheaper: it wins. Where nothing is in time yet, any may win.
-        for (alone, late, expected, n_rounds) in [
-            ([0, 4], &[][..], [1, 1], 1),
-            ([2, 0], &[], [1, 1], 2),
-            ([0, 1], &[], [0, 1], 2),
-            ([0, 4], &[1, 1], [0, 4], 2),
-        ] {
-            let found = settled(&[alone.to_vec()], late).expect("a plan");
-            assert_eq!(
-                (found.decision.plan.replicas.as_slice(), found.n_rounds),
-                (&expected[..], n_rounds),
-                "{alone:?}"
-            );
-        }
-    }
-}
+mod tests;

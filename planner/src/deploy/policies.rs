@@ -50,8 +50,8 @@ pub struct Renting {
     pub explain: Option<Explain>,
     /// Whether it decides what to rent, how to deploy and who serves what: any replicas within the limits are a plan of it.
     pub is_whole: bool,
-    /// How it decides shares of given replicas.
-    pub assignment: Assignment,
+    /// Ways in which it shares requests among given replicas.
+    pub assignments: &'static [Assignment],
     /// Policies that decide less, whose replicas this one takes where they end sooner within the budget. It takes those of a smaller budget too.
     pub others: &'static [&'static str],
 }
@@ -81,7 +81,7 @@ const GIVES_UP: Renting = Renting {
     cheapest: None,
     explain: None,
     is_whole: false,
-    assignment: Assignment::Soonest,
+    assignments: &[Assignment::Soonest],
     others: &[],
 };
 /// Policies whose plans the whole program may choose too.
@@ -119,6 +119,7 @@ pub static POLICIES: &[Policy] = &[
             }),
             explain: Some(EXPLAIN),
             is_whole: true,
+            assignments: &[Assignment::Soonest, Assignment::Alike],
             others: DECIDE_LESS,
             ..GIVES_UP
         }),
@@ -133,6 +134,7 @@ pub static POLICIES: &[Policy] = &[
             solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
             explain: Some(EXPLAIN),
             is_whole: true,
+            assignments: &[Assignment::Soonest, Assignment::Alike],
             others: DECIDE_LESS,
             ..GIVES_UP
         }),
@@ -180,7 +182,7 @@ pub static POLICIES: &[Policy] = &[
     Policy {
         name: "round-robin",
         about: "every replica gets the same requests, composed and deployed at best",
-        rents: Some(Renting { solve: cost_efficiency::round_robin, assignment: Assignment::Alike, ..GIVES_UP }),
+        rents: Some(Renting { solve: cost_efficiency::round_robin, assignments: &[Assignment::Alike], ..GIVES_UP }),
         limit: "its program is linear in the time at which work ends, and needs that as its objective",
         ..NONE
     },

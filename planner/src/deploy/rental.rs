@@ -210,7 +210,7 @@ impl Question {
             hopeful: matches!(asked.limit, Limit::Deadline { .. }).then_some(&hopeful),
             others: &others,
             is_whole: asked.policy.is_whole,
-            assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, asked.policy.assignment),
+            assignments: asked.policy.assignments,
             second: asked.has_second().then_some(&second),
         };
         let Settled { decision, problem, mixing, n_rounds } =
