@@ -210,9 +210,9 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
     scenario.training().cloned().ok_or_else(|| wrong(scenario, Code::WrongKind, what))
 }
 
-/// Reads the scenario of a command line; warnings go to standard error.
-fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let overrides = Overrides { set: args.laid.keys(), seed: args.laid.seed };
+/// Reads the scenario of a command line, of which measured requests may be played in the place of its own; warnings go to standard error.
+fn load(args: &ScenarioArgs, measured: bool) -> Result<Box<dyn Kind>, Failure> {
+    let overrides = Overrides { set: args.laid.keys(), seed: args.laid.seed, measured };
     let out = args.out.as_deref().unwrap_or(std::path::Path::new(""));
     text_file::can_make(out).map_err(|error| unwritable(out, &error))?;
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| match elsewhere::of_name(&args.scenario) {

@@ -111,7 +111,7 @@ const CHANGES: [(&str, &str, &str); 43] = [
 /// The plan of a scenario with values laid over it.
 fn planned_with(base: &str, set: &[String]) -> PlannedStep {
     let source = Source { path: "scenario.toml".to_owned(), text: base.to_owned() };
-    let overrides = Overrides { set: set.to_vec(), seed: None };
+    let overrides = Overrides { set: set.to_vec(), seed: None, ..Overrides::default() };
     let checked = kinds::check(source, std::path::Path::new(""), &overrides);
     let why = errors(&checked.findings);
     let scenario = checked.scenario.unwrap_or_else(|| panic!("{set:?}: {why:?}"));
@@ -383,7 +383,8 @@ fn checkpoints_of_a_run_of_days_are_flags() {
     ];
     let set: Vec<String> = days.iter().map(|key| (*key).to_owned()).collect();
     let source = Source { path: "scenario.toml".to_owned(), text: DENSE.to_owned() };
-    let checked = kinds::check(source, std::path::Path::new(""), &Overrides { set, seed: None });
+    let checked =
+        kinds::check(source, std::path::Path::new(""), &Overrides { set, seed: None, ..Overrides::default() });
     let scenario = checked.scenario.expect("a scenario").training().cloned().expect("a training");
     let planned = planned_of(&scenario, "megatron").expect("a plan");
     let weeks = scenario.long_run.clone().map(|run| stacks::weeks::Weeks { run, step_s: 10.0 });

@@ -9,7 +9,7 @@ use skrull_sim::kinds::training::run as pipeline;
 fn job(name: &str, seed: u64, set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = kinds::check(source, &folder, &Overrides { set, seed: Some(seed) });
+    let checked = kinds::check(source, &folder, &Overrides { set, seed: Some(seed), ..Overrides::default() });
     super::training(checked)
 }
 

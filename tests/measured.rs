@@ -52,6 +52,22 @@ fn vllm_result() -> String {
 const SCENARIO: [&str; 5] = ["serving/closed-loop", "--set", "trace.requests=64", "--set", "trace.concurrency=16"];
 
 #[test]
+fn nothing_is_said_of_requests_that_are_not_played() {
+    let out = folder("long");
+    let file = out.join("result.json");
+    std::fs::write(&file, vllm_result()).expect("a file");
+    let file = file.to_str().expect("a path");
+    let long = |share: f64| format!("trace.long={{ share = {share:?}, tokens_min = 400000, tokens_max = 500000 }}");
+    for share in [0.1, 1.0] {
+        let set = long(share);
+        let played = run(&[&["run"], &SCENARIO[..], &["--set", &set]].concat(), &out);
+        assert!(said(&played).contains("S097"), "{}", said(&played));
+        let measured = run(&[&["validate"], &SCENARIO[..], &["--set", &set, "--measured", file]].concat(), &out);
+        assert!(measured.status.success() && !said(&measured).contains("S097"), "{}", said(&measured));
+    }
+}
+
+#[test]
 fn a_profile_that_was_calibrated_predicts_what_its_refit_said() {
     let out = folder("refit");
     let file = out.join("result.json");

@@ -72,7 +72,7 @@ fn the_same_seed_gives_the_same_bill_and_other_seeds_another() {
     let of = |seed: u64| {
         let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");
         let set = vec!["trace.requests=4000".to_owned(), "policies.run=['fixed-peak','sla-kalman']".to_owned()];
-        let overrides = Overrides { set, seed: Some(seed) };
+        let overrides = Overrides { set, seed: Some(seed), ..Overrides::default() };
         let result = kinds::check(source, &folder, &overrides).scenario.expect("a good scenario").run(&|_| {});
         result.results.iter().map(|row| row.metrics["cost_usd"].to_bits()).collect::<Vec<_>>()
     };

@@ -210,7 +210,7 @@ fn a_spread_over_draws_is_that_of_runs_with_other_seeds() {
             let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
             let set = ["trace.requests=300", "trace.rate_per_s=6"].iter().chain(set).map(|text| (*text).to_owned());
             let set = set.chain(policies.clone()).collect();
-            let checked = kinds::check(source, &folder, &Overrides { set, seed });
+            let checked = kinds::check(source, &folder, &Overrides { set, seed, ..Overrides::default() });
             checked.scenario.expect("a good scenario").run(&|_| {}).results.remove(0)
         };
         let drawn = row(&["trace.seeds=3"], None);

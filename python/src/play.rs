@@ -36,7 +36,7 @@ pub fn batches(
     seed: Option<u64>,
 ) -> PyResult<String> {
     work(py, move || {
-        let scenario = training(Asked { name, text, overrides: Overrides { set, seed } })?;
+        let scenario = training(Asked { name, text, overrides: Overrides { set, seed, ..Overrides::default() } })?;
         let problem = &scenario.problem;
         let steps: Vec<_> = problem.workload.lengths.chunks(problem.workload.batch_size).collect();
         let flops: Vec<Vec<f64>> =
@@ -64,7 +64,7 @@ pub fn play(
     steps: String,
 ) -> PyResult<String> {
     work(py, move || {
-        let mut scenario = training(Asked { name, text, overrides: Overrides { set, seed } })?;
+        let mut scenario = training(Asked { name, text, overrides: Overrides { set, seed, ..Overrides::default() } })?;
         let groups: Vec<Step> =
             serde_json::from_str(&steps).map_err(|error| errors::wrong(format!("no steps of a plan: {error}")))?;
         let cost = scenario.costs();

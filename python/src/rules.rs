@@ -277,7 +277,7 @@ pub fn serve_by(
     given: Given,
 ) -> PyResult<String> {
     work(py, move || {
-        let found = Asked { name, text, overrides: Overrides { set, seed } }.read()?;
+        let found = Asked { name, text, overrides: Overrides { set, seed, ..Overrides::default() } }.read()?;
         let no_serving = || errors::wrong("the scenario is not of kind `serving`, and has no such rules".to_owned());
         let scenario = found.serving().ok_or_else(no_serving)?;
         let choice = choice(scenario, policy.as_deref())?;

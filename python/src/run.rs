@@ -48,7 +48,7 @@ pub struct Run {
 #[pyfunction]
 #[pyo3(signature = (name, text, set, seed))]
 pub fn run(py: Python<'_>, name: String, text: Option<String>, set: Vec<String>, seed: Option<u64>) -> PyResult<Run> {
-    let asked = Asked { name, text, overrides: Overrides { set, seed } };
+    let asked = Asked { name, text, overrides: Overrides { set, seed, ..Overrides::default() } };
     let (found, printed) = work(py, move || {
         ask::kept(|| {
             let scenario = asked.read()?;

@@ -44,6 +44,8 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
+    /// Whether requests of measured runs are played in the place of the scenario's own.
+    pub measured: bool,
 }
 
 /// Largest seed: TOML's numbers have a sign.

@@ -294,6 +294,8 @@ struct Given {
     fleet: FleetSection,
     cost: Cost,
     tuning: Option<Tuning>,
+    /// Whether requests of measured runs are played in the place of its own.
+    measured: bool,
 }
 
 impl Serving {
@@ -426,7 +428,7 @@ pub fn of_requests(
         attention_flops_ratio,
         law,
         capacity: None,
-        given: Given { fleet, cost, tuning },
+        given: Given { fleet, cost, tuning, measured: overrides.measured },
     };
     put_together(reader, &mut serving, capacity, &places);
     Some(serving)

@@ -13,7 +13,7 @@ use scenario::{self, Overrides};
 /// Runs the verb.
 pub fn capacity(args: &ScenarioArgs) -> Result<(), Failure> {
     begin(args.common)?;
-    let job = load(args)?;
+    let job = load(args, false)?;
     let line = progress::line(args.common.no_progress, "trying fleets");
     let found = job.capacity();
     line.finish_and_clear();

@@ -108,7 +108,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                 let laid = Laid { set, seed: Some(seed), ..args.laid.clone() };
                 let scenario = ScenarioArgs { scenario: name.clone(), laid, ..ScenarioArgs::default() };
                 // Every batch has the warnings of the first one.
-                let batch = if seed == first { load(&scenario) } else { ask::kept(|| load(&scenario)).0 };
+                let batch = if seed == first { load(&scenario, false) } else { ask::kept(|| load(&scenario, false)).0 };
                 batches.push((variation.label(name), batch?));
             }
         }

@@ -127,7 +127,7 @@ fn of_origin(origin: Origin, path: &Path, more: &Overrides) -> Checked {
     let source = Source { path: origin.scenario, text: origin.text };
     let own = Path::new(&source.path);
     let folder = if own.is_file() { own } else { path }.parent().map_or_else(Default::default, Path::to_path_buf);
-    kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) })
+    kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed), ..Overrides::default() })
 }
 
 /// Reads the text of a plan of training and the scenario that it carries; `more` is laid over what the plan was made with.

@@ -168,7 +168,7 @@ fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
     let scenario = laid_over(&found.text, &args.set);
     if !args.set.is_empty() {
         let folder = args.dir.parent().unwrap_or(Path::new(""));
-        ask::scenario(found, folder, &Overrides { set: args.set.clone(), seed: None })?;
+        ask::scenario(found, folder, &Overrides { set: args.set.clone(), seed: None, ..Overrides::default() })?;
     }
     match args.out.as_deref().filter(|path| *path != Path::new("-")) {
         Some(path) => put(path, scenario.as_bytes()).and_then(|()| print(&format!("{}\n", path.display()))),

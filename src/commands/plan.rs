@@ -9,7 +9,7 @@ use crate::progress;
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     begin(args.scenario.common)?;
-    let scenario = load(&args.scenario)?;
+    let scenario = load(&args.scenario, false)?;
     let line = progress::line(args.scenario.common.no_progress, "planning; Ctrl-C takes the best plan so far");
     let planned = decided(scenario.as_ref(), args.policy.as_deref());
     line.finish_and_clear();

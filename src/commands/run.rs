@@ -15,7 +15,7 @@ use input::diagnostic::{Code, nearest};
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     begin(args.scenario.common)?;
-    let scenario = load(&args.scenario)?;
+    let scenario = load(&args.scenario, false)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps and engines by operations, and the scenario has neither";
         return Err(wrong(scenario.as_ref(), Code::WrongKind, what));

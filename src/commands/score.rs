@@ -163,7 +163,7 @@ fn of_scenarios(args: &ScoreArgs, rows: Vec<scenarios::Row>) -> Result<(), Failu
         let scenario = if beside.is_file() { beside.display().to_string() } else { name.to_owned() };
         let laid = Laid { set: set.to_vec(), ..Laid::default() };
         let asked = ScenarioArgs { scenario, laid, ..ScenarioArgs::default() };
-        let (job, printed) = ask::kept(|| load(&asked));
+        let (job, printed) = ask::kept(|| load(&asked, false));
         let job = job.map_err(|why| NoFigure::NotPlayed(why.told().1))?;
         // The first line of each says what it is; the help under it is of `run`.
         let warnings = printed.told.lines().filter(|line| line.starts_with("warning[")).map(str::to_owned).collect();

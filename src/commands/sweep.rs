@@ -99,7 +99,7 @@ fn played(args: &SweepArgs, set: &[String], sweep: &Sweep, (folder, dir): (&Path
 
 /// What came of a point.
 fn outcome(scenario: &Source, folder: &Path, set: &[String], point: &Point) -> Outcome {
-    let overrides = Overrides { set: [set, &point.overrides()].concat(), seed: point.seed };
+    let overrides = Overrides { set: [set, &point.overrides()].concat(), seed: point.seed, ..Overrides::default() };
     let checked = kinds::check(scenario.clone(), folder, &overrides);
     match checked.scenario {
         Some(scenario) => Outcome::Ran(Box::new(scenario.run(&|_| {}))),

@@ -13,7 +13,7 @@ const NOTHING_ASKED: &str = "no settings are listed\n  = a scenario of kind `ser
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
     begin(args.scenario.common)?;
-    let job = load(&args.scenario)?;
+    let job = load(&args.scenario, false)?;
     let line = progress::line(args.scenario.common.no_progress, "serving settings");
     let found = job.tuned();
     line.finish_and_clear();

@@ -30,7 +30,7 @@ const OF_PLANS: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     begin(args.scenario.common)?;
-    let scenario = load(&args.scenario)?;
+    let scenario = load(&args.scenario, !args.measured.is_empty())?;
     if !args.measured.is_empty() {
         return match scenario.training() {
             Some(scenario) => measured::recorded(args, scenario),

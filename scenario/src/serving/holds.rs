@@ -11,9 +11,12 @@ use input::reader::Reader;
 
 /// Names what no replica holds, and prefixes that no replica shares.
 pub(super) fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
-    holds(reader, serving);
     starts(reader, serving);
-    shares(reader, serving);
+    // What is said of requests is said of those that are played.
+    if !serving.given.measured {
+        holds(reader, serving);
+        shares(reader, serving);
+    }
 }
 
 /// Limits of a rank of data-parallel attention, on which a request lies, and on whoever lends to it.
