@@ -87,7 +87,10 @@ fn batches_beyond_the_largest_graph_are_named() {
     };
     let (few, why, _) = at("");
     assert!(few["launch_wait_ratio"] > 0.5 && why.contains("`engine.graph_max` captures larger batches"), "{why}");
-    let (all, why, _) = at("graph_max = 256");
+    // TensorRT-LLM pads nothing by itself: with 256 captured, 160 still run without a graph.
+    let (exact, why, _) = at("graph_max = 256");
+    assert!(exact["launch_wait_ratio"] > 0.5 && why.contains("`engine.graph_padding` fills up those between"), "{why}");
+    let (all, why, _) = at("graph_max = 256\ngraph_padding = true");
     assert!(!all.contains_key("launch_wait_ratio") && !why.contains("graph_max"), "{why}");
     assert!(all["tpot_s.mean"] < few["tpot_s.mean"]);
 }

@@ -12,6 +12,7 @@ const WRITTEN: [(&str, &str); 23] = [
     ("engine.encoder_tp", "data"),
     ("engine.expert_skew", "0.5"),
     ("engine.graph_max", "64"),
+    ("engine.graph_padding", "true"),
     ("engine.host_us_per_step", "100"),
     ("engine.kv_blocks", "4000"),
     ("engine.loop", "async"),

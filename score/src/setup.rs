@@ -19,12 +19,14 @@ use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset, GraphRule, RESERVED_GIB};
 use serve::engine_reduces;
+use serve::layer_split::LayerSplit;
 use serve::replica::batcher::Cut;
 use serve::replica::{FirstToken, Limits, Role};
 use serve::sampler::Sampler;
 use serve::step_cost::ReplicaConfig;
 use serve::step_cost::census::Census;
 use serve::step_cost::fusion::Fusion;
+use serve::step_cost::graphs::GraphFit;
 use serve::step_cost::host::EngineLoop;
 use serve::step_cost::prompt_exchange::PromptExchange;
 
@@ -72,12 +74,14 @@ pub struct Part {
     pub cluster: Cluster,
     /// Degrees: tensor, pipeline, expert.
     degrees: [u32; 3],
+    layer_split: LayerSplit,
     /// Limits of the engine.
     pub limits: Limits,
     /// Batching policy.
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
+    graph_fit: GraphFit,
     /// Largest batch that runs in one.
     batch_max: u32,
     prompt_graph_tokens: u32,
@@ -117,6 +121,7 @@ impl Setup {
         let [tensor_degree, pipeline_degree, expert_degree] = part.degrees;
         ReplicaConfig {
             pipeline_degree,
+            layer_split: part.layer_split,
             expert_degree,
             formats: self.formats,
             host_per_step: self.constants.host_per_step,
@@ -126,6 +131,7 @@ impl Setup {
             host_per_intricate_layer: self.constants.host_per_intricate_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            graph_fit: part.graph_fit,
             graph_max: part.batch_max,
             prompt_graph_tokens: part.prompt_graph_tokens,
             expert_rows: part.expert_rows,
@@ -308,6 +314,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         n: n * copies,
         cluster: cluster(asked, shape.gpus * shape.stages),
         degrees: [tensor, shape.stages, expert],
+        layer_split: preset.layer_split,
         limits: Limits {
             sequences_max,
             tokens_max: tokens_asked.max(least),
@@ -324,6 +331,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: graph_sizes.clone(),
+        graph_fit: graphs(asked, tensor).0.fit(),
         batch_max,
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: expert_tactic(asked, model, shape.groups),
@@ -372,7 +380,7 @@ fn expert_tactic(asked: &Asked<'_>, model: &Model, groups: u32) -> Tactic {
 /// Captured batches where so many sequences and tokens run at once, and the largest batch that runs in a graph.
 fn captured(asked: &Asked<'_>, tensor: u32, room: (u32, u32)) -> (Vec<u32>, u32) {
     let (rule, largest) = graphs(asked, tensor);
-    rule.captured(largest.min(rule.most(room, asked.recipe.graphs.is_some())))
+    rule.captured(largest, rule.most(room, asked.recipe.graphs.is_some()))
 }
 
 /// Degrees divide what they cut.

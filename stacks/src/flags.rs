@@ -135,6 +135,13 @@ impl Known {
     }
 }
 
+/// The numbers of a flag's list, as a list of a scenario; `None` without one.
+pub(crate) fn listed(text: &str) -> Option<String> {
+    let numbers = words(text).filter_map(|word| word.parse::<u64>().ok());
+    let numbers: Vec<String> = numbers.map(|n| n.to_string()).collect();
+    (!numbers.is_empty()).then(|| format!("[{}]", numbers.join(", ")))
+}
+
 /// Words of a value, which may be a list of Python or of YAML.
 pub(crate) fn words(value: &str) -> impl Iterator<Item = &str> {
     value.split([' ', ',', '[', ']', '(', ')', '"', '\'']).filter(|word| !word.is_empty())

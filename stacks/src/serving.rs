@@ -16,7 +16,7 @@ use crate::checkpoint::{self, is_narrow};
 use crate::document::Document;
 use crate::drafts::Drafts;
 use crate::expert_kernel;
-use crate::flags::{Flag, Flags};
+use crate::flags::{Flag, Flags, listed};
 use crate::host_weights;
 use crate::launch;
 use crate::load::Load;
@@ -124,14 +124,14 @@ impl Server {
         self.count(flags, key, &[name], most);
     }
 
-    /// The largest of a list of whole numbers.
-    pub(crate) fn largest(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str]) {
-        let Some(name) = flags.last_of(names) else { return };
-        let Some(text) = flags.text(name) else { return };
-        let numbers = text.split([' ', ',', '[', ']']).filter_map(|word| word.parse::<u64>().ok());
-        if let Some(most) = numbers.max() {
-            self.keys.push((key, most.to_string(), format!("--{name}")));
+    /// Batches that are captured: a list, or the largest of the engine's own.
+    pub(crate) fn graphs(&mut self, flags: &mut Flags<'_>, lists: &[&str], largest: &[&str]) {
+        if let Some(name) = flags.last_of(lists)
+            && let Some(list) = flags.text(name).and_then(|text| listed(&text))
+        {
+            return self.key("graph_sizes", list, &format!("--{name}"));
         }
+        self.count(flags, "graph_max", largest, 65_536);
     }
 
     /// A share of memory.

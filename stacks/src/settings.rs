@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 mod drafts;
+mod graphs;
 pub(crate) mod groups;
 mod weights;
 
@@ -68,7 +69,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 67] = [
+const ROWS: [(&str, Row); 68] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -95,7 +96,12 @@ const ROWS: [(&str, Row); 67] = [
     ("engine.expert_skew", Row::Remark),
     ("engine.ffn", Row::Nowhere),
     ("engine.framework", Row::Remark),
-    ("engine.graph_max", Row::Told([By(graphs_vllm), By(graphs_sglang), By(graphs_trtllm)])),
+    ("engine.graph_max", Row::Told([By(graphs::most_vllm), By(graphs::most_sglang), By(graphs::most_trtllm)])),
+    (
+        "engine.graph_padding",
+        Row::Told([By(graphs::padding_vllm), By(graphs::padding_sglang), Flag("cuda_graph_config.enable_padding:")]),
+    ),
+    ("engine.graph_sizes", Row::Told([By(graphs::sizes_vllm), By(graphs::sizes_sglang), By(graphs::sizes_trtllm)])),
     ("engine.hand_over", Row::Held),
     ("engine.host_us_per_expert_layer", Row::Remark),
     ("engine.host_us_per_intricate_layer", Row::Remark),
@@ -332,39 +338,6 @@ fn overlap_vllm(value: &Value) -> Option<Vec<String>> {
 
 fn overlap_sglang(value: &Value) -> Option<Vec<String>> {
     Some(if value == true { one("--enable-two-batch-overlap".to_owned()) } else { Vec::new() })
-}
-
-fn graphs_vllm(value: &Value) -> Option<Vec<String>> {
-    Some(one(match value.as_u64()? {
-        0 => "--enforce-eager".to_owned(),
-        most => format!("--max-cudagraph-capture-size {most}"),
-    }))
-}
-
-fn graphs_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(one(match value.as_u64()? {
-        0 => "--disable-decode-cuda-graph".to_owned(),
-        most => format!("--cuda-graph-max-bs-decode {most}"),
-    }))
-}
-
-fn graphs_trtllm(value: &Value) -> Option<Vec<String>> {
-    Some(match value.as_u64()? {
-        0 => one("cuda_graph_config: null".to_owned()),
-        most => one(format!("cuda_graph_config.max_batch_size: {most}")),
-    })
-}
-
-/// Graphs of iterations with prompts: keys of one option come one by one, so that it has others beside.
-fn prompt_graphs_vllm(value: &Value) -> Option<Vec<String>> {
-    (value.as_u64()? == 0).then(|| one("--compilation-config.cudagraph_mode FULL_DECODE_ONLY".to_owned()))
-}
-
-fn prompt_graphs_sglang(value: &Value) -> Option<Vec<String>> {
-    Some(one(match value.as_u64()? {
-        0 => "--disable-prefill-cuda-graph".to_owned(),
-        most => format!("--cuda-graph-max-bs-prefill {most}"),
-    }))
 }
 
 /// Processes beside the proxy, which does it alone where there is none.

@@ -98,7 +98,17 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
             flags.not_modelled("radix-eviction-policy", "what was used longest ago leaves the cache first");
         }
     }
-    graphs::read(&mut server, &mut flags);
+    if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
+        server.key("graph_max", 0, "--disable-cuda-graph");
+    } else if is_without_graphs(&flags) {
+        server.key("graph_max", 0, "--deepep-mode normal");
+    } else {
+        let lists = ["cuda-graph-bs-decode", "cuda-graph-bs"];
+        server.graphs(&mut flags, &lists, &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"]);
+        if flags.is("disable-cuda-graph-padding") {
+            server.key("graph_padding", false, "--disable-cuda-graph-padding");
+        }
+    }
     server.count(&mut flags, "recv_interval", &["scheduler-recv-interval"], 65_536);
     server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
     server.count(&mut flags, "api_servers", &["tokenizer-worker-num"], 65_536);

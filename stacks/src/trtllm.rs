@@ -274,8 +274,11 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
     if is_null(&flags, "cuda-graph-config") {
         server.key("graph_max", 0, "cuda_graph_config: null");
     } else {
-        server.largest(&mut flags, "graph_max", &["cuda-graph-config.batch-sizes"]);
-        server.count(&mut flags, "graph_max", &["cuda-graph-config.max-batch-size"], 65_536);
+        server.graphs(&mut flags, &["cuda-graph-config.batch-sizes"], &["cuda-graph-config.max-batch-size"]);
+        let padding = flags.find("cuda-graph-config.enable-padding");
+        if let Some(pads) = padding.and_then(|flag| flag.value().to_lowercase().parse::<bool>().ok()) {
+            server.key("graph_padding", pads, "cuda_graph_config.enable_padding");
+        }
     }
     if flags.is("disable-overlap-scheduler") {
         server.key("loop", "\"serial\"", "disable_overlap_scheduler");

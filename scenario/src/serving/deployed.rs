@@ -37,13 +37,15 @@ impl Serving {
         let (gpu, model) = (&group.cluster.gpu, &group.model);
         let (graph_sizes, graph_max) = self.engine.captured(gpu, tensor_degree, self.sizes_max(choice, group));
         let degrees = operation.degrees(tensor_degree, group.ffn);
+        let serial_us = if operation.is_overlap_off(preset) { self.engine.serial_us_per_step } else { 0.0 };
         let (placed, asked) = (ExpertPlacement::of(degrees), self.engine.all_reduce);
         let all_reduce = preset.map_or(ReduceKernel::Own, |own| own.reduces.kernel(model, gpu, placed.ranks, asked));
         ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
+            layer_split: preset.map(|own| own.layer_split).unwrap_or_default(),
             expert_degree: degrees.expert_gpus(),
             ffn: degrees.ffn,
-            host_per_step: us(self.engine.host_us_per_step),
+            host_per_step: us(self.engine.host_us_per_step + serial_us),
             host_per_sequence: us(self.engine.host_us_per_sequence),
             host_waiting: preset.map_or(Seconds::ZERO, |own| own.host_waiting(model)),
             host_per_layer: us(self.engine.host_us_per_layer),
@@ -57,6 +59,7 @@ impl Serving {
             redundant_experts: self.engine.experts.redundant,
             prompt_graph_tokens: self.engine.prompt_graph_tokens(self.own_prompt_graphs(choice, group, graph_max)),
             graph_sizes,
+            graph_fit: self.engine.graph_fit(),
             graph_max,
             shared_among_routed: preset.is_some_and(|own| own.shared_among_routed(model, gpu, placed.is_spread())),
             fusion: engine_reduces::fusion(all_reduce, preset.map_or(Fusion::Nothing, |own| own.fusion)),

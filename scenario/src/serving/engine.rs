@@ -26,6 +26,9 @@ use serve::process_memory::ProcessMemory;
 use serve::replica::{CapacityPolicy, Gather, Limits, Order, Preemption, PromptRank};
 use serve::sampler::Sampler;
 use serve::step_cost::FfnSide;
+use serve::step_cost::graphs::GraphFit;
+
+use graphs::Graphs;
 
 use self::graphs::AskedGraphs;
 use super::activations;
@@ -59,16 +62,16 @@ pub struct EngineSection {
     pub all_reduce: Asked,
     /// How tokens spread over experts, and which lie twice.
     pub experts: ExpertChoice,
-    /// Whether a server takes requests of as many tokens as memory holds.
-    pub fits_context: bool,
-    /// What is captured as graphs.
-    graphs: AskedGraphs,
+    /// What is written of captured batches.
+    graphs: Graphs,
     /// Share of blocks that admissions of whole prompts leave free.
     watermark_ratio: f64,
     /// Host memory for swapped sequences; `None` recomputes.
     pub swap: Option<Bytes>,
     /// Host time per iteration, microseconds.
     pub host_us_per_step: f64,
+    /// What it takes longer where the overlapped loop is turned off, microseconds.
+    pub serial_us_per_step: f64,
     /// Host time per sequence of an iteration, microseconds.
     pub host_us_per_sequence: f64,
     /// Host time per layer of an iteration with prompts, microseconds.
@@ -93,8 +96,10 @@ impl EngineSection {
     /// Parameters that are no measurement, as sentences.
     pub fn free_parameters(&self, sustained_flops_ratio: f64, choices: &[ServingChoice]) -> Vec<String> {
         let stream_us = self.limits.frontend.us_per_token();
+        let is_serial = choices.iter().any(|choice| choice.operation.is_overlap_off(self.preset));
         let given = [
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
+            ("engine.host_us_per_step", self.serial_us_per_step, self.serial_us_per_step > 0.0 && is_serial),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
             ("engine.host_us_per_layer", self.host_us_per_layer, self.host_us_per_layer > 0.0),
             ("engine.host_us_per_expert_layer", self.host_us_per_expert_layer, self.has_expert_launches()),
@@ -132,6 +137,16 @@ impl EngineSection {
     /// Whether intricate layers take longer than all others.
     fn has_intricate_launches(&self) -> bool {
         self.host_us_per_intricate_layer > self.host_us_per_layer.max(self.host_us_per_expert_layer)
+    }
+
+    /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens, and the largest.
+    pub fn captured(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> (Vec<u32>, u32) {
+        self.graphs.captured(self.preset, (gpu, tensor_degree), largest)
+    }
+
+    /// What a batch does whose size is not captured.
+    pub fn graph_fit(&self) -> GraphFit {
+        self.graphs.rule(self.preset).fit()
     }
 
     /// GPUs of a replica with so many in a tensor group, and with experts on GPUs of their own where a group of replicas has some.
@@ -346,13 +361,14 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let experts = experts::experts(&mut section, folder, preset);
+    let graphs = graphs::graphs(&mut section, preset);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = prefix_cache(&mut section, preset, model);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
     let order = section.one_of("scheduling", Order::Arrival, &Order::WORDS);
     let (waits, swap) = (waits(&mut section, small(tokens_max), preset), swap(&mut section));
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let [host_us_per_step, host_us_per_sequence] = host::iterations(&mut section, &constants);
+    let [host_us_per_step, serial_us_per_step, host_us_per_sequence] = host::iterations(&mut section, &constants);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] =
         host::launches(&mut section, &constants);
     let (detokenize_us_per_sequence, start) =
@@ -385,11 +401,11 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
         version,
         all_reduce,
         experts,
-        fits_context,
         graphs,
         watermark_ratio,
         swap,
         host_us_per_step,
+        serial_us_per_step,
         host_us_per_sequence,
         host_us_per_layer,
         host_us_per_expert_layer,
@@ -440,8 +456,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         let reserve = |(preset, sizes): (&EnginePreset, Sizes)| {
             // A chunk is that of all ranks of attention.
             let whole = chunk.saturating_mul(deployment.lanes().ranks);
-            let sizes = sizes.asked(whole, engine.graph_max(gpu, degree));
-            preset.reserve(&sizes, &deployment, engine.prompt_graph_tokens(u32::MAX))
+            preset.reserve(&sizes.asked(whole, engine.graphs.most(engine.preset, (gpu, degree))), &deployment)
         };
         let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
         ProcessMemory { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }

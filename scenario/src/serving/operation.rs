@@ -89,6 +89,12 @@ impl Operation {
         self.engine_loop.unwrap_or_else(|| usual_loop(preset, self.drafts.as_ref()))
     }
 
+    /// Whether the overlapped loop that the engine has by itself is turned off.
+    pub fn is_overlap_off(&self, preset: Option<&EnginePreset>) -> bool {
+        let usual = usual_loop(preset, self.drafts.as_ref());
+        usual == EngineLoop::Asynchronous && self.loop_under(preset) == EngineLoop::Serial
+    }
+
     /// What the host launches in a round of drafts while the device waits: nothing where it works ahead.
     pub fn round_launches(&self, preset: Option<&EnginePreset>) -> RoundLaunches {
         let waits = self.loop_under(preset) == EngineLoop::Serial;

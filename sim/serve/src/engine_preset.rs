@@ -4,6 +4,7 @@
 
 pub mod blocks;
 pub mod drafting;
+mod graph_rule;
 mod kernels;
 mod presets;
 pub mod reserve;
@@ -21,6 +22,7 @@ use hw::{Bytes, Capability, Format, Gpu};
 use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
 use crate::frontend::Frontend;
+use crate::layer_split::LayerSplit;
 use crate::memory_rule::MemoryRule;
 use crate::replica::{CapacityPolicy, PromptRank};
 use crate::sampler::Sampler;
@@ -29,6 +31,7 @@ use crate::step_cost::fusion::Fusion;
 use crate::step_cost::host::EngineLoop;
 use crate::step_cost::prompt_exchange::PromptExchange;
 use drafting::WithDrafts;
+pub use graph_rule::GraphRule;
 pub use presets::PRESETS;
 use presets::{KNOWN, RELEASES};
 use reserve::TurnedOff;
@@ -96,6 +99,8 @@ pub struct EnginePreset {
     pub reduces: Reduces,
     /// Most tokens of a captured batch that computes shared experts beside the routed ones; 0 where none does.
     pub shared_beside: u32,
+    /// Which stages of a pipeline have more layers, where these do not come out even.
+    pub layer_split: LayerSplit,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// MiB that it takes off for each graph before keys and values; 0 where their memory lies outside of its share. Logs of vLLM have 0.64 and 0.78 GiB for 86
@@ -187,19 +192,6 @@ pub enum ListedExperts {
     Wide,
     /// All of them.
     All,
-}
-
-/// Which batches an engine captures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GraphRule {
-    /// 1, 2, 4, every eighth up to 256, every sixteenth beyond.
-    Vllm,
-    /// 1, 2, 4, 8, 12, every eighth up to 256, every sixteenth up to 512, every 32nd beyond.
-    Sglang,
-    /// 1, 2, 4, every eighth up to 128, then powers of two, and the largest.
-    Trtllm,
-    /// Every size: nothing is padded.
-    Each,
 }
 
 /// Which iterations with chunks of prompts run in captured graphs.
@@ -424,57 +416,6 @@ impl PromptGraphs {
             },
         }
     }
-}
-
-impl GraphRule {
-    /// Largest batch that is captured where so many sequences and tokens run at once. vLLM holds mixed batches as well, and takes twice the sequences, or what is
-    /// written (`_set_cudagraph_sizes`). The others capture batches that only decode (SGLang: `get_batch_sizes_to_capture`; TensorRT-LLM:
-    /// `_filter_cuda_graph_batch_sizes`).
-    pub fn most(self, (sequences_max, tokens_max): (u32, u32), is_written: bool) -> u32 {
-        match self {
-            Self::Vllm if is_written => tokens_max,
-            Self::Vllm => sequences_max.saturating_mul(2).min(tokens_max),
-            Self::Trtllm => sequences_max.min(tokens_max),
-            Self::Sglang | Self::Each => sequences_max,
-        }
-    }
-
-    /// Captured batches of at most so many sequences, and the largest that runs in a graph. SGLang captures a batch of all places besides
-    /// (`get_batch_sizes_to_capture`).
-    pub fn captured(self, largest: u32) -> (Vec<u32>, u32) {
-        let sizes = self.sizes(largest);
-        let last = sizes.last().copied().unwrap_or(0);
-        (sizes, if matches!(self, Self::Sglang | Self::Each) { largest } else { last })
-    }
-
-    /// Captured batches of at most so many sequences, ascending.
-    pub fn sizes(self, largest: u32) -> Vec<u32> {
-        let mut sizes: Vec<u32> = match self {
-            Self::Each => Vec::new(),
-            Self::Vllm => stepped(&[1, 2, 4], &[(8, 256, 8), (256, largest + 1, 16)]),
-            Self::Sglang => stepped(&[1, 2, 4, 8, 12], &[(16, 257, 8), (272, 512, 16), (512, largest + 1, 32)]),
-            Self::Trtllm => {
-                let doubled = (8..31).map(|power| 1_u32 << power).take_while(|size| *size < largest);
-                let mut sizes = stepped(&[1, 2, 4], &[(8, 129, 8)]);
-                sizes.extend(doubled);
-                sizes.push(largest);
-                sizes
-            }
-        };
-        sizes.retain(|size| *size <= largest);
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes
-    }
-}
-
-/// Some sizes, and ranges of a start, an end that is left out and a step.
-fn stepped(first: &[u32], ranges: &[(u32, u32, usize)]) -> Vec<u32> {
-    let mut sizes = first.to_vec();
-    for (start, end, step) in ranges {
-        sizes.extend((*start..*end).step_by(*step));
-    }
-    sizes
 }
 
 #[cfg(test)]

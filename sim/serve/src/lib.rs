@@ -25,6 +25,7 @@ pub mod frontend;
 pub mod images;
 pub mod kept;
 pub mod kv;
+pub mod layer_split;
 pub mod lengths;
 pub mod long;
 #[cfg(test)]

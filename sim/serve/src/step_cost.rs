@@ -21,7 +21,7 @@ mod drafts;
 pub mod encoder;
 mod ffn_side;
 pub mod fusion;
-mod graphs;
+pub mod graphs;
 pub mod host;
 pub mod host_bytes;
 pub mod host_weights;
@@ -37,6 +37,7 @@ mod sizes;
 pub mod stages;
 pub mod transit;
 mod two_sides;
+mod uneven;
 mod writer;
 
 pub use ffn_side::FfnSide;
@@ -64,6 +65,7 @@ use prefill::Prefill;
 use sizes::{at, filled};
 use stages::Stages;
 use transit::Transit;
+use uneven::Uneven;
 use writer::Writer;
 
 /// Time of an iteration.
@@ -83,6 +85,8 @@ pub struct StepTable {
     adapters: Option<AdapterTicks>,
     host: Host,
     lanes: Lanes,
+    /// Layers of its stages, where these have not equally many.
+    uneven: Option<Uneven>,
     graphs: Graphs,
     /// Tokens of a batch.
     tokens_max: u32,
@@ -238,7 +242,8 @@ impl StepTable {
             adapters,
             host: deployment.host().copying(writer.copied()),
             lanes,
-            graphs: Graphs::new(&deployment.graph_sizes, deployment.graph_max, deployment.prompt_graph_tokens),
+            uneven: Uneven::of(&deployment.stages()),
+            graphs: deployment.graphs(),
             tokens_max,
             chunking: None,
             drafting: None,
@@ -284,6 +289,7 @@ impl StepTable {
             adapters: None,
             host: Host::default(),
             lanes: Lanes::ONE,
+            uneven: None,
             graphs: Graphs::EACH,
             tokens_max: 1 << 16,
             chunking: None,
@@ -348,7 +354,7 @@ impl StepTable {
         let (device, launches) = self.device(load, chunks.map(Into::into));
         let rate = if self.apart.is_some() { Tick::ZERO } else { self.rate_in(load.n_decode, load.n_chunks) };
         let attended = rate * load.context;
-        let device = device.and(attended, self.lanes.share(load.n_decode));
+        let device = device.and(attended, self.stage_share(load.n_decode));
         let (added, least) = self.around(load);
         let ticks = device.ticks.max(launches);
         Round { ticks: (ticks + added).max(least), ..device }
@@ -430,7 +436,7 @@ impl StepTable {
         let n_lane = self.lanes.largest(n_decode);
         let drafts = self.drafts_per_key(n_lane);
         let n_at_once = self.apart.as_ref().map_or(n_lane, |apart| apart.of_part(n_lane));
-        let alike = self.decode.per_key(n_at_once, n_chunks);
+        let alike = self.stretched(self.decode.per_key(n_at_once, n_chunks), self.lanes.in_flight(n_decode + n_chunks));
         let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
@@ -469,25 +475,28 @@ impl StepTable {
         let decode_tokens = u64::from(n_decode) * per_sequence;
         let n_sampled = self.lanes.largest(load.n_sampled).max(n_decode);
         let sampled = u64::from(n_sampled) + u64::from(n_decode) * (per_sequence - 1);
-        // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
-        let head = self.head_at(sampled) * u64::from(self.lanes.in_flight(load.n_sampled));
+        let in_flight = self.lanes.in_flight(load.n_decode + load.n_chunks);
+        let head =
+            self.heads(self.head_at(sampled), self.lanes.in_flight(load.n_sampled), self.tokens_at(decode_tokens));
         let drafts = self.drafts_of(load, batches);
         let adapters = self.adapters_of(load.adapters);
         let exchanged = self.exchanged(load, n_decode);
-        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts + adapters + exchanged;
+        let of_layers = self.decode_fixed(n_decode, load.n_chunks) + adapters + exchanged;
+        let rest = head + drafts + self.stretched(of_layers, in_flight);
         if self.lanes == Lanes::ONE {
-            let of_batch = |batch: &Batch| self.tokens_at(decode_tokens + batch.chunk_tokens) + batch.prefill;
+            let of_batch = |batch: &Batch| self.tokens_at(self.run_as(decode_tokens, batch)) + batch.prefill;
             let ticks = batches.iter().map(of_batch).sum::<Tick>() + rest;
             return Round::alone(ticks);
         }
         let of_batch = |batch: &Batch| {
-            let tokens = decode_tokens + batch.chunk_tokens;
+            let tokens = self.run_as(decode_tokens, batch);
             let ticks = if tokens == 0 { Tick::ZERO } else { self.uneven(tokens, batch.fewer) + batch.prefill };
-            Transit::of(ticks, self.lanes.stages)
+            self.transit(ticks)
         };
         let transits = batches.iter().map(of_batch).collect();
-        let round = Round::of(transits, self.lanes.in_flight(load.n_decode + load.n_chunks), load);
-        round.and(rest, self.lanes.share(load.n_decode.max(load.n_sampled)))
+        let round = Round::of(transits, in_flight, load);
+        let stage_ticks = self.on_average(round.stage_ticks);
+        Round { stage_ticks, ..round }.and(rest, self.stage_share(load.n_decode.max(load.n_sampled)))
     }
 
     /// Chunks of every micro-batch of a round; the slowest rank of each counts.

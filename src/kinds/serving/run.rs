@@ -245,6 +245,8 @@ pub fn by_own(scenario: &Serving, choice: &ServingChoice, own: &mut Own<'_>) -> 
 fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut Own<'_>) -> Figures {
     let (mut fleet, source) = fleet(scenario, choice, case);
     own.fit(&mut fleet);
+    let is_drawn = case == Case::Expected && choice.candidate.is_none();
+    fleet.keeps = metrics::rows::drawn(&scenario.requests, is_drawn.then_some(frames::POINTS));
     let (requests, served, planner) = serve_choice(scenario, choice, &fleet, own);
     let warm_up = scenario.counted_from(choice, &requests);
     let mut values = metrics::of(&requests, &served, &scenario.slo, warm_up);
@@ -273,7 +275,6 @@ fn figures_by(scenario: &Serving, choice: &ServingChoice, case: Case, own: &mut 
         .then(|| Unexplained::of(&requests, &served, &scenario.slo, warm_up, RateSetBy::of(queue.as_ref())));
     let (router, asked) = (own.router_name(choice.router.name), (queue, 1 + scenario.draws.len()));
     let why = metrics::words::of((&fleet, &served), router, asked, (&values, &replicas));
-    let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &fleet, (&requests, &served)));
     Figures {
         values,

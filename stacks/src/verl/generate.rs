@@ -8,7 +8,7 @@ use input::diagnostic::Code;
 use super::is_set;
 use crate::Machine;
 use crate::document::Document;
-use crate::flags::{Flags, words};
+use crate::flags::{Flags, listed};
 
 /// What the engine's keys have in front.
 const ROLLOUT: &str = "actor_rollout_ref.rollout.";
@@ -144,9 +144,8 @@ fn launches(flags: &mut Flags<'_>, out: &mut Document) {
         return out.set(ENGINE, "graph_max", 0, rollout("enforce_eager"));
     }
     let Some(sizes) = flags.text(&rollout("cudagraph_capture_sizes")) else { return };
-    let sizes = words(&sizes).filter_map(|word| word.parse::<u64>().ok());
-    if let Some(most) = sizes.filter(|most| *most <= 65_536).max() {
-        out.set(ENGINE, "graph_max", most, rollout("cudagraph_capture_sizes"));
+    if let Some(list) = listed(&sizes) {
+        out.set(ENGINE, "graph_sizes", list, rollout("cudagraph_capture_sizes"));
     }
 }
 

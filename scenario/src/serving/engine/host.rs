@@ -13,10 +13,12 @@ pub(super) fn detokenize(section: &mut Section<'_>, preset: Option<&EnginePreset
     section.number("detokenize_us_per_sequence", usual, 0.0..=1e6)
 }
 
-/// Host time of an iteration and of each of its sequences, microseconds.
-pub(super) fn iterations(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 2] {
+/// Host time of an iteration, what it takes longer without the overlapped loop, and that of each of its sequences, microseconds. What is written of an iteration holds for
+/// every loop.
+pub(super) fn iterations(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 3] {
+    let serial = if section.has("host_us_per_step") { 0.0 } else { us(constants.serial_step) };
     let per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
-    [per_step, section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6)]
+    [per_step, serial, section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6)]
 }
 
 /// Microseconds of the launches of a layer without experts, of one with them, and the least of an intricate one; what is written

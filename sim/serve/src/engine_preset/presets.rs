@@ -10,6 +10,7 @@ use super::{
 };
 use crate::api_server::ApiServer;
 use crate::engine_reduces::Reduces;
+use crate::layer_split::LayerSplit;
 use crate::memory_rule::MemoryRule;
 use crate::replica::{CapacityPolicy, PromptRank};
 use crate::sampler::Sampler;
@@ -88,6 +89,7 @@ const VLLM: EnginePreset = EnginePreset {
     census: census::VLLM,
     reduces: Reduces::OnRequest,
     shared_beside: 0,
+    layer_split: LayerSplit::BeforeLast,
     memory: MemoryRule::OfDevice(0.9),
     graph_mib: 0,
     turned_off: TurnedOff::Kept,
@@ -135,6 +137,7 @@ const SGLANG: EnginePreset = EnginePreset {
     census: census::SGLANG,
     reduces: Reduces::Few,
     shared_beside: 0,
+    layer_split: LayerSplit::AllOnLast,
     memory: MemoryRule::Reserve,
     graph_mib: 0,
     turned_off: TurnedOff::Kept,
@@ -169,7 +172,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     prefixes: KeptPrefixes::WithoutStates,
     sizes: &TRTLLM_SIZES,
     offline_tokens: None,
-    graphs: GraphRule::Trtllm,
+    graphs: GraphRule::TrtllmExact,
     prompt_graphs: PromptGraphs::None,
     expert_rows: None,
     tunes_experts: true,
@@ -181,6 +184,7 @@ const TRTLLM: EnginePreset = EnginePreset {
     census: census::TRTLLM,
     reduces: Reduces::Own,
     shared_beside: u32::MAX,
+    layer_split: LayerSplit::FirstOnes,
     memory: MemoryRule::OfFree(0.9),
     graph_mib: 0,
     turned_off: TurnedOff::Kept,
@@ -241,6 +245,13 @@ const VLLM_DRAWING: EnginePreset = EnginePreset {
     ..VLLM_LARGER
 };
 
+const SGLANG_SPREAD: EnginePreset = EnginePreset {
+    since: Version(0, 5, 6),
+    layer_split: LayerSplit::LastOnes,
+    source: "as 0.5, and get_pp_indices of python/sglang/srt/distributed/utils.py (#13977)",
+    ..SGLANG
+};
+
 const SGLANG_JOINED: EnginePreset = EnginePreset {
     since: Version(0, 5, 10),
     prefixes: KeptPrefixes::All,
@@ -254,7 +265,7 @@ const SGLANG_JOINED: EnginePreset = EnginePreset {
     source: "as 0.5, and the release notes of v0.5.10: piecewise graphs of prompts by default (#16331), FlashInfer 0.6.7; server_args.py: \
              Qwen3.5 among the models with fused all-reduces; 4 GiB for heads that draft; sampling/penaltylib/repetition_penalty.py, which 0.5.9 \
              lacks",
-    ..SGLANG
+    ..SGLANG_SPREAD
 };
 
 const SGLANG_OVERLAPPED: EnginePreset = EnginePreset {
@@ -282,7 +293,7 @@ const SGLANG_FREEING: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 18] = [
+pub static PRESETS: [EnginePreset; 17] = [
     EnginePreset {
         since: Version(0, 28, 0),
         prefixes: KeptPrefixes::All,
@@ -331,7 +342,7 @@ pub static PRESETS: [EnginePreset; 18] = [
         reduces: Reduces::Experts,
         listed_experts: ListedExperts::Wide,
         source: "as 0.5.7, and server_args.py of v0.5.8: FlashInfer's experts for Qwen3 and Qwen3-Next without quantization too",
-        ..SGLANG
+        ..SGLANG_SPREAD
     },
     EnginePreset {
         since: Version(0, 5, 7),
@@ -339,8 +350,9 @@ pub static PRESETS: [EnginePreset; 18] = [
         reduces: Reduces::Experts,
         source: "as 0.5, and server_args.py of v0.5.7 to v0.5.9 (enable_flashinfer_allreduce_fusion by architecture); layernorm.py: GemmaRMSNorm has \
                  no forward_with_allreduce_fusion before v0.5.10; _handle_mamba_radix_cache, after #11214 and #13584",
-        ..SGLANG
+        ..SGLANG_SPREAD
     },
+    SGLANG_SPREAD,
     SGLANG,
     EnginePreset {
         since: Version(1, 1, 0),

@@ -40,6 +40,22 @@ fn captured_batches_are_those_that_engines_print() {
     assert_eq!(GraphRule::Sglang.sizes(256).len(), 36);
     assert_eq!(GraphRule::Trtllm.sizes(4), [1, 2, 4]);
     assert_eq!(GraphRule::Trtllm.sizes(300).last(), Some(&300));
+    // `_generate_cuda_graph_batch_sizes` without padding: 1 to 31 and 32, 64, 128, then powers of two and the largest.
+    let exact = GraphRule::TrtllmExact.sizes(600);
+    assert_eq!((exact.len(), &exact[30..]), (37, &[31, 32, 64, 128, 256, 512, 600][..]));
+    // Batches that never run are left out; no size is put in their place.
+    assert_eq!(GraphRule::TrtllmExact.captured(128, 100), ((1..=32).chain([64]).collect(), 64));
+    assert_eq!(GraphRule::Trtllm.captured(128, 100).1, 100);
+}
+
+#[test]
+fn a_list_that_is_given_is_captured_as_it_is() {
+    assert_eq!(GraphRule::Vllm.captured_of(&[64, 1, 8], 8192), (vec![1, 8, 64], 64));
+    // SGLang and a padding TensorRT-LLM add all places where the list goes beyond them.
+    assert_eq!(GraphRule::Sglang.captured_of(&[1, 8, 64], 32), (vec![1, 8, 32], 32));
+    assert_eq!(GraphRule::Trtllm.captured_of(&[1, 8, 64], 32), (vec![1, 8, 32], 32));
+    assert_eq!(GraphRule::TrtllmExact.captured_of(&[1, 8, 64], 32), (vec![1, 8], 8));
+    assert_eq!(GraphRule::Vllm.captured_of(&[1, 8, 64], 32), (vec![1, 8], 8));
 }
 
 #[test]

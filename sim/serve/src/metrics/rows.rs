@@ -6,7 +6,7 @@
 
 use hw::{Tick, Time, quantile};
 
-use crate::fleet::{Fleet, Served};
+use crate::fleet::{Fleet, Keeps, Served};
 use crate::metrics::latencies;
 use crate::records::End;
 use crate::request::{Request, Requests};
@@ -200,6 +200,17 @@ impl Sample {
     }
 }
 
+/// Output tokens of a run beyond which a picture does not count when each of them came: counting takes a run several times as long.
+const COUNTED_MAX: u64 = 1_000_000;
+
+/// What is kept of a run whose series is drawn with so many samples; records alone where nobody draws it, or where its tokens are too many. Then every request gives its
+/// tokens evenly.
+pub fn drawn(requests: &Requests, samples: Option<u32>) -> Keeps {
+    let tokens: u64 = requests.list.iter().map(|request| u64::from(request.output)).sum();
+    let counted = samples.filter(|_| tokens <= COUNTED_MAX);
+    counted.map_or(Keeps::Records, |samples| Keeps::Tokens { samples })
+}
+
 /// Samples at equal distances from the start to the end of the run, `n` of them.
 ///
 /// # Panics
@@ -366,8 +377,8 @@ mod tests {
     use hw::Seconds;
 
     use super::*;
+    use crate::fleet::Group;
     use crate::fleet::dynamics::{Outage, Rule, Scaling};
-    use crate::fleet::{Group, Keeps};
     use crate::replica::{Engine, Limits, Spans};
     use crate::step_cost::StepTable;
     use crate::{batcher, router};
@@ -409,6 +420,14 @@ mod tests {
         let [ttft, tpot, e2e] = curves(&requests, &served, 4);
         assert_eq!(ttft, [1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!((tpot[2], e2e[0], e2e[4]), (1.0, 4.0, 6.0));
+    }
+
+    #[test]
+    fn a_picture_counts_tokens_when_they_came_unless_they_are_too_many() {
+        let of = |output| Requests::of(vec![Request::new(Time::ZERO, 10, output); 10]);
+        assert_eq!(drawn(&of(100_000), Some(200)), Keeps::Tokens { samples: 200 });
+        assert_eq!(drawn(&of(100_001), Some(200)), Keeps::Records);
+        assert_eq!(drawn(&of(1), None), Keeps::Records);
     }
 
     /// Eight sequences of up to 59 cached tokens over room for 96: whoever runs out of it waits, and no sample shows more than there is room for.

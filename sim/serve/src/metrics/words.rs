@@ -9,6 +9,7 @@ use super::{Slo, WITH_INTERVAL};
 use crate::fleet::{Fleet, Group, Served};
 use crate::replica::{Limits, Role};
 use crate::step_cost::ReplicaConfig;
+use crate::step_cost::graphs::GraphFit;
 
 fn of_group(group: &Group) -> String {
     let most = if group.scaling.is_some() { "up to " } else { "" };
@@ -153,11 +154,13 @@ fn of_links(values: &BTreeMap<String, f64>) -> Option<String> {
 const LAUNCHES: f64 = 0.05;
 
 /// What batches without a graph say of the figures.
-fn of_launches(values: &BTreeMap<String, f64>) -> Option<String> {
+fn of_launches(values: &BTreeMap<String, f64>, each: &[(ReplicaConfig<'_>, Limits)]) -> Option<String> {
     let waits = values.get("launch_wait_ratio").filter(|waits| **waits >= LAUNCHES)? * 100.0;
+    let is_exact = each.iter().any(|(replica, _)| replica.graph_fit == GraphFit::Exact);
+    let between = if is_exact { ", `engine.graph_padding` fills up those between" } else { "" };
     Some(format!(
         "{waits:.0} % of the time batches that no captured graph holds wait for the launches of their kernels, whose time is assumed: \
-         `engine.graph_max` captures larger batches"
+         `engine.graph_max` captures larger batches{between}"
     ))
 }
 
@@ -202,7 +205,7 @@ pub fn of(
     limits.extend(of_links(values));
     limits.extend(of_frontend(served));
     limits.extend(of_api_servers(fleet, mean_servers(fleet, served), values));
-    limits.extend(of_launches(values));
+    limits.extend(of_launches(values, each));
     if let Some(usd) = values.get("cost_usd_per_mtok") {
         limits.push(format!("{usd:.3} dollars per million output tokens"));
     }

@@ -226,7 +226,7 @@ impl Replica<'_> {
     /// An iteration or span that only decodes, which waits for the chunks of earlier rounds. Behind these, it waits for nothing.
     pub(super) fn behind_chunks(&mut self, going: Going) -> Going {
         let first = going.end_of(1) - going.start;
-        let stage = first / u64::from(self.engine.table.lanes().stages);
+        let stage = self.engine.table.on_slowest(first);
         let held_up = (self.pipeline.ahead(going.start) + stage).saturating_sub(first);
         if held_up == Tick::ZERO {
             return going;

@@ -146,7 +146,7 @@ impl Replica<'_> {
             let n_decode = u64::from(n_decode);
             let n_steps = if is_settled { self.span_steps().min(law.steps(context, n_decode)) } else { 1 };
             let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
-            let stage_share = table.lanes().share(self.n_decode);
+            let stage_share = table.stage_share(self.n_decode);
             let going =
                 Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }.paced();
             return self.behind_chunks(going);

@@ -8,8 +8,8 @@
 //! A round whose tokens somebody waits for takes as long as its largest micro-batch, and waits for chunks of earlier rounds that are still in the
 //! stages (`replica/pipeline.rs`). One of chunks alone takes as long as a stage computes them.
 //!
-//! Approximations: decoding sequences are spread evenly over lanes; stages are equally long but for the head, which lengthens the
-//! last; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
+//! Approximations: decoding sequences are spread evenly over lanes; all layers are equally long, so stages differ by their numbers of layers (`uneven.rs`), and the
+//! head lengthens the last; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
 //! round takes as long as the largest one takes through all stages: nobody overtakes it, and it cannot start again before it is back
 //! (`tests.rs` holds this against a pipeline played stage by stage).
 

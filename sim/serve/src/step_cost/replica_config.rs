@@ -13,9 +13,11 @@ use super::adapter_room::AdapterRoom;
 use super::census::{self, Census};
 use super::ffn_side::FfnSide;
 use super::fusion::Fusion;
+use super::graphs::{GraphFit, Graphs};
 use super::host::{self, EngineLoop, Host, RoundLaunches};
 use super::host_weights::HostWeights;
 use super::prompt_exchange::PromptExchange;
+use crate::layer_split::LayerSplit;
 use crate::sampler::Drawing;
 use crate::speculation::DraftKind;
 use crate::step_cost::lanes::Lanes;
@@ -43,6 +45,8 @@ pub struct ReplicaConfig<'a> {
     pub tensor_degree: u32,
     /// Stages, each with a part of the layers.
     pub pipeline_degree: u32,
+    /// Which of them have more, where layers do not come out even.
+    pub layer_split: LayerSplit,
     /// GPUs of a stage that share the experts: 1 cuts every expert over the tensor group, a multiple of `tensor_degree` gives each GPU
     /// whole experts, and attention is then data-parallel over tensor groups. Where experts have GPUs of their own it is the number of these.
     pub expert_degree: u32,
@@ -94,8 +98,10 @@ pub struct ReplicaConfig<'a> {
     pub overlaps_batches: bool,
     /// Experts of a layer that are kept once more, all packed so that GPUs have as much to do; `None` keeps each once and in order.
     pub redundant_experts: Option<u32>,
-    /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
+    /// Batches for which the engine captured a graph, ascending. Empty: every one, as it is.
     pub graph_sizes: Vec<u32>,
+    /// What a batch does whose size is not among them.
+    pub graph_fit: GraphFit,
     /// Largest batch that only decodes and runs in a captured graph; kernels of a larger one are launched one by one.
     pub graph_max: u32,
     /// Most tokens of an iteration with chunks of prompts that runs in a graph too; 0 where none does.
@@ -154,6 +160,7 @@ impl<'a> ReplicaConfig<'a> {
             cluster,
             tensor_degree,
             pipeline_degree: 1,
+            layer_split: LayerSplit::Middle,
             expert_degree: 1,
             ffn: None,
             dtype: Dtype::Bf16,
@@ -180,6 +187,7 @@ impl<'a> ReplicaConfig<'a> {
             overlaps_batches: false,
             redundant_experts: None,
             graph_sizes: Vec::new(),
+            graph_fit: GraphFit::Padded,
             graph_max: u32::MAX,
             prompt_graph_tokens: 0,
             expert_rows: None,
@@ -345,6 +353,11 @@ impl<'a> ReplicaConfig<'a> {
         self.gpus_per_stage() * self.pipeline_degree
     }
 
+    /// Its captured batches.
+    pub(super) fn graphs(&self) -> Graphs {
+        Graphs::new((&self.graph_sizes, self.graph_fit), self.graph_max, self.prompt_graph_tokens)
+    }
+
     /// How the tensor group lies on nodes.
     pub fn tensor_shape(&self) -> GroupShape {
         self.shape(self.tensor_degree)
@@ -423,7 +436,7 @@ impl<'a> ReplicaConfig<'a> {
     /// Layers of every stage.
     pub fn stages(&self) -> Vec<Stage> {
         let n_layers = u32::try_from(self.model.n_layers).expect("layer counts are checked by the model reader");
-        stage::stages(self.model, &stage::even(n_layers, self.pipeline_degree))
+        stage::stages(self.model, &self.layer_split.counts(n_layers, self.pipeline_degree))
     }
 }
 

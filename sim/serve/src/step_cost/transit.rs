@@ -16,12 +16,6 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// A batch that takes so many ticks through so many equal stages.
-    pub(super) fn of(ticks: Tick, stages: u32) -> Self {
-        let pace = ticks / u64::from(stages);
-        Self { pace, fill: ticks - pace }
-    }
-
     /// Ticks until it may start again, where so many like it are in flight: it is through all stages, and the slowest has taken the others.
     pub(super) fn turn(self, in_flight: u32) -> Tick {
         (self.pace + self.fill).max(self.pace * u64::from(in_flight))

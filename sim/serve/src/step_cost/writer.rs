@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 
 mod apart;
 mod from_host;
+mod head;
 
 use from_host::FromHost;
 use hw::{Capability, GroupShape, Seconds, Tick};
 
-use crate::sampler::Work;
 use crate::speculation::DraftKind;
 use crate::step_cost::prompt_exchange::{PromptExchange, sums};
 use crate::step_cost::{Chunk, ReplicaConfig, filled};
@@ -29,10 +29,6 @@ use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
 use engine::task::{Collective, Op, Ops, PassKind};
 
-/// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
-const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
-/// Multiprocessors of a card that is not of the catalogue: those of an H100.
-const MULTIPROCESSORS: u32 = 132;
 /// A kernel that only moves activations.
 const SMALL: Op = Op::Elementwise { bytes: 1 };
 
@@ -131,12 +127,16 @@ impl<'a> Writer<'a> {
     }
 
     fn sum(&self, ops: Ops) -> Seconds {
+        self.sum_by(self.cost, ops)
+    }
+
+    fn sum_by(&self, cost: &dyn CostModel, ops: Ops) -> Seconds {
         if let Some(parts) = &self.parts {
             for (op, n) in &ops {
-                parts.borrow_mut().add_op(op, f64::from(*n), self.cost);
+                parts.borrow_mut().add_op(op, f64::from(*n), cost);
             }
         }
-        self.end(&self.cost.estimate(&Op::Sequence(ops)))
+        self.end(&cost.estimate(&Op::Sequence(ops)))
     }
 
     /// The end of an estimate's interval that is tabulated.
@@ -537,39 +537,6 @@ impl<'a> Writer<'a> {
         let (total, n) = (even.iter().sum::<u64>(), even.len() as u64);
         let n_visited = hw::whole((1.0 - alone) * hw::real(n)).clamp(1, n.min(total.max(1)));
         (0..n_visited).map(|index| total / n_visited + u64::from(index < total % n_visited)).collect()
-    }
-
-    /// Final norm, head, gathered logits and sampler.
-    pub(super) fn head(&self, n: u64) -> Seconds {
-        let (model, dtype) = (self.shard.model, self.shard.dtype);
-        let columns = model.vocab.div_ceil(u64::from(self.shape.n_ranks));
-        let mut ops = vec![
-            (Op::Elementwise { bytes: 2 * n * model.hidden * dtype.bytes() }, 1),
-            (Op::Gemm { m: n, n: columns, k: model.hidden, format: self.shard.formats.head }, 1),
-            (Op::Elementwise { bytes: n * model.vocab * SAMPLER_BYTES_PER_LOGIT }, 1),
-        ];
-        if self.shape.n_ranks > 1 {
-            let bytes = n * model.vocab * dtype.bytes();
-            ops.push((Op::Collective { kind: Collective::AllGather, bytes, shape: self.shape }, 1));
-        }
-        self.sum(ops) + self.drawn((n, model.vocab))
-    }
-
-    /// What drawing from so many rows of logits takes beside reading them.
-    fn drawn(&self, rows: (u64, u64)) -> Seconds {
-        let gpu = &self.deployment.cluster.gpu;
-        let multiprocessors = hw::catalog::multiprocessors(&gpu.name).unwrap_or(MULTIPROCESSORS);
-        let work = self.deployment.drawing.work(rows, multiprocessors.into());
-        if work == Work::default() {
-            return Seconds::ZERO;
-        }
-        let moved = |bytes: u64| match bytes {
-            0 => Estimate::exact(Seconds::ZERO, Source::Published),
-            _ => self.cost.estimate(&Op::Elementwise { bytes }),
-        };
-        let by_rows = moved(work.by_rows);
-        let by_rows = if by_rows.time < work.block { Estimate::exact(work.block, Source::Published) } else { by_rows };
-        self.own("sampler", &by_rows.then(moved(work.passes)), 1)
     }
 
     /// Mixing of one chunk in all layers.

@@ -18,7 +18,7 @@ use scenario::serving::{Serving, ServingChoice};
 const SAMPLES: u32 = 1000;
 
 /// Points of a curve that is drawn.
-const POINTS: u32 = 200;
+pub const POINTS: u32 = 200;
 
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
@@ -41,11 +41,10 @@ pub fn curves(scenario: &Serving, choice: &ServingChoice, fleet: &Fleet, (reques
         let [waiting, running, replicas] = [of.waiting, of.running, of.replicas].map(f64::from);
         [of.at_s, waiting, running, of.output_tokens_per_s, of.kv_tokens, replicas, of.cost_usd.unwrap_or(0.0)]
     };
-    let limit = |limit: Option<Seconds>| limit.map(Seconds::get);
     Curves {
         policy: choice.name.clone(),
         latencies_s: rows::curves(requests, served, POINTS),
-        limits_s: [scenario.slo.ttft, scenario.slo.tpot, scenario.slo.e2e].map(limit),
+        limits_s: [scenario.slo.ttft, scenario.slo.tpot, scenario.slo.e2e].map(|limit| limit.map(Seconds::get)),
         samples: rows::series(requests, fleet, served, POINTS).iter().map(sample).collect(),
     }
 }
