@@ -380,6 +380,13 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     if let Some(what) = group.model.uncut(tp, deployment.lanes().ranks) {
         found.push((format!("`tp` = {tp} {what}"), "a tensor degree that divides both, or that those heads divide"));
     }
+    if matches!(serving.law, CostLaw::Stages(_)) && deployment.lanes().ranks > 1 {
+        let what = format!("`ep` = {ep} above `tp` = {tp} beside `cost.stage_ms`, which is the time of one batch");
+        found.push((
+            what,
+            "`ep` of at most `tp`, or costs of operations: ranks of attention share every layer's experts",
+        ));
+    }
     if u64::from(pp) > group.model.n_layers {
         let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
         found.push((what, "every stage has a layer"));

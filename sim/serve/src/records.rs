@@ -157,13 +157,18 @@ impl Records {
         self.list[request as usize].ended == Tick::NEVER && self.deadline(request) <= tick
     }
 
-    /// Whether the client of a request has given up at a tick by which all that came has come; notes it.
+    /// Whether the client of a request has given up at a tick by which all that came has come; notes it, the first time.
     pub fn expire(&mut self, request: u32, tick: Tick) -> bool {
-        let is_gone = self.is_late(request, tick);
-        if is_gone {
+        if self.is_late(request, tick) {
             self.note_end(request, (self.deadline(request), Tick::ZERO), End::TimedOut);
         }
-        is_gone
+        self.has_given_up(request)
+    }
+
+    /// Whether the client of a request is known to have given up.
+    fn has_given_up(&self, request: u32) -> bool {
+        let record = &self.list[request as usize];
+        record.ended != Tick::NEVER && record.end == End::TimedOut
     }
 
     fn note_end(&mut self, request: u32, (tick, late): (Tick, Tick), end: End) {
@@ -250,6 +255,9 @@ impl Records {
     /// # Panics
     /// When the request has ended before, which is a bug of the engine.
     pub fn finish(&mut self, request: u32, given: Tick, in_queue: Tick) {
+        if self.has_given_up(request) {
+            return;
+        }
         let (deadline, tick) = (self.deadline(request), given + in_queue);
         if deadline < tick {
             let late = in_queue.min(deadline.saturating_sub(given));

@@ -201,6 +201,8 @@ pub struct Replica<'a> {
     firsts: Vec<(u32, u32)>,
     /// Requests whose clients gave up during what is under way.
     leaving: Vec<u32>,
+    /// When the last request of the run ended, once that is known.
+    run_ends: Option<Tick>,
     going: Option<Going>,
     /// When its frontend is done with all tokens so far.
     sent_until: Tick,
@@ -222,6 +224,8 @@ pub struct Counts {
     pub n_steps: u64,
     /// Times that the event loop touched the replica's batch.
     pub n_spans: u64,
+    /// Iterations that had not ended when the run did.
+    pub n_beyond: u64,
     /// Preemptions.
     pub n_preempted: u64,
     /// Prompt tokens that a cached prefix saved.
@@ -310,6 +314,7 @@ impl<'a> Replica<'a> {
             adapters: Adapters::of(limits.adapters, requests),
             firsts: Vec::new(),
             leaving: Vec::new(),
+            run_ends: None,
             going: None,
             sent_until: Tick::ZERO,
             composed: Composed::of_ranks(engine.table.lanes().ranks),

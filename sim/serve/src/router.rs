@@ -51,9 +51,9 @@ impl View<'_, '_> {
         self.assignment.row(request, self.from)
     }
 
-    /// Requests that are at a replica and not finished.
+    /// Requests that are at a replica and not finished, whose clients have not left.
     pub fn load(&self, replica: u32) -> u32 {
-        self.replicas[replica as usize].outstanding()
+        self.replicas[replica as usize].waited_for()
     }
 
     /// The least loaded of the candidates that a filter keeps.

@@ -10,6 +10,7 @@ mod clients;
 mod control;
 mod lending;
 mod servers;
+mod spell;
 mod split;
 pub(super) mod stations;
 
@@ -67,6 +68,8 @@ pub(super) struct Run<'a, 'r> {
     side: Tick,
     /// Whether something that was begun ends after the clock does.
     pub(super) is_past_clock: bool,
+    /// Whether every request has ended.
+    is_over: bool,
 }
 
 /// Gives all replicas with a store the same one.
@@ -120,6 +123,7 @@ impl<'a, 'r> Run<'a, 'r> {
             group_of,
             side: IDLE,
             is_past_clock: false,
+            is_over: false,
         };
         run.find_candidates();
         run.find_side();
@@ -244,7 +248,17 @@ impl<'a, 'r> Run<'a, 'r> {
             self.give_up(now);
             self.find_side();
         }
+        self.look_for_end();
         true
+    }
+
+    /// Tells replicas when the last request has ended: what they still have under way counts until then.
+    fn look_for_end(&mut self) {
+        if !self.is_over && self.n_ended() == self.requests.len() as u64 {
+            self.is_over = true;
+            let end = self.records.end_ticks();
+            self.replicas.iter_mut().for_each(|replica| replica.run_ends(end));
+        }
     }
 
     const fn has_sides(&self) -> bool {

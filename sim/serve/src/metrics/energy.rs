@@ -38,7 +38,7 @@ struct Load {
 fn loads(requests: &Requests, fleet: &Fleet, served: &Served) -> Vec<(usize, Load)> {
     let mut n_steps = vec![0; fleet.groups.len()];
     for (counts, group) in served.counts.iter().zip(&served.group_of) {
-        n_steps[*group as usize] += counts.n_steps;
+        n_steps[*group as usize] += counts.n_steps - counts.n_beyond;
     }
     let times = super::fleet::times(fleet, served);
     let of_group = |(index, average): (usize, Option<Average>)| {

@@ -1,19 +1,33 @@
 //! Clients who give up: what was computed for them is lost, and their blocks come free.
 //!
-//! They leave at the end of the iteration under way, or at the host's next look where it does not look at every boundary. Approximation: an
-//! asynchronous engine, which has composed one iteration more by then, is not charged for it.
+//! They leave at the end of the iteration under way, or at the host's next look where it does not look at every boundary. Who gave up sends the next request at once,
+//! and routers count it no more. Approximation: an asynchronous engine, which has composed one iteration more by then, is not charged for it.
 
 use super::{Lost, Phase, Replica, Slot, Waiting};
 use crate::records::Records;
 use hw::Tick;
 
 impl Replica<'_> {
+    /// The last request of the run has ended.
+    pub(crate) fn run_ends(&mut self, end: Tick) {
+        self.run_ends = Some(end);
+    }
+
+    /// Requests here whose clients wait, as a router counts them.
+    pub fn waited_for(&self) -> u32 {
+        self.outstanding.saturating_sub(u32::try_from(self.leaving.len()).expect("fewer than 2^32 requests"))
+    }
+
     /// The client of a request that is here gives up. Returns the end of what is under way, if that is new or has moved.
     pub fn give_up(&mut self, request: u32, now: Tick, records: &mut Records) -> Option<Tick> {
         self.leaving.push(request);
         if self.going.is_none() {
             self.let_leave(now, records);
             return self.interrupt(now, records);
+        }
+        // Where batches follow each other through stages, a token may be given before the round has ended that tells of it.
+        if !self.has_rounds() && !self.engine.table.flows() {
+            records.expire(request, now);
         }
         self.look_soon(now)
     }
@@ -64,9 +78,11 @@ impl Replica<'_> {
         }
     }
 
+    /// Nothing is left to do where its last token came with the iteration that has ended.
     fn leave_batch(&mut self, request: u32, now: Tick) {
-        let is_here = |slot: &Slot| slot.request == request && slot.phase != Phase::Free;
-        let slot = self.slots.iter().position(is_here).expect("a request that is here");
+        let is_over = |slot: &Slot| matches!(slot.phase, Phase::Free | Phase::Spent);
+        let is_here = |slot: &Slot| slot.request == request && !is_over(slot);
+        let Some(slot) = self.slots.iter().position(is_here) else { return };
         self.count_time(now);
         self.lose_one(u32::try_from(slot).expect("fewer than 2^32 slots"), &mut Lost::default());
     }

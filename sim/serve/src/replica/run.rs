@@ -282,8 +282,11 @@ impl Replica<'_> {
         }
     }
 
-    /// Counts what was under way until now, and so many iterations of it.
+    /// Counts what was under way until now, and so many iterations of it. Time behind the end of the run does not count.
     pub(super) fn count_until(&mut self, going: &Going, n_steps: u64, now: Tick) {
+        let until = self.run_ends.map_or(now, |end| now.min(end.max(going.start)));
+        self.counts.n_beyond += if until < now { n_steps - n_steps.min(going.steps_done(until)) } else { 0 };
+        let now = until;
         self.counts.busy_ticks += now - going.start;
         self.counts.n_steps += n_steps;
         self.counts.n_spans += 1;
@@ -459,6 +462,7 @@ impl Replica<'_> {
     pub(super) fn conclude(&mut self, id: u32, now: Tick, records: &mut Records) {
         let slot = self.slots[id as usize];
         records.finish(slot.request, now.shifted(self.lag(&slot)), self.in_queue(now));
+        self.leaving.retain(|request| *request != slot.request);
         self.count_out(slot.request);
     }
 

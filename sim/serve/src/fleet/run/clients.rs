@@ -46,6 +46,10 @@ impl Run<'_, '_> {
             self.clients.due.extend(deadlines.into_iter().filter(is_set).map(|deadline| Reverse((deadline, request))));
         }
         self.dispatch(Waiter { request, again: None }, now);
+        if self.clients.is_active {
+            // Whoever waits at the router gives up there.
+            self.find_side();
+        }
     }
 
     /// Handles clients whose patience ends.

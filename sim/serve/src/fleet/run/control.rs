@@ -9,6 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use hw::{Seconds, Tick, TickSum};
 
+use super::spell::Spell;
 use super::{Run, Waiter};
 use crate::fleet::dynamics::{Rule, Scaling, Wishes};
 use crate::fleet::scaler::{GroupSeen, Watch};
@@ -45,34 +46,6 @@ struct Vain {
     n: u32,
     /// What there was at the last loss.
     gained: u64,
-}
-
-/// Ticks that add up while something is so.
-#[derive(Clone, Copy, Debug, Default)]
-struct Spell {
-    so_far: Tick,
-    since: Option<Tick>,
-}
-
-impl Spell {
-    /// One that begins with the run, or later.
-    fn from_start(begins: bool) -> Self {
-        Self { so_far: Tick::ZERO, since: begins.then_some(Tick::ZERO) }
-    }
-
-    /// From now on it is so, or not.
-    fn set(&mut self, is_so: bool, now: Tick) {
-        match self.since {
-            None if is_so => self.since = Some(now),
-            Some(since) if !is_so => *self = Self { so_far: self.so_far + (now - since), since: None },
-            _ => {}
-        }
-    }
-
-    /// Ticks until the end.
-    fn until(&self, end: Tick) -> Tick {
-        self.so_far + self.since.map_or(Tick::ZERO, |since| end.saturating_sub(since))
-    }
 }
 
 /// The place of a replica.
@@ -157,7 +130,7 @@ impl Control {
         if is_active {
             control.first_events(fleet, group_of);
         }
-        let is_up = |(place, _): &(&Place, u32)| place.paid.since.is_some();
+        let is_up = |(place, _): &(&Place, u32)| place.paid.is_so();
         let first = |(_, replica)| PaidChange { tick: Tick::ZERO, replica, is_paid: true };
         control.paid_changes = control.places.iter().zip(0..).filter(is_up).map(first).collect();
         control
@@ -242,7 +215,7 @@ impl Control {
         let place = &mut self.places[replica as usize];
         (place.state, place.epoch) = (state, place.epoch + 1);
         let is_paid = matches!(state, State::Starting | State::Up | State::Draining | State::Noticed);
-        if place.paid.since.is_some() != is_paid {
+        if place.paid.is_so() != is_paid {
             self.paid_changes.push(PaidChange { tick: now, replica, is_paid });
         }
         place.paid.set(is_paid, now);

@@ -255,17 +255,73 @@ fn whoever_finds_no_replica_gives_up_at_the_router() {
 
 #[test]
 fn a_user_whose_request_times_out_goes_on_with_the_next() {
-    // One user, a place, ten tokens each at one per second, patience for 4 s: requests leave at 4 s, 9 s (a second more for the iteration under
-    // way is not the user's) and so on: each is sent as the one before is given up.
+    // One user, a place, ten tokens each at one per second, patience for 3.5 s: each request is sent as the one before is given up. The engine lets go
+    // of that one at the end of its iteration, which is not the user's.
     let patience = vec![Patience { first_token: None, whole: span(3.5) }];
     let requests = Requests { patience, ..Requests::of(vec![at(0.0, 5, 10); 3]) };
     let (sent, served) = one(1).serve_held(&requests, Rules::of(named("round-robin").as_mut()), Users::in_flight(1));
     let ended: Vec<Option<f64>> = ends(&served).into_iter().map(|(_, at)| at).collect();
     assert!(served.records.list.iter().all(|record| record.end() == End::TimedOut));
     let sent: Vec<Option<f64>> = sent.list.iter().map(|request| seconds(Some(request.arrival))).collect();
-    assert_eq!(ended, [Some(3.5), Some(7.5), Some(11.5)]);
-    // The engine lets go at the end of its iteration, and the user hears of it then.
-    assert_eq!(sent, [Some(0.0), Some(4.0), Some(8.0)]);
+    assert_eq!(ended, [Some(3.5), Some(7.0), Some(10.5)]);
+    assert_eq!(sent, [Some(0.0), Some(3.5), Some(7.0)]);
+    let begun: Vec<Option<f64>> = served.records.list.iter().map(|record| seconds(record.scheduled())).collect();
+    assert_eq!(begun, [Some(0.0), Some(4.0), Some(7.0)]);
+}
+
+#[test]
+fn a_held_number_of_users_is_held_whoever_gives_up() {
+    // Two users and a place for one, prompts whose first token takes 10 s, patience for 1 s: requests come at 0, 0, 1, 1 and 2 s.
+    let patience = vec![Patience { first_token: None, whole: span(1.0) }];
+    let requests = Requests { patience, ..Requests::of(vec![at(0.0, 5, 2); 5]) };
+    let mut fleet = one(1);
+    fleet.groups[0].engine.table = StepTable::constant(Seconds::new(10.0));
+    let (sent, served) = fleet.serve_held(&requests, Rules::of(named("round-robin").as_mut()), Users::in_flight(2));
+    let sent: Vec<Option<f64>> = sent.list.iter().map(|request| seconds(Some(request.arrival))).collect();
+    assert_eq!(sent, [0.0, 0.0, 1.0, 1.0, 2.0].map(Some));
+    assert_eq!(seconds(Some(served.records.end_ticks().time())), Some(3.0));
+    // A user whose request waits at the router hears of it there: the replica is lost from 0.05 to 5 s.
+    let patience = vec![Patience { first_token: span(0.5), whole: None }];
+    let requests = Requests { patience, ..Requests::of(vec![at(0.0, 5, 2); 3]) };
+    let back_after = Some(Seconds::new(5.0));
+    fleet.outages =
+        vec![Outage { group: 0, replica: 0, at: at(0.05, 1, 1).arrival, notice: Seconds::ZERO, back_after }];
+    let (sent, _) = fleet.serve_held(&requests, Rules::of(named("round-robin").as_mut()), Users::in_flight(1));
+    let sent: Vec<Option<f64>> = sent.list.iter().map(|request| seconds(Some(request.arrival))).collect();
+    assert_eq!(sent, [0.0, 0.5, 1.0].map(Some));
+}
+
+#[test]
+fn nothing_behind_the_end_of_a_run_counts() {
+    // Both clients leave at 1 s, in the middle of iterations of 10 s. A replica that is lost at 4 s is paid until 1 s like the other, and nothing is sent again.
+    let patience = vec![Patience { first_token: None, whole: span(1.0) }];
+    let requests = Requests { patience, ..Requests::of(vec![at(0.0, 5, 2); 2]) };
+    let mut fleet = one(1);
+    (fleet.groups[0].n_replicas, fleet.groups[0].engine.table) = (2, StepTable::constant(Seconds::new(10.0)));
+    fleet.outages =
+        vec![Outage { group: 0, replica: 1, at: at(4.0, 1, 1).arrival, notice: Seconds::ZERO, back_after: None }];
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    let of = |ticks: &[hw::Tick]| ticks.iter().map(|ticks| ticks.span().to_seconds().get()).collect::<Vec<f64>>();
+    assert_eq!(of(&served.paid_ticks), [1.0, 1.0]);
+    assert_eq!((served.changes.n_outages, served.changes.n_retried), (0, 0));
+    // Nor is what is under way then.
+    let busy: Vec<hw::Tick> = served.counts.iter().map(|counts| counts.busy_ticks).collect();
+    assert_eq!((of(&busy), served.counts[0].n_beyond), (vec![1.0, 1.0], 1));
+}
+
+#[test]
+fn a_router_counts_nobody_who_has_left() {
+    // Iterations of 10 s, places for one: the first replica has a request and one whose client leaves its queue at 1 s, the second has one. At 2 s the next two
+    // come: with the leaver gone both replicas have as much, and the first gets the first of them.
+    let list = vec![at(0.0, 5, 1), at(0.0, 5, 1), at(0.0, 5, 1), at(2.0, 5, 1), at(2.0, 5, 1)];
+    let hasty = Patience { first_token: span(1.0), whole: None };
+    let patience = vec![Patience::default(), hasty];
+    let requests = Requests { streams: vec![0, 0, 1, 0, 0], patience, ..Requests::of(list) };
+    let mut fleet = one(1);
+    (fleet.groups[0].n_replicas, fleet.groups[0].engine.table) = (2, StepTable::constant(Seconds::new(10.0)));
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    let replicas: Vec<u32> = served.records.list.iter().map(|record| record.replica).collect();
+    assert_eq!(replicas, [0, 1, 0, 0, 1]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Prompts whose attention is sparse above a number of keys: dense up to it to the tick, and the cost model's own time beyond it.
 
 use super::*;
+use engine::Model;
 use engine::cost::sparse_attention::{Budget, KERNELS, SparseAttention};
 use engine::cost::sparse_weights::SparseLayers;
 
