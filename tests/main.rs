@@ -32,6 +32,7 @@ mod exports;
 mod foreign;
 mod frameworks;
 mod graph;
+mod graphs_and_loops;
 mod host_memory;
 mod hostile;
 mod idle_keys;

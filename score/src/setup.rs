@@ -17,7 +17,7 @@ use serve::api_server::ApiServer;
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
-use serve::engine_preset::{self, EnginePreset, GraphRule, RESERVED_GIB};
+use serve::engine_preset::{self, EnginePreset, GraphRule, PromptGraphs, RESERVED_GIB};
 use serve::engine_reduces;
 use serve::layer_split::LayerSplit;
 use serve::replica::batcher::Cut;
@@ -300,14 +300,12 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         None => recipe.recv_interval(in_flight),
     };
     let batching = recipe.batcher.unwrap_or(preset.batcher);
-    let batcher = batcher::named(batching).expect("presets name batchers");
     // Without chunks a prompt has to fit an iteration, beside all who decode.
-    let least = if batcher.cut() == Cut::Never { asked.prompt + sequences_max } else { 1 };
+    let least = if cuts_nothing(batching) { asked.prompt + sequences_max } else { 1 };
     let tokens = published.and_then(|side| side.tokens).unwrap_or_else(|| amount(recipe.tokens_max, sizes.tokens_max));
     let tokens_asked = tokens.max(sequences_max);
     let (graph_sizes, batch_max) = captured(asked, tensor, (places, tokens));
-    let prompt_graphs = recipe.prompt_graphs.unwrap_or(preset.prompt_graphs);
-    let is_plain = role == Role::Both && shape.stages == 1 && shape.groups == 1;
+    let is_plain = role == Role::Both && [shape.stages, shape.groups] == [1, 1];
     let all_reduce = preset.reduces.kernel(model, &asked.gpu, shape.groups, recipe.all_reduce);
     Ok(Part {
         role,
@@ -336,7 +334,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         expert_rows: preset.expert_rows_of(asked.experts, if shape.spreads_experts { 1 } else { shape.gpus }),
         expert_tactic: expert_tactic(asked, model, shape.groups),
         triton_experts: preset.has_triton_experts(asked.experts, &asked.gpu),
-        prompt_graph_tokens: prompt_graphs.tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
+        prompt_graph_tokens: prompt_graphs(asked).tokens(model, graph_sizes.last().copied().unwrap_or(0), is_plain),
         fusion: engine_reduces::fusion(all_reduce, preset.fusion),
         census: preset.census,
         joint_attention: preset.has_joint_attention(),
@@ -347,6 +345,16 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         routing: published.map_or_else(|| engine_preset::routing(model), |side| side.routing(model)),
         prompt_exchange: asked.split.map_or(preset.prompt_exchange, |split| split.prompt_exchange),
     })
+}
+
+/// Whether a batching policy computes whole prompts.
+fn cuts_nothing(batching: &str) -> bool {
+    batcher::named(batching).expect("presets name batchers").cut() == Cut::Never
+}
+
+/// Iterations with prompts that run in graphs.
+fn prompt_graphs(asked: &Asked<'_>) -> PromptGraphs {
+    asked.recipe.prompt_graphs.unwrap_or(asked.preset.prompt_graphs)
 }
 
 /// GPUs that a worker takes, on whole hosts.

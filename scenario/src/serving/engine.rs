@@ -360,8 +360,7 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
-    let experts = experts::experts(&mut section, folder, preset);
-    let graphs = graphs::graphs(&mut section, preset);
+    let (experts, graphs) = (experts::experts(&mut section, folder, preset), graphs::graphs(&mut section, preset));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = prefix_cache(&mut section, preset, model);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
