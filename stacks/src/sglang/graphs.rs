@@ -66,11 +66,12 @@ pub(super) fn with_json(mut flags: Vec<Flag>) -> Vec<Flag> {
 
 /// Reads what is captured.
 pub(super) fn read(server: &mut Server, flags: &mut Flags<'_>) {
-    of_phase(server, flags, &DECODE);
-    of_phase(server, flags, &PREFILL);
-    if super::is_without_graphs(flags) && !server.keys.iter().any(|(key, ..)| *key == DECODE.key) {
+    if super::is_without_graphs(flags) {
         server.key(DECODE.key, 0, "--deepep-mode normal");
+    } else {
+        of_phase(server, flags, &DECODE);
     }
+    of_phase(server, flags, &PREFILL);
 }
 
 fn of_phase(server: &mut Server, flags: &mut Flags<'_>, phase: &Phase) {
