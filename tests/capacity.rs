@@ -353,7 +353,7 @@ fn a_fleet_that_holds_no_request_hinders_no_other() {
     let found = commands::capacity_of("serving/capacity", &set).expect("a report");
     let is_out = |name: &str| found.left_out.iter().any(|(out, why)| out.contains(name) && why.contains("weights"));
     assert!(is_out("h100-sxm tp 1") && found.points.iter().any(|point| point.name == "1 x h100-sxm tp 4"), "{found:?}");
-    assert!(found.sources[0].starts_with("costs: "), "{:?}", found.sources);
+    assert!(found.sources[0].starts_with("costs of "), "{:?}", found.sources);
 }
 
 #[test]

@@ -73,6 +73,7 @@ mod serving;
 mod serving_claims;
 mod settings;
 mod shell;
+mod short_traces;
 mod starts;
 mod style;
 mod sweep;

@@ -143,3 +143,76 @@ fn constants_are_named_where_a_model_uses_them() {
     let of_none = named("llama-3.1-70b", &["engine.start_ms=0"]);
     assert!(!has(&of_none, "engine.start_ms"), "{of_none:?}");
 }
+
+/// Replicas that split requests on nodes of eight GPUs.
+const SPLIT: &str = r#"
+kind = "serving"
+[model]
+name = "llama-3.1-70b"
+weights = "fp8"
+[cluster]
+gpu = "h100-sxm"
+nodes = 1
+[trace]
+prompt_tokens = 1000
+output_tokens = 20
+requests = 50
+rate_per_s = 0.1
+[engine]
+name = "vllm"
+tp = 2
+[policies]
+run = ["split"]
+[[policies.variant]]
+name = "split"
+policy = "vllm-v1"
+replicas = 4
+prefill_replicas = 2
+"#;
+
+/// Bytes per second of a port, in GB/s before a share of them is reached, and what is said.
+fn port(set: &[&str]) -> (f64, String) {
+    let source = diagnostic::Source { path: "split.toml".into(), text: SPLIT.to_owned() };
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, std::path::Path::new("."), &Overrides { set, ..Overrides::default() });
+    let serving = serving(&checked);
+    let choice = serving.plain().find(|plain| plain.name == "split").expect("a way of serving");
+    let (fleet, _) = played::fleet(serving, choice, Case::Expected);
+    let per_gpu = fleet.groups[0].port_bytes_per_s.expect("a limit") / f64::from(fleet.groups[0].gpus_per_replica);
+    (per_gpu / PORT_REACHED / 1e9, words(&checked))
+}
+
+#[test]
+fn keys_and_values_take_the_link_of_the_node_where_all_replicas_are_in_one() {
+    // A slow card changes nothing inside a node, and that is said.
+    let (inside, said) = port(&["cluster.nodes=1", "cluster.nic_gb_per_s=0.5"]);
+    assert_eq!(inside, port(&["cluster.nodes=1"]).0);
+    assert!(said.contains("`cluster.nic_gb_per_s` changes nothing"), "{said}");
+    assert!((port(&["cluster.nodes=1", "cluster.intra_node_gb_per_s=100"]).0 - 100.0).abs() < 1e-9);
+    // Four replicas of four GPUs are on two nodes.
+    let (between, said) = port(&["cluster.nodes=2", "engine.tp=4", "cluster.nic_gb_per_s=0.5"]);
+    assert!((between - 0.5).abs() < 1e-9 && inside > 100.0 && !said.contains("S017"), "{between} {inside}: {said}");
+}
+
+#[test]
+fn bandwidths_that_look_like_bits_or_both_directions_and_limits_like_milliseconds_are_named() {
+    let said = |set: &str| words(&changed("serving/closed-loop", &[], &[set]));
+    let own = |set: &[&str]| serving(&changed("serving/closed-loop", &[], set)).cluster.clone();
+    let (nic, link) = (own(&[]).nic_bandwidth.get() / 1e9, own(&[]).gpu.intra_node_bandwidth.get() / 1e9);
+    for (key, own, times) in [("nic_gb_per_s", nic, 8.0), ("intra_node_gb_per_s", link, 2.0)] {
+        let at = |times: f64| said(&format!("cluster.{key}={:?}", own * times));
+        assert!(
+            at(times).contains("S215") && at(times).contains(&format!("is {times} times the {own}")),
+            "{}",
+            at(times)
+        );
+        for other in [0.5, 1.0, 1.5, 3.0, 16.0] {
+            assert!(!at(other).contains("S215"), "{other} times {key}");
+        }
+    }
+    for (set, ms) in
+        [("slo.ttft_s=500", true), ("slo.tpot_s=50", true), ("slo.ttft_s=60", false), ("slo.tpot_s=0.5", false)]
+    {
+        assert_eq!(said(set).contains("S215"), ms, "{set}");
+    }
+}

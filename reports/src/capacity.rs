@@ -10,15 +10,18 @@ mod markdown;
 pub use html::render as html;
 pub use markdown::render as markdown;
 
-pub use engine::capacity::{Headroom, Load, Minimize, Point, Sensitivity};
+pub use engine::capacity::{CostSources, Headroom, Load, Minimize, Overload, Point, Sensitivity};
 use serde::{Deserialize, Serialize};
 
 use crate::lines::paged;
-use crate::quantity::{plain, ratio, share, target, usd};
+use crate::quantity::{percent, plain, ratio, share, target, usd};
 use crate::rows::{Rows, aligned};
 
 /// Schema of `capacity.json`.
 pub const SCHEMA: &str = "skrull-sim/capacity/1";
+
+/// Share of the time below which costs that were measured carry a choice no more.
+const MEASURED_LEAST: f64 = 0.5;
 
 /// A capacity report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -74,17 +77,42 @@ impl Capacity {
         }
     }
 
+    /// Whether a fleet meets the target and keeps the load for long.
+    fn passes(&self, point: &Point) -> bool {
+        point.attainment_ratio >= self.target_ratio && point.overload.is_none()
+    }
+
+    /// That the choice rests on costs that nobody measured on such GPUs, and the best fleet whose costs were.
+    fn unmeasured(&self, chosen: &Point) -> Option<String> {
+        let measured = chosen.costs.measured_ratio.filter(|ratio| *ratio < MEASURED_LEAST)?;
+        let is_known = |point: &&Point| point.costs.measured_ratio.is_some_and(|ratio| ratio >= MEASURED_LEAST);
+        let known = self.points.iter().filter(|point| self.passes(point)).filter(is_known);
+        let best = known.min_by(|a, b| a.minimized.total_cmp(&b.minimized)).map_or_else(String::new, |best| {
+            format!(
+                " Of fleets with mostly measured costs {} is the best, for {} per hour.",
+                plain(&best.name),
+                usd(best.usd_per_hour)
+            )
+        });
+        Some(format!(
+            "Its costs are no measurements of such GPUs: {} of the time is measured ({}).{best}",
+            percent(measured),
+            plain(&chosen.costs.words)
+        ))
+    }
+
     /// The answer in a few sentences.
     pub fn lead(&self) -> Vec<String> {
         let target = target(self.target_ratio);
         let Some(chosen) = self.chosen.and_then(|index| self.points.get(index)) else {
-            let best = self.points.iter().max_by(|a, b| a.attainment_ratio.total_cmp(&b.attainment_ratio));
+            let best = self.points.iter().max_by(|a, b| {
+                let load = b.overload.is_some().cmp(&a.overload.is_some());
+                load.then(a.attainment_ratio.total_cmp(&b.attainment_ratio))
+            });
             let best = best.map_or_else(String::new, |best| {
-                format!(
-                    "; {} comes closest with {}",
-                    plain(&best.name),
-                    share(best.attainment_ratio, self.target_ratio)
-                )
+                let but = best.overload.map_or_else(String::new, |overload| format!(", but {}", overload.words()));
+                let met = share(best.attainment_ratio, self.target_ratio);
+                format!("; {} comes closest with {met}{but}", plain(&best.name))
             });
             let none = format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits);
             return [none].into_iter().chain(self.untried()).chain(self.stopped()).collect();
@@ -101,6 +129,7 @@ impl Capacity {
             share(chosen.attainment_ratio, self.target_ratio)
         )];
         all.extend(self.stopped());
+        all.extend(self.unmeasured(chosen));
         all.push(match self.safe.and_then(|index| self.points.get(index)) {
             Some(safe) if safe.name == chosen.name => "It does so at the slow end of its latencies too.".to_owned(),
             Some(safe) => format!(
@@ -149,6 +178,8 @@ pub fn headroom_words(headroom: &Headroom) -> String {
 /// What breaks first, and how many requests then meet every limit: one limit alone may still be met by more than the target asks.
 fn breaks_words(headroom: &Headroom, target_ratio: f64) -> String {
     let load = headroom.loads.iter().find(|load| Some(load.factor) == headroom.fails);
+    // A load that is too much for full batches breaks no limit yet.
+    let load = load.filter(|load| load.attainment_ratio < target_ratio);
     let below = load.map_or_else(String::new, |load| {
         format!(
             " At {} times the load {} of requests meet every limit, and the target is {}.",
@@ -162,7 +193,7 @@ fn breaks_words(headroom: &Headroom, target_ratio: f64) -> String {
 
 /// Fleets as a table.
 fn fleets(capacity: &Capacity) -> Rows {
-    let headings = ["fleet", "GPUs", "$ per hour", "$ per Mtok", "within limits", "from", "to", ""];
+    let headings = ["fleet", "GPUs", "$ per hour", "$ per Mtok", "within limits", "from", "to", "measured", ""];
     let mut rows = vec![headings.map(str::to_owned).to_vec()];
     let of_dollars = matches!(capacity.minimize(), Minimize::UsdPerHour);
     let best = if of_dollars { "cheapest" } else { "best" };
@@ -170,6 +201,7 @@ fn fleets(capacity: &Capacity) -> Rows {
         let mark = match () {
             () if capacity.chosen == Some(index) => format!("{best} within the target"),
             () if capacity.safe == Some(index) => format!("{best} at the slow end"),
+            () if point.overload.is_some() => "too slow for the load".to_owned(),
             () if point.is_on_front => "front".to_owned(),
             () => String::new(),
         };
@@ -184,6 +216,7 @@ fn fleets(capacity: &Capacity) -> Rows {
             share(point.attainment_ratio, capacity.target_ratio),
             share(low, capacity.target_ratio),
             share(high, capacity.target_ratio),
+            point.costs.measured_ratio.map_or_else(|| "-".to_owned(), percent),
             mark,
         ]);
     }
@@ -235,6 +268,8 @@ mod tests {
             usd_per_mtok_interval: [0.5 * hw::real(n), 0.6 * hw::real(n)],
             attainment_ratio,
             attainment_interval: [low, 1.0],
+            overload: None,
+            costs: CostSources { words: "h100-sxm".to_owned(), measured_ratio: Some(0.9) },
             minimized: 2.0 * hw::real(n),
             is_on_front: true,
         };
@@ -242,6 +277,7 @@ mod tests {
             factor,
             attainment_ratio,
             attainment_interval: [attainment_ratio - 0.05, 1.0],
+            overload: None,
         };
         Capacity {
             schema: SCHEMA.to_owned(),
@@ -307,6 +343,39 @@ mod tests {
         assert!(!text(&example()).contains("left out"));
         let stopped = Capacity { is_complete: false, ..example() };
         assert!(stopped.lead()[1].contains("was stopped") && !lead.contains("was stopped"));
+    }
+
+    #[test]
+    fn costs_that_nobody_measured_and_a_load_that_is_too_much_are_named() {
+        let mut found = example();
+        assert!(text(&found).contains("90.0 %") && !found.lead().join(" ").contains("no measurements"));
+        let costs = |words: &str, ratio: f64| CostSources { words: words.to_owned(), measured_ratio: Some(ratio) };
+        found.points[1].costs = costs("roofline (datasheet)", 0.0);
+        let lead = found.lead().join(" ");
+        assert!(
+            lead.contains(
+                "Its costs are no measurements of such GPUs: 0.0 % of the time is measured (roofline (datasheet))."
+            ),
+            "{lead}"
+        );
+        // One that meets the target with measured costs is named beside it.
+        found.points[0].attainment_ratio = 0.995;
+        assert!(
+            found
+                .lead()
+                .join(" ")
+                .contains("Of fleets with mostly measured costs 1 x <gpu> is the best, for $\u{a0}2.00 per hour."),
+            "{:?}",
+            found.lead()
+        );
+        // Unless it does not keep the load, which the table says.
+        found.points[0].overload = Overload::of(20.0, 9.0);
+        let (lead, shown) = (found.lead().join(" "), text(&found));
+        assert!(!lead.contains("mostly measured") && shown.contains("too slow for the load"), "{lead} {shown}");
+        found.chosen = None;
+        found.points[1].overload = Overload::of(20.0, 18.0);
+        let lead = found.lead().join(" ");
+        assert!(lead.contains("but 20.00 requests per second come, and full batches serve 18.00 at most"), "{lead}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use engine::verdict::{Aim, Ended};
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 29] = [
+const SHARES: [&str; 30] = [
     "bound_from_start_ratio",
     "bound_ratio",
     "brought_ratio",
@@ -19,6 +19,7 @@ const SHARES: [&str; 29] = [
     "energy_borrowed_ratio",
     "frontend_busy_ratio",
     "feature_hit_ratio",
+    "few_users_ratio",
     "hit_ratio",
     "kv_peak_ratio",
     "launch_wait_ratio",

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::chart::{self, Ink, Side};
 use crate::html::{END, contents, figure, page, table};
+use crate::lines::paged;
 use crate::quantity::{escape, key_words, percent};
 use crate::rows::{self, Rows, aligned};
 use crate::shown;
@@ -24,6 +25,8 @@ const HEIGHT: f64 = 360.0;
 const POINTS_MAX: usize = 5000;
 /// Points with the same figures that a row names.
 const ALSO: usize = 2;
+/// Points that a terminal shows one by one, at most.
+pub const FEW: usize = 20;
 /// Rows of a table of the page.
 const ROWS_MAX: usize = 200;
 
@@ -40,6 +43,19 @@ pub struct Best {
     pub figures: Vec<f64>,
     /// What else has the very same figures.
     pub also: Vec<String>,
+}
+
+/// A point and a policy, and what came of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shown {
+    /// What was laid over the scenario.
+    pub point: String,
+    /// Policy; empty where nothing ran.
+    pub policy: String,
+    /// How it ended.
+    pub status: String,
+    /// Figures of `Swept::figures_shown`; not numbers where it has none.
+    pub figures: Vec<f64>,
 }
 
 /// Everything that a sweep found.
@@ -69,6 +85,10 @@ pub struct Swept {
     pub rates: Vec<rates::Line>,
     /// Point and reason of what did not run.
     pub failures: Vec<(String, String)>,
+    /// Metrics of the table of all points.
+    pub figures_shown: Vec<String>,
+    /// All points, where they are few.
+    pub shown: Vec<Shown>,
 }
 
 impl Swept {
@@ -113,6 +133,17 @@ impl Swept {
         rows
     }
 
+    fn shown_rows(&self) -> Rows {
+        let mut rows: Rows = vec![["point", "policy", "status"].map(str::to_owned).to_vec()];
+        rows[0].extend(self.figures_shown.iter().map(|key| key_words(key)));
+        rows.extend(self.shown.iter().map(|row| {
+            let figures = self.figures_shown.iter().zip(&row.figures);
+            let figures = figures.map(|(key, value)| figure_of(key, *value));
+            [&row.point, &row.policy, &row.status].map(Clone::clone).into_iter().chain(figures).collect()
+        }));
+        rows
+    }
+
     fn effect_rows(&self) -> Rows {
         let mut rows =
             vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
@@ -145,12 +176,14 @@ pub fn text(swept: &Swept, ink: Ink) -> String {
             row.insert(0, if place == 0 { String::new() } else { chart::mark(place - 1).to_string() });
         }
     }
-    for rows in [front, swept.effect_rows()] {
+    for rows in [swept.shown_rows(), front, swept.effect_rows()] {
         if rows.len() > 1 {
             out += &format!("\n{}", aligned(&rows));
         }
     }
-    out
+    let failed: Vec<String> =
+        swept.failures.iter().take(FEW).map(|(point, why)| format!("no result: {point}: {why}")).collect();
+    if failed.is_empty() { out } else { format!("{out}\n{}\n", paged(&failed.join("\n"))) }
 }
 
 /// For pull requests.
@@ -333,6 +366,27 @@ mod tests {
         let tables = markdown(&swept);
         assert!(tables.starts_with(&swept.lead()) && tables.contains("| x=1 | p | $\u{a0}3.00 | - |"), "{tables}");
         assert!(tables.contains("| x=3 | [S011] out \\| of range |"), "{tables}");
+    }
+
+    #[test]
+    fn a_terminal_shows_few_points_one_by_one_and_why_some_have_no_result() {
+        let shown = |point: &str, status: &str, figures: Vec<f64>| Shown {
+            point: point.to_owned(),
+            policy: "p".to_owned(),
+            status: status.to_owned(),
+            figures,
+        };
+        let swept = Swept {
+            n_points: 2,
+            figures_shown: vec!["makespan_s".to_owned()],
+            shown: vec![shown("x=1", "ok", vec![12.0]), shown("x=2", "infeasible", vec![f64::NAN])],
+            failures: vec![("x=2 p".to_owned(), "too small".to_owned())],
+            ..Swept::default()
+        };
+        let text = text(&swept, Ink::Plain);
+        for words in ["12.00 s", "infeasible", "no result: x=2 p: too small"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     /// From 10 to 70 GiB lines lie every 10 GiB, and the terminal has the unit as well.

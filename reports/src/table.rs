@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::lines::{GAP, wrap};
 use crate::quantity::{ABSENT, percent, plain, shortened, times};
 use crate::view::{self, View};
-use crate::{CostShare, PolicyResult, RunResult, serving, shown, views};
+use crate::{CostModelFacts, CostShare, PolicyResult, RunResult, serving, shown, views};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
@@ -47,7 +47,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
 /// Sentences under every table: where the costs come from and how far to trust them.
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
-    let mut first = format!("cost model: {} ({})", plain(&model.profile), source_words(run));
+    let mut first = format!("cost model: {}", costs(model));
     if model.is_outside_hull() {
         let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
         if !model.outside_hull.is_empty() {
@@ -59,9 +59,18 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     lines
 }
 
-/// Where the costs come from, in words. Without shares only the weakest source is known, which may be that of a single small cost.
+/// Profiles and where the costs come from, in words.
+pub fn costs(model: &CostModelFacts) -> String {
+    format!("{} ({})", plain(&model.profile), words_of(model))
+}
+
+/// Where the costs of a run come from, in words.
 pub(crate) fn source_words(run: &RunResult) -> String {
-    let model = &run.cost_model;
+    words_of(&run.cost_model)
+}
+
+/// Where costs come from, in words. Without shares only the weakest source is known, which may be that of a single small cost.
+fn words_of(model: &CostModelFacts) -> String {
     match model.source.as_str() {
         _ if !model.shares.is_empty() => sources(&model.shares),
         source if model.is_one_source() => plain(source),

@@ -147,6 +147,24 @@ fn warn_of_network(
     }
 }
 
+/// How near a ratio of bandwidths is to that of two units.
+const NEAR: f64 = 0.02;
+
+/// Links that are wider than the catalogue's by just what other units make of them.
+fn warn_of_units(section: &mut Section<'_>, machine: &Cluster, written: [f64; 2], places: [Place; 2]) {
+    let own = [machine.nic_bandwidth, machine.gpu.intra_node_bandwidth].map(|link| link.get() / 1e9);
+    let units = [
+        ("nic_gb_per_s", 8.0, "it counts gigabytes: a port of 400 Gb/s carries 50"),
+        ("intra_node_gb_per_s", 2.0, "it counts one direction: datasheets often add up both"),
+    ];
+    for (((key, times, help), at), (value, own)) in units.into_iter().zip(places).zip(written.into_iter().zip(own)) {
+        if (value / own / times - 1.0).abs() < NEAR {
+            let what = format!("`{}` = {value} is {times} times the {own} of the catalogue", section.full(key));
+            section.warn(Code::OtherUnit, at, what, help);
+        }
+    }
+}
+
 /// Reads the section: the cluster and the memory that is not the job's.
 pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
     tuned(section, RESERVED_GIB).map(|(cluster, reserved, _)| (cluster, reserved))
@@ -175,9 +193,13 @@ pub fn tuned(mut section: Section<'_>, reserved_gib: f64) -> Option<(Cluster, By
     let nodes = section.small("nodes", None, 1..=100_000);
     let machine = machine(&mut section, nodes);
     let (per_node, usual) = machine.as_ref().map_or((8, 8), |found| (found.gpus_per_node, found.nvlink_island));
+    let links_at = ["nic_gb_per_s", "intra_node_gb_per_s"].map(|key| section.place(key).flatten());
     let nic_gb_per_s = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
     let host_gb_per_s = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
     let intra_node_gb_per_s = section.number("intra_node_gb_per_s", 0.0, 0.001..=100_000.0);
+    if let Some(machine) = &machine {
+        warn_of_units(&mut section, machine, [nic_gb_per_s, intra_node_gb_per_s], links_at);
+    }
     let intra_node_latency_us = section.number("intra_node_latency_us", 0.0, 0.001..=100_000.0);
     let inter_node_latency_us = section.number("inter_node_latency_us", 0.0, 0.001..=100_000.0);
     let says_access = section.has("peer_access");

@@ -276,8 +276,8 @@ pub struct ServingGroup {
     pub kv_blocks: u32,
     /// What its replicas do.
     pub role: Role,
-    /// Bytes per second that one GPU of a replica sends, and as many that it receives.
-    pub port_bytes_per_s: f64,
+    /// Bytes per second that one GPU of a replica sends, and as many that it receives, where that is written.
+    pub port_bytes_per_s: Option<f64>,
     /// How many replicas run as load changes; `n_replicas` is then the most.
     pub scaling: Option<ServingScaling>,
     /// How replicas fail.
@@ -294,8 +294,8 @@ struct Given {
     fleet: FleetSection,
     cost: Cost,
     tuning: Option<Tuning>,
-    /// Whether requests of measured runs are played in the place of its own.
-    measured: bool,
+    /// Whether `[capacity]` lays other numbers of replicas and nodes over it.
+    is_varied: bool,
 }
 
 impl Serving {
@@ -428,7 +428,7 @@ pub fn of_requests(
         attention_flops_ratio,
         law,
         capacity: None,
-        given: Given { fleet, cost, tuning, measured: overrides.measured },
+        given: Given { fleet, cost, tuning, is_varied: capacity.is_some() },
     };
     put_together(reader, &mut serving, capacity, &places);
     Some(serving)

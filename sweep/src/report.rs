@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use reports::columns::Column;
 use reports::swept::rates::{At, Line};
-use reports::swept::{Best, Swept};
+use reports::swept::{Best, FEW, Shown, Swept};
 use serde_json::{Map, Value};
 
 use crate::front::{Candidate, candidates, effects, front};
@@ -26,7 +26,17 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
     let failure = |row: &Row| {
         Some((format!("{}{} {}", words(&row.point), seed(row), row.policy).trim().to_owned(), row.why.clone()?))
     };
+    let figures_shown = figures_shown(sweep, rows);
+    let is_few = rows.len() <= FEW;
+    let shown = rows.iter().filter(|_| is_few).map(|row| Shown {
+        point: format!("{}{}", words(&row.point), seed(row)),
+        policy: row.policy.clone(),
+        status: row.status.clone(),
+        figures: figures_shown.iter().map(|key| figure(row, key)).collect(),
+    });
     Swept {
+        shown: shown.collect(),
+        figures_shown: figures_shown.clone(),
         scenario: sweep.scenario.clone(),
         n_points,
         statuses: statuses.into_iter().map(|(status, n)| (status.to_owned(), n)).collect(),
@@ -41,6 +51,35 @@ pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
         failures: rows.iter().filter_map(failure).collect(),
         ..Swept::default()
     }
+}
+
+/// Metrics that a table of points shows where no objective says which; those come first that compare rows of their kind.
+const COMPARED: [&str; 9] = [
+    "iteration_time_s",
+    "tokens_per_s",
+    "requests_per_s",
+    "output_tokens_per_s",
+    "ttft_s.p99",
+    "tpot_s.p99",
+    "slo_attainment_ratio",
+    "cost_usd_per_mtok",
+    "makespan_s",
+];
+/// Of these so many.
+const COMPARED_MAX: usize = 5;
+
+/// What a table of points shows: the objectives, or what is usually compared.
+fn figures_shown(sweep: &Sweep, rows: &[Row]) -> Vec<String> {
+    if !sweep.objectives.is_empty() {
+        return sweep.objectives.iter().map(|sought| sought.metric.clone()).collect();
+    }
+    let has = |key: &&str| rows.iter().any(|row| row.metrics.contains_key(*key));
+    COMPARED.into_iter().filter(has).take(COMPARED_MAX).map(str::to_owned).collect()
+}
+
+/// A figure of a row; not a number where it has none.
+fn figure(row: &Row, key: &str) -> f64 {
+    row.metrics.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
 /// Candidates of the front, in its order; those with the very same figures are one, and the first names what the others have otherwise.

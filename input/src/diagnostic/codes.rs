@@ -159,6 +159,7 @@ codes! {
     OtherEngine = 212, "A policy batches as another engine does.";
     UnknownVersion = 213, "Nothing is known of a version of an engine.";
     LongContext = 214, "A context is longer than a model has positions.";
+    OtherUnit = 215, "A value looks like one in another unit.";
     OtherObjective = 220, "A policy of deployments does not serve the objective.";
 }
 

@@ -5,24 +5,22 @@
 //! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
 //! Units: dollars, requests per second, shares of requests.
 
+mod headroom;
+
 use std::collections::BTreeMap;
 
-pub use engine::capacity::{Headroom, Load, Minimize, Point, Sensitivity};
+pub use engine::capacity::{CostSources, Headroom, Load, Minimize, Overload, Point, Sensitivity};
 use engine::verdict::Refused;
 
 use hw::Time;
 use serve::request::Requests;
 
-/// Relative width of the bracket around the highest load within the target.
-const WIDTH: f64 = 0.02;
-/// Loads beyond these are not tried.
-const LOADS: [f64; 2] = [1.0 / 64.0, 64.0];
 /// Change of price and load that sensitivity looks at.
 const CHANGE: f64 = 0.2;
 /// Fleets with up to this many times as much of what is asked as the chosen one are served again at other loads; the others where none of them passes.
 const NEAR: f64 = 2.0;
-/// Share of blocks in use from which on memory counts as full.
-const FULL: f64 = 0.98;
+/// Lives of a request for which requests should come: before that, a fleet is still filling.
+const LIVES: f64 = 5.0;
 
 /// What has a price of its own, and that price.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,6 +195,10 @@ pub struct Served {
     pub metrics: BTreeMap<String, f64>,
     /// Intervals.
     pub interval: BTreeMap<String, [f64; 2]>,
+    /// Why it does not keep the load, although the requests end before that shows.
+    pub overload: Option<Overload>,
+    /// Where its costs come from.
+    pub costs: CostSources,
 }
 
 /// Serves what is asked, each by itself: what came of it, or why nothing could.
@@ -221,14 +223,34 @@ pub struct Answer {
     pub headroom: Option<Headroom>,
     /// Why it has none, as a sentence; `None` where it has one, or no fleet is chosen.
     pub no_headroom: Option<String>,
+    /// What requests that end before the chosen fleet is full leave open, as a sentence.
+    pub too_short: Option<String>,
     /// What other prices and loads would change.
     pub sensitivity: Vec<Sensitivity>,
+}
+
+impl Answer {
+    /// Where the costs of each type of GPUs come from: of the chosen fleet, and of the first one on every other type.
+    pub fn costs(&self) -> Vec<String> {
+        let chosen = self.chosen.map(|index| &self.points[index]);
+        let mut named: Vec<&str> = Vec::new();
+        let mut said = Vec::new();
+        for point in chosen.into_iter().chain(&self.points) {
+            if !named.contains(&point.gpu.as_str()) {
+                named.push(&point.gpu);
+                said.push(format!("costs of {}: {}", point.name, point.costs.words));
+            }
+        }
+        said
+    }
 }
 
 /// What was found of a fleet.
 struct Tried<'q> {
     candidate: &'q Candidate,
     point: Point,
+    /// Mean time from the arrival of a request to its end, seconds.
+    life_s: f64,
     /// Dollars per hour of each part.
     usd_per_hour: Vec<f64>,
 }
@@ -382,10 +404,37 @@ impl Question {
             usd_per_mtok_interval,
             attainment_ratio,
             attainment_interval,
+            overload: row.overload,
+            costs: row.costs.clone(),
             minimized,
             is_on_front: false,
         };
-        Ok(Tried { candidate, point, usd_per_hour })
+        let life_s = row.metrics.get("e2e_s.mean").copied().unwrap_or(0.0);
+        Ok(Tried { candidate, point, life_s, usd_per_hour })
+    }
+}
+
+impl Question {
+    /// Whether a fleet meets the target with so large a share of requests, and keeps the load for long.
+    fn is_met(&self, ratio: f64, overload: Option<Overload>) -> bool {
+        ratio >= self.target_ratio && overload.is_none()
+    }
+
+    fn passes(&self, tried: &Tried<'_>) -> bool {
+        self.is_met(tried.point.attainment_ratio, tried.point.overload)
+    }
+
+    /// What requests leave open that end while a fleet is still filling at so many times the load.
+    fn too_short(&self, life_s: f64, factor: f64) -> Option<String> {
+        let Peak { from_s, to_s, requests_per_s, .. } = self.peak;
+        let (lasting_s, asked_s) = ((to_s - from_s) / factor, LIVES * life_s);
+        let n = hw::whole((requests_per_s * factor * asked_s).ceil());
+        let at = if factor > 1.0 { format!("at {factor:.2} times the load ") } else { String::new() };
+        let said = format!(
+            "{at}requests come for {lasting_s:.0} s, and one of them takes {life_s:.0} s: that shows fleets as they fill, and not how they do for long; \
+             `trace.requests = {n}` comes for {LIVES} such times"
+        );
+        (lasting_s < asked_s).then_some(said)
     }
 }
 
@@ -406,14 +455,16 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     });
     mark_front(&mut all);
     let target = question.target_ratio;
-    let chosen = least(&all, &minimized, &|tried| tried.point.attainment_ratio >= target);
-    let safe = least(&all, &minimized, &|tried| tried.point.attainment_interval[0] >= target);
-    let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate)).transpose();
+    let chosen = least(&all, &minimized, &|tried| question.passes(tried));
+    let safe = least(&all, &minimized, &|tried| question.passes(tried) && tried.point.attainment_interval[0] >= target);
+    let headroom = chosen.map(|index| headroom::of(question, judge, all[index].candidate)).transpose();
     let (headroom, no_headroom) = headroom
         .map_or_else(|refused| (None, Some(format!("headroom is not known: {}", refused.why))), |found| (found, None));
+    let factor = headroom.as_ref().map_or(1.0, |found| found.meets.max(1.0));
+    let too_short = chosen.and_then(|index| question.too_short(all[index].life_s, factor));
     let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
     let points = all.into_iter().map(|tried| tried.point).collect();
-    Answer { points, left_out, chosen, safe, headroom, no_headroom, sensitivity }
+    Answer { points, left_out, chosen, safe, headroom, no_headroom, too_short, sensitivity }
 }
 
 /// What is asked for of a fleet.
@@ -435,102 +486,15 @@ fn least(all: &[Tried<'_>], of: &dyn Fn(&Tried<'_>) -> f64, passes: &dyn Fn(&Tri
 fn mark_front(all: &mut [Tried<'_>]) {
     let mut best = f64::NEG_INFINITY;
     for tried in all {
-        tried.point.is_on_front = tried.point.attainment_ratio > best;
-        best = best.max(tried.point.attainment_ratio);
-    }
-}
-
-/// Brackets the highest load within the target, and says what breaks above it. A load of which nothing is known ends the search, with the reason.
-///
-/// # Errors
-/// Where nothing is known of the load as it comes.
-fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Result<Headroom, Refused> {
-    let mut loads: Vec<Load> = Vec::new();
-    let asked = |load: f64| Asked { load, is_peak: true, ..Asked::plain(candidate) };
-    let mut meets = |factor: f64| {
-        let (attainment_ratio, attainment_interval) = attainment(&one(judge, asked(factor))?)?;
-        loads.push(Load { factor, attainment_ratio, attainment_interval });
-        Ok(attainment_ratio >= question.target_ratio)
-    };
-    let ([low, high], end) = bracket(&mut meets);
-    if let (None, None, Some((_, refused))) = (low, high, &end) {
-        return Err(refused.clone());
-    }
-    loads.sort_by(|a, b| a.factor.total_cmp(&b.factor));
-    let breaks =
-        high.map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, &asked(factor)));
-    let end = end.map_or_else(String::new, |(factor, refused)| format!("; {factor} times the load: {refused}"));
-    let Peak { from_s, to_s, requests_per_s, is_whole } = question.peak;
-    let window =
-        if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
-    let (meets, breaks) = (low.unwrap_or(0.0), breaks + &end);
-    Ok(Headroom { window, from_s, to_s, requests_per_s, meets, fails: high, loads, breaks })
-}
-
-/// The highest load that is known to meet the target and the lowest that is known not to, and the load that ended the search as nothing is known of it.
-fn bracket(meets: &mut dyn FnMut(f64) -> Result<bool, Refused>) -> ([Option<f64>; 2], Option<(f64, Refused)>) {
-    let (mut low, mut high) = (None, None);
-    let mut factor = 1.0;
-    // Doubling while the target is met, or halving until it is; then between the two.
-    loop {
-        match (low, high) {
-            (Some(below), Some(above)) if above / below <= 1.0 + WIDTH => break,
-            (Some(below), Some(above)) => factor = f64::midpoint(below, above),
-            _ if !(LOADS[0]..=LOADS[1]).contains(&factor) => break,
-            _ => {}
-        }
-        match meets(factor) {
-            Ok(true) => (low, factor) = (Some(factor), factor * 2.0),
-            Ok(false) => (high, factor) = (Some(factor), factor * 0.5),
-            Err(refused) => return ([low, high], Some((factor, refused))),
-        }
-    }
-    ([low, high], None)
-}
-
-/// Which limit fails first under a load, and why.
-fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
-    let alone = |key: &'static str| {
-        let row = one(judge, Asked { limit: Some(key), ..asked.clone() }).ok()?;
-        Some((attainment(&row).ok()?.0, key, row.metrics))
-    };
-    let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((ratio, key, metrics)) = worst else { return "not known: the fleet could not be served again".to_owned() };
-    let limit = question.limits.iter().find(|(known, _)| *known == key).map_or(0.0, |(_, seconds)| *seconds);
-    let name = limit_name(key);
-    let shown = format!("the limit of {name}, {limit} s, which {:.1} % of requests meet", ratio * 100.0);
-    format!("{shown}; {}", cause(key, &metrics))
-}
-
-/// Why a limit fails, from the figures of the run.
-fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
-    let value = |key: &str| metrics.get(key).copied().unwrap_or(0.0);
-    let waits = value("queue_s.p99") / value("ttft_s.p99").max(1e-9);
-    // Full memory delays admissions; it slows tokens down only where sequences lose their blocks.
-    let memory = value("n_preempted") > 0.0 || (key != "tpot_s" && value("kv_peak_ratio") >= FULL);
-    match key {
-        _ if memory => format!(
-            "memory for keys and values is full ({:.0} % of blocks at most in use, {:.0} preemptions)",
-            value("kv_peak_ratio") * 100.0,
-            value("n_preempted")
-        ),
-        "ttft_s" if waits > 0.5 => format!(
-            "requests wait in the queue ({:.0} % of the 99th percentile) while blocks are at most {:.0} % in use",
-            waits * 100.0,
-            value("kv_peak_ratio") * 100.0
-        ),
-        "ttft_s" => "prompts take that long once they have begun, behind the decodes of the batch".to_owned(),
-        "tpot_s" => format!(
-            "iterations take that long: batches are large and prompts ride along (busy {:.0} % of the time)",
-            value("busy_ratio") * 100.0
-        ),
-        _ => format!("the sum of waiting and serving (busy {:.0} % of the time)", value("busy_ratio") * 100.0),
+        // Who does not keep the load has no share for long.
+        tried.point.is_on_front = tried.point.overload.is_none() && tried.point.attainment_ratio > best;
+        best = if tried.point.is_on_front { tried.point.attainment_ratio } else { best };
     }
 }
 
 /// What other prices and loads would change. Prices change nothing where no dollars are asked for.
 fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen: usize) -> Vec<Sensitivity> {
-    let passes = |tried: &Tried<'_>| tried.point.attainment_ratio >= question.target_ratio;
+    let passes = |tried: &Tried<'_>| question.passes(tried);
     let today = all[chosen].point.attainment_ratio;
     let mut rows = Vec::new();
     let counts_dollars = matches!(question.minimize, Minimize::UsdPerHour | Minimize::UsdPerMtok);

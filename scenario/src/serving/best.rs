@@ -75,6 +75,14 @@ pub struct Best {
     pub limits_at: Case,
 }
 
+impl Best {
+    /// Whether a limit is on how long requests wait: a queue that grows breaks it in the end.
+    pub fn limits_waits(&self) -> bool {
+        let waits = ["queue_s", "ttft_s", "e2e_s", "slo_attainment_ratio"];
+        self.within.iter().any(|limit| waits.iter().any(|key| limit.key.starts_with(key)))
+    }
+}
+
 /// What is sought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aim {

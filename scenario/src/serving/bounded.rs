@@ -1,7 +1,10 @@
 //! What bounds in closed form know of a fleet: nothing where more happens to its requests than they count.
 
+use engine::capacity::Overload;
+use engine::play::Case;
 use serve::fleet::held::Users;
-use serve::outlook::{Counted, Load};
+use serve::kv::lending::Borrow;
+use serve::outlook::{Counted, Load, Replica};
 use serve::replica::Role;
 
 use super::costs::CostLaw;
@@ -38,12 +41,50 @@ impl Serving {
         self.is_bounded(choice) && !(metric.starts_with("tpot_s") && choice.limits.frontend.takes_time())
     }
 
-    /// The group that serves whatever comes, where there is one alone and nothing else happens to it. It may be both of the roles under a choice.
+    /// Why a choice cannot keep up with its requests for long, where a bound knows.
+    pub fn overload(&self, choice: &ServingChoice) -> Option<Overload> {
+        Overload::of(self.requests_per_s_offered()?, self.requests_per_s_most(choice)?)
+    }
+
+    /// Requests per second that the fleet of a choice serves at most, however many wait; `None` where no bound knows. When requests count changes nothing.
+    fn requests_per_s_most(&self, choice: &ServingChoice) -> Option<f64> {
+        let is_known = choice.kv == self.kv && choice.kv.borrow == Borrow::Never && choice.streams.is_empty();
+        let group = self.lone_group().filter(|_| is_known && self.users_of(choice).is_none())?;
+        if group.role == Role::Outputs || (choice.prefill_replicas > 0 && choice.operation.drafts.is_some()) {
+            return None;
+        }
+        let each = self.groups_of(choice).into_iter().map(|group| self.requests_per_s_of(choice, group));
+        each.reduce(|least, other| Some(least?.min(other?)))?
+    }
+
+    /// The same of one of its groups.
+    fn requests_per_s_of(&self, choice: &ServingChoice, group: &ServingGroup) -> Option<f64> {
+        let counted = Counted { role: group.role, keeps_prefixes: choice.limits.shares_prefixes, is_held: false };
+        let (load, deployment) = (Load::of(&self.requests, counted)?, self.deployment_of(choice, group));
+        let (limits, cost) = (self.limits(choice, group), self.costs(group));
+        let table = self.table(choice, group, &limits, cost.as_ref(), Case::Expected);
+        let replica = Replica::new(&deployment, cost.as_ref(), table, load);
+        let outlook = replica.outlook(self.replicas_of(choice, group), deployment.n_gpus(), &limits)?;
+        Some(outlook.requests_per_s_most())
+    }
+
+    /// Requests per second that come, where they come by themselves; `None` where all come at one moment.
+    pub fn requests_per_s_offered(&self) -> Option<f64> {
+        let (first, last) = (self.requests.list.first()?.arrival, self.requests.list.last()?.arrival);
+        let lasting_s = (last - first).to_seconds().get();
+        (lasting_s > 0.0).then(|| hw::real(self.requests.len() as u64 - 1) / lasting_s)
+    }
+
+    /// The group that serves whatever comes, where every request counts.
     fn plain_group(&self) -> Option<&ServingGroup> {
+        self.lone_group().filter(|_| self.warm_up.get() == 0.0)
+    }
+
+    /// The group that serves whatever comes, where there is one alone and nothing else happens to it. It may be both of the roles under a choice.
+    fn lone_group(&self) -> Option<&ServingGroup> {
         let [group] = &self.groups[..] else { return None };
         let counts_all = |users: Users| matches!(users, Users::Held { warm_up: 0, .. });
         let is_plain = matches!(self.law, CostLaw::Operations)
-            && self.warm_up.get() == 0.0
             && self.streams.iter().all(|stream| stream.users.is_none_or(counts_all))
             && self.outages.is_empty()
             && matches!(group.role, Role::Both | Role::Outputs)

@@ -106,10 +106,20 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     }
 }
 
+/// Limits, in seconds, from which on milliseconds are what was meant.
+const MILLISECONDS: [(&str, f64); 2] = [("ttft_s", 100.0), ("tpot_s", 5.0)];
+
 /// `[slo]`: limits of latency, and what comes too soon to count.
 pub fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
+    let places = MILLISECONDS.map(|(key, _)| section.place(key).flatten());
     let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(Seconds::new);
     let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
+    for (((key, most), at), limit) in MILLISECONDS.into_iter().zip(places).zip([slo.ttft, slo.tpot]) {
+        if let Some(seconds) = limit.map(Seconds::get).filter(|seconds| *seconds >= most) {
+            let what = format!("`{}` = {seconds} is a limit of {seconds} seconds", section.full(key));
+            section.warn(Code::OtherUnit, at, what, format!("{seconds} ms are {}", seconds / 1e3));
+        }
+    }
     let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));
     section.finish();
     (slo, warm_up)

@@ -336,10 +336,9 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     links
 }
 
-/// Seconds before the first byte between two groups: of the network, unless all groups of a choice fit one node of the cluster.
+/// Seconds before the first byte between two groups: of the network, unless all groups of a choice fit one node.
 fn latency_s(serving: &Serving, choice: &ServingChoice, ends: [&ServingGroup; 2]) -> f64 {
-    let is_apart = ends.iter().any(|group| serving.given.fleet.is_apart(&group.name));
-    let is_one_node = !is_apart && serving.n_gpus(choice) <= serving.cluster.domain();
+    let is_one_node = serving.is_one_node(choice);
     let latency = |group: &ServingGroup| {
         if is_one_node { group.cluster.intra_node_latency } else { group.cluster.inter_node_latency }
     };

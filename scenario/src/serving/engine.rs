@@ -482,7 +482,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
     let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
     let tiers = tiers::of(&choice.operation.tiers, host_link, block);
-    let card = BytesPerSecond::new(group.port_bytes_per_s);
+    let card = BytesPerSecond::new(group.card_bytes_per_s());
     let remote = Remote::of(&choice.operation.remote, (card, deployment.n_attending()), block);
     let adapters = choice.operation.adapters.limits(&deployment, host_link);
     Ok(Memory { kv_blocks, kv_blocks_max, blocks_per_sequence, watermark_blocks, preemption, tiers, remote, adapters })

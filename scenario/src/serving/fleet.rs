@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use engine::Model;
+use engine::verdict::Refused;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
 use serve::drafter::OwnDrafters;
@@ -15,7 +16,6 @@ use serve::kv::tiers::NO_STORE;
 use serve::replica::{FirstToken, Role};
 use serve::router::RouterKind;
 use serve::step_cost::FfnSide;
-use serve::transfer::PORT_REACHED;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
@@ -171,11 +171,6 @@ impl Serving {
         let usual = self.engine.preset.map_or(FirstToken::Prefill, |preset| preset.split.first_token);
         self.given.fleet.first_token.unwrap_or(usual)
     }
-}
-
-/// Bytes per second that one GPU of a machine sends to another node where nobody says so.
-fn usual_port(cluster: &Cluster) -> f64 {
-    cluster.nic_bandwidth.get() * PORT_REACHED
 }
 
 /// Reads the section.
@@ -385,7 +380,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
         if read.gpu.is_none() {
             taken += u64::from(serving.engine.n_gpus(tp, read.ffn)) * u64::from(read.n_replicas);
         }
-        let (gpu, usual_port) = (cluster.gpu.name.clone(), usual_port(&cluster));
+        let gpu = cluster.gpu.name.clone();
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
             model: model.clone(),
@@ -403,7 +398,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             reserved: read.reserved,
             kv_blocks: read.kv_blocks,
             role: read.role,
-            port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { usual_port },
+            port_bytes_per_s: (read.port_gb_per_s > 0.0).then_some(read.port_gb_per_s * 1e9),
             scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
             lends: read.lends,
@@ -461,7 +456,12 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             0 => "take more nodes, or a lower `engine.tp`, `engine.pp` or `engine.ep`".to_owned(),
             _ => format!("`fleet.replicas = {n_fit}` would use them all"),
         };
-        reader.refuse(Code::WrongGpuCount, None, what, help);
+        if serving.given.is_varied {
+            // The question lays other fleets over this one, which hold.
+            serving.choices.iter_mut().for_each(|choice| choice.refused = Some(Refused::infeasible(what.clone())));
+        } else {
+            reader.refuse(Code::WrongGpuCount, None, what, help);
+        }
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
@@ -480,7 +480,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         reserved: None,
         kv_blocks: 0,
         role: Role::Both,
-        port_bytes_per_s: usual_port(&serving.cluster),
+        port_bytes_per_s: None,
         scaling: None,
         failures: None,
         lends: true,

@@ -2,6 +2,7 @@
 
 use serve::fleet::dynamics::Failures;
 use serve::replica::Role;
+use serve::transfer::PORT_REACHED;
 
 use super::{Serving, ServingChoice, ServingGroup};
 
@@ -10,6 +11,11 @@ impl ServingGroup {
     pub(super) fn reseeded(&self, seed: u64) -> Self {
         let failures = self.failures.map(|failures| Failures { seed, ..failures });
         Self { failures, ..self.clone() }
+    }
+
+    /// Bytes per second that one of its GPUs sends to another node.
+    pub(super) fn card_bytes_per_s(&self) -> f64 {
+        self.port_bytes_per_s.unwrap_or_else(|| self.cluster.nic_bandwidth.get() * PORT_REACHED)
     }
 }
 
@@ -24,6 +30,21 @@ impl Serving {
     /// Whether a group has GPUs of its own, on other machines than the cluster's.
     pub fn is_apart(&self, group: &ServingGroup) -> bool {
         self.given.fleet.is_apart(&group.name)
+    }
+
+    /// Whether no network lies between the replicas of a choice: all of them fit one node of the cluster, or the nodes that NVLink joins.
+    pub(super) fn is_one_node(&self, choice: &ServingChoice) -> bool {
+        !self.groups_of(choice).into_iter().any(|group| self.is_apart(group))
+            && self.n_gpus(choice) <= self.cluster.domain()
+    }
+
+    /// Bytes per second that one GPU of a group sends to other replicas of a choice. Engines' connectors (NIXL over UCX, Mooncake) take NVLink, or the bus, inside
+    /// a node.
+    pub(super) fn port_of(&self, choice: &ServingChoice, group: &ServingGroup) -> f64 {
+        match group.port_bytes_per_s {
+            None if self.is_one_node(choice) => group.cluster.gpu.bandwidth_to(1).get() * PORT_REACHED,
+            _ => group.card_bytes_per_s(),
+        }
     }
 
     /// GPUs of a group: its replicas with the engine's own degrees.
@@ -55,10 +76,12 @@ impl Serving {
         prefill.map_or(0, |group| choice.prefill_replicas * self.deployment_of(choice, group).n_gpus())
     }
 
-    /// Names of the profiles of all groups, each once.
+    /// Names of the profiles of all groups that serve, each once.
     pub fn profiles(&self) -> String {
         let mut names: Vec<&str> = Vec::new();
-        for group in &self.groups {
+        let runs = |choice: &&ServingChoice| self.names.contains(&choice.name) || choice.candidate.is_some();
+        let serves = |group: &&ServingGroup| self.choices.iter().filter(runs).any(|choice| choice.serves(group));
+        for group in self.groups.iter().filter(serves) {
             let name = group.profile.as_ref().map_or("roofline", |profile| profile.name.as_str());
             if !names.contains(&name) {
                 names.push(name);

@@ -81,7 +81,7 @@ fn party(serving: &Serving, choice: &ServingChoice, group: &ServingGroup, is_alo
     let (latency, bandwidth) = if is_one_node {
         (cluster.intra_node_latency, cluster.gpu.bandwidth_to(1))
     } else {
-        (cluster.inter_node_latency, hw::BytesPerSecond::new(group.port_bytes_per_s))
+        (cluster.inter_node_latency, hw::BytesPerSecond::new(group.card_bytes_per_s()))
     };
     let blocks = hw::real(serving.limits(choice, group).kv_blocks.into());
     let lent_max = u32::try_from(hw::whole(blocks * choice.kv.lend_ratio)).expect("a share of the blocks");

@@ -22,6 +22,38 @@ hw::words! {
     }
 }
 
+/// More requests come than a fleet serves with full batches: its queue grows as long as they come. A trace may end before that shows.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overload {
+    /// Requests per second that come.
+    pub offered_requests_per_s: f64,
+    /// Requests per second that it serves at most.
+    pub most_requests_per_s: f64,
+}
+
+impl Overload {
+    /// Of so many requests per second where so many are served at most, and more come.
+    pub fn of(offered_requests_per_s: f64, most_requests_per_s: f64) -> Option<Self> {
+        (offered_requests_per_s > most_requests_per_s).then_some(Self { offered_requests_per_s, most_requests_per_s })
+    }
+
+    /// The same in words.
+    pub fn words(&self) -> String {
+        let Self { offered_requests_per_s: offered, most_requests_per_s: most } = self;
+        format!("{offered:.2} requests per second come, and full batches serve {most:.2} at most")
+    }
+}
+
+/// Where the costs of a fleet come from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostSources {
+    /// Profiles and shares of the time, in words.
+    pub words: String,
+    /// Share of the time whose costs were measured on such GPUs; absent where times are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_ratio: Option<f64>,
+}
+
 /// A fleet that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
@@ -41,6 +73,12 @@ pub struct Point {
     pub attainment_ratio: f64,
     /// Its interval.
     pub attainment_interval: [f64; 2],
+    /// Why it does not keep the load, whatever its share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
+    /// Where its costs come from.
+    #[serde(default)]
+    pub costs: CostSources,
     /// What the chosen fleet has least of (`Minimize`).
     #[serde(default)]
     pub minimized: f64,
@@ -57,6 +95,9 @@ pub struct Load {
     pub attainment_ratio: f64,
     /// Its interval.
     pub attainment_interval: [f64; 2],
+    /// Why the fleet does not keep it, whatever the share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overload: Option<Overload>,
 }
 
 /// How much more load the chosen fleet takes at the peak.

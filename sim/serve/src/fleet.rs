@@ -230,6 +230,8 @@ pub struct Served {
     pub loaned: Loaned,
     /// Times between the tokens of every request, in order of arrival; empty where they are not kept.
     pub token_gaps: Vec<Option<Gaps>>,
+    /// When fewer than half of the users were left who are held: the others found no request to send. `None` where nobody is held.
+    pub half_left: Option<Tick>,
     /// Tokens of the requests that have such times, where that was asked.
     pub given_tokens: Option<GivenTokens>,
 }

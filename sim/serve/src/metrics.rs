@@ -4,7 +4,8 @@
 //! interpolate linearly between order statistics. A run lasts from time zero until the last request ends or is refused: a fleet that is lost serves nobody
 //! any more. Replicas are paid as long. The window of rates is the same without the warm-up. Latencies are of requests that arrive in it, rates count what
 //! ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client had enough before the end counts neither way. Output tokens
-//! are those that clients have: all of a served request, and those that a client read who had enough. Units: seconds, requests, tokens.
+//! are those that clients have: all of a served request, and those that a client read who had enough. Of users who are held the window has the drain too,
+//! in which they leave one after another, as clients of benchmarks count it; `few_users_ratio` says how long that is. Units: seconds, requests, tokens.
 
 pub mod adapters;
 pub mod average;
@@ -217,6 +218,10 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     if slo.is_given() {
         add("slo_attainment_ratio", real(n_met) / real(n_arrived));
         add("goodput_requests_per_s", real(n_good) / window_s);
+    }
+    if let Some(at) = served.half_left {
+        let all = served.records.end_ticks();
+        add("few_users_ratio", 1.0 - at.min(all).as_f64() / all.as_f64());
     }
     let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     add("makespan_s", (end - Time::ZERO).to_seconds().get());

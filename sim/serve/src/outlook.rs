@@ -139,8 +139,16 @@ impl<'l> Replica<'l> {
         let sequences_max = limits.sequences_max.saturating_mul(self.table.lanes().ranks);
         let least = self.table.least(sequences_max, limits.tokens_max)?;
         let steps_min = self.steps_min([sequences_max, limits.tokens_max].map(f64::from));
-        let phase = Phase::new(self, least, [n_replicas, gpus_each], steps_min, limits.frontend.takes_time());
+        let held = self.table.least_held(sequences_max, limits.tokens_max, self.keys_max(limits))?;
+        let phase = Phase::new(self, (least, &held), [n_replicas, gpus_each], steps_min, limits.frontend.takes_time());
         Some(Outlook { end_s: phase.end_s(), phases: vec![phase] })
+    }
+
+    /// Keys that a batch attends to at most, because memory has room for no more. Sequences that share a prefix attend to the same keys, so nothing limits them.
+    fn keys_max(&self, limits: &Limits) -> f64 {
+        let shares = self.load.computed.iter().zip(&self.load.requests.list).any(|(n, request)| *n < request.prompt);
+        let tokens = f64::from(limits.kv_blocks) * f64::from(limits.block_tokens);
+        if shares && limits.shares_prefixes { f64::INFINITY } else { tokens }
     }
 
     /// Fewest iterations of all replicas, where each has so many decoding sequences at most, over all ranks of data-parallel attention, and so many tokens in a
@@ -211,6 +219,12 @@ impl Outlook<'_> {
         let passages_s: f64 = self.phases.iter().map(Phase::passages_s).sum();
         self.end_s = self.end_s.max(passages_s / f64::from(users));
         self
+    }
+
+    /// Requests per second that the fleet serves at most, however many wait: what a full batch of each phase does. More of the same requests cannot be served
+    /// for long.
+    pub fn requests_per_s_most(&self) -> f64 {
+        self.phases.iter().map(Phase::requests_per_s).fold(f64::INFINITY, f64::min)
     }
 
     /// The best that a metric may be; `None` for one that has no bound. `usd_per_gpu_hour` is what a GPU costs.

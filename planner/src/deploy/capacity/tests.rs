@@ -3,6 +3,7 @@
 use engine::verdict::Refused;
 use serve::request::Request;
 
+use super::headroom::WIDTH;
 use super::*;
 
 fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
@@ -210,4 +211,39 @@ fn the_busiest_window_has_most_arrivals() {
     let peak = Peak::busiest(&requests, 5.0);
     assert_eq!((peak.from_s, peak.to_s, peak.requests_per_s, peak.is_whole), (20.0, 25.0, 0.8, false));
     assert!(Peak::busiest(&requests, 40.0).is_whole);
+}
+
+/// Everybody is in time, and a replica serves one request of the two per second.
+fn too_slow(asked: &[Asked<'_>]) -> Vec<Result<Served, Refused>> {
+    let one = |asked: &Asked<'_>| {
+        let Variation::Equal { n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
+        let mut row = serve(asked)?;
+        row.metrics.insert("slo_attainment_ratio".to_owned(), 1.0);
+        row.metrics.insert("e2e_s.mean".to_owned(), 6.0);
+        row.overload = Overload::of(2.0 * asked.load, hw::real(n_replicas));
+        Ok(row)
+    };
+    asked.iter().map(one).collect()
+}
+
+#[test]
+fn a_fleet_that_full_batches_cannot_keep_up_is_not_chosen_although_few_requests_are_in_time() {
+    let question = of(&[1, 2, 4], vec![quoted("a", 1.0)]);
+    let found = answer(&question, &too_slow);
+    assert_eq!(found.points[found.chosen.expect("two keep up")].name, "2 x a");
+    let one = found.points.iter().find(|point| point.name == "1 x a").expect("it was served");
+    assert!(one.overload.is_some() && !one.is_on_front && one.attainment_ratio >= 1.0);
+    // Two a second is all that two replicas serve.
+    let headroom = found.headroom.expect("a fleet is chosen");
+    assert!(headroom.meets >= 1.0 && headroom.meets <= 1.02, "{}", headroom.meets);
+    assert!(headroom.breaks.contains("the load itself: 2.0"), "{}", headroom.breaks);
+    // Ten seconds are less than five times six: 2 x 5 x 6 requests would show it.
+    let said = found.too_short.expect("ten seconds are short");
+    assert!(
+        said.contains("come for 10 s, and one of them takes 6 s") && said.contains("`trace.requests = 60`"),
+        "{said}"
+    );
+    // At a fifth more, four replicas are needed.
+    let more = found.sensitivity.iter().find(|row| row.change == "load +20 %").expect("asked");
+    assert_eq!(more.cheapest, "4 x a");
 }

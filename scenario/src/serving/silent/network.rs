@@ -32,7 +32,7 @@ pub(super) fn idle(serving: &Serving, written: &Written) -> Vec<Finding> {
     let mut all = serving.choices.iter().flat_map(|choice| pairs(serving, choice));
     let reaches_host = all.any(|(choice, group)| uses_host(serving, choice, group));
     let of_ports = written.ports.iter().filter(|_| !goes_out).filter_map(|(key, at)| {
-        let help = "nothing leaves a node: it needs replicas over several nodes, replicas that prefill for others, `remote_gib` in \
+        let help = "nothing leaves a node: it needs replicas over several nodes, replicas on several nodes that prefill for others, `remote_gib` in \
                     `tiers`, or memory that is lent";
         Some(unused(key, at.as_ref()?, help))
     });
@@ -60,7 +60,8 @@ fn pairs<'s>(
 fn leaves_node(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> bool {
     let is_wide = serving.deployment_of(choice, group).n_gpus() > group.cluster.domain();
     let lends = choice.kv.borrow != Borrow::Never;
-    is_wide || lends || group.role != Role::Both || choice.operation.remote != NO_STORE
+    let hands_over = group.role != Role::Both && !serving.is_one_node(choice);
+    is_wide || lends || hands_over || choice.operation.remote != NO_STORE
 }
 
 /// Whether something of a group goes to the host, or over its bus.
@@ -84,7 +85,9 @@ fn wide_link(serving: &Serving, link: &super::super::dynamics::ServingLink) -> O
     let ports = |name: &str| {
         let group = serving.groups.iter().find(|group| group.name == name)?;
         let of = |choice: &ServingChoice| {
-            serving.deployment_of(choice, group).ports(serving.replicas_of(choice, group), group.port_bytes_per_s)
+            serving
+                .deployment_of(choice, group)
+                .ports(serving.replicas_of(choice, group), serving.port_of(choice, group))
         };
         Some(serving.choices.iter().filter(|choice| choice.serves(group)).map(of).fold(0.0, f64::max))
     };

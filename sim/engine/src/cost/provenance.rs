@@ -87,6 +87,13 @@ impl Provenance {
         (if total > 0.0 { self.outside.values().sum::<f64>() / total } else { f64::NAN }, names)
     }
 
+    /// Share of all time that was measured on this GPU; `None` without time.
+    pub fn measured_ratio(&self) -> Option<f64> {
+        let total: f64 = self.seconds.values().sum();
+        let measured: f64 = self.seconds().filter(|(_, source, _)| *source == Source::Measured).map(|(.., s)| s).sum();
+        (total > 0.0).then(|| measured / total)
+    }
+
     /// Shares of all time, the largest first; equal ones in order of their names.
     pub fn shares(&self) -> Vec<Share> {
         let total: f64 = self.seconds.values().sum();

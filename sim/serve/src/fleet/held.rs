@@ -74,8 +74,11 @@ struct Client<'r> {
     /// Behind its request a user takes the next session.
     takes_next: bool,
     next_session: usize,
-    /// Users who are held.
+    /// Users who are held, and those of them who found no request to send any more.
     n_users: u32,
+    n_gone: u32,
+    /// When fewer than half of them were left.
+    half_left: Option<Tick>,
     /// Sessions of the warm-up that have not ended; while there are any, no session behind them begins.
     warm_up: usize,
     n_warming: usize,
@@ -97,6 +100,8 @@ impl<'r> Client<'r> {
             takes_next: users != Users::OfSessions,
             next_session: 0,
             n_users: 0,
+            n_gone: 0,
+            half_left: None,
             warm_up,
             n_warming: warm_up,
             sent: vec![Tick::ZERO; requests.len()],
@@ -135,6 +140,11 @@ impl<'r> Client<'r> {
         if let Some(&first) = self.begins.get(self.next_session) {
             self.next_session += 1;
             self.will_send(now, first);
+            return;
+        }
+        self.n_gone += 1;
+        if 2 * self.n_gone > self.n_users {
+            self.half_left.get_or_insert(now);
         }
     }
 
@@ -193,7 +203,8 @@ impl Run<'_, '_> {
             if now == IDLE || self.n_ended() == self.requests.len() as u64 {
                 self.is_past_clock |= client.is_waiting();
                 self.records.close();
-                return (client.sent, self.end());
+                let half_left = client.half_left;
+                return (client.sent, Served { half_left, ..self.end() });
             }
             if event < arrival {
                 self.next_event(arrival);

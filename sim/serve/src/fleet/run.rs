@@ -378,6 +378,7 @@ impl<'a, 'r> Run<'a, 'r> {
             changes: self.control.changes,
             loaned: self.lending.loaned,
             token_gaps,
+            half_left: None,
             given_tokens,
         }
     }

@@ -150,6 +150,25 @@ fn of_links(values: &BTreeMap<String, f64>) -> Option<String> {
     ))
 }
 
+/// Share of the run with fewer than half of the users from which on it is worth a word, and the share that the words help to.
+const FEW_USERS: [f64; 2] = [0.1, 0.05];
+
+/// What a run says of rates in which most users are gone for a while. That lasts as long however many requests there are.
+pub fn of_few_users(values: &BTreeMap<String, f64>) -> Option<String> {
+    let ratio = *values.get("few_users_ratio").filter(|ratio| **ratio >= FEW_USERS[0])?;
+    let times = ratio / (1.0 - ratio) * (1.0 - FEW_USERS[1]) / FEW_USERS[1];
+    let more = values.get("n_requests").map(|n| (n * times).ceil()).filter(|n| n.is_finite());
+    let cure = more.map_or_else(
+        || "write more `trace.requests`".to_owned(),
+        |n| format!("about `trace.requests = {n}` make it {:.0} %", FEW_USERS[1] * 100.0),
+    );
+    Some(format!(
+        "for {:.0} % of the run fewer than half of the users are there, as no request is left for the others: rates and dollars count that time \
+         too, and {cure}",
+        ratio * 100.0
+    ))
+}
+
 /// Share of the time from which on waiting for launches is worth a word.
 const LAUNCHES: f64 = 0.05;
 
@@ -202,6 +221,7 @@ pub fn of(
         );
     }
     limits.extend(queue.and_then(|queue| of_queue(&queue, n_draws)));
+    limits.extend(of_few_users(values));
     limits.extend(of_links(values));
     limits.extend(of_frontend(served));
     limits.extend(of_api_servers(fleet, mean_servers(fleet, served), values));
@@ -267,6 +287,20 @@ mod tests {
         let served = Served { up_ticks: vec![end, Tick::ZERO, end / 2, end], ..served };
         let n = mean_servers(&fleet, &served);
         assert!((n - 4.5).abs() < 1e-3, "{n}");
+    }
+
+    #[test]
+    fn users_who_are_gone_for_a_while_are_told_with_the_requests_that_would_do() {
+        let of = |ratio: f64| {
+            let values = [("few_users_ratio", ratio), ("n_requests", 1000.0)];
+            of_few_users(&values.map(|(key, value)| (key.to_owned(), value)).into())
+        };
+        assert_eq!((of(0.05), of_few_users(&BTreeMap::new())), (None, None));
+        // Half of a run is drain: it is a twentieth where the rest is 19 times as long.
+        assert!(
+            of(0.5).is_some_and(|words| words.contains("50 % of the run") && words.contains("= 19000` make it 5 %"))
+        );
+        assert!(of(1.0).is_some_and(|words| words.contains("write more `trace.requests`")));
     }
 
     #[test]

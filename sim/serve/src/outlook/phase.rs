@@ -18,23 +18,26 @@ pub(super) struct Phase<'l> {
     steps_min: f64,
     /// Least time in which all replicas together have an iteration under way.
     busy_s: f64,
+    /// The same where no batch attends to more keys than memory has room for.
+    full_s: f64,
     /// First tokens may wait for a frontend, and come closer to the next ones.
     waits: bool,
 }
 
 impl<'l> Phase<'l> {
-    /// So many replicas, of so many GPUs each, at prices.
+    /// So many replicas, of so many GPUs each, at prices; `held` are those within the room of memory.
     pub fn new(
         replica: &'l Replica<'l>,
-        least: Least,
+        (least, held): (Least, &[Prices]),
         [n_replicas, gpus_each]: [u32; 2],
         steps_min: f64,
         waits: bool,
     ) -> Self {
         let n_replicas = f64::from(n_replicas);
         let n_gpus = n_replicas * f64::from(gpus_each);
-        let mut phase = Self { replica, least, n_replicas, n_gpus, steps_min, busy_s: 0.0, waits };
-        phase.busy_s = phase.busy_s();
+        let mut phase = Self { replica, least, n_replicas, n_gpus, steps_min, busy_s: 0.0, full_s: 0.0, waits };
+        phase.busy_s = phase.least_s(&phase.least.prices);
+        phase.full_s = phase.least_s(held);
         phase
     }
 
@@ -102,13 +105,18 @@ impl<'l> Phase<'l> {
         decoding_s(prices, sampled, decoding)
     }
 
-    /// Least time that all work takes on one replica.
-    fn busy_s(&self) -> f64 {
+    /// Requests per second that the replicas serve at most, however many wait.
+    pub fn requests_per_s(&self) -> f64 {
+        self.load().n() * self.n_replicas / self.full_s
+    }
+
+    /// Least time that all work takes on one replica, at the best of these prices.
+    fn least_s(&self, prices: &[Prices]) -> f64 {
         let (load, replica) = (self.load(), self.replica);
         let sampled = load.n() * load.firsts() * self.least.sampled;
         let first = |price: f64| (load.prompt_tokens * price + sampled) * Tick::SECONDS;
         let work = |prices: &Prices| first(prices.prompt) + self.decoding_s(&replica.all_decoding, prices);
-        let most = self.least.prices.iter().map(work).fold(0.0, f64::max);
+        let most = prices.iter().map(work).fold(0.0, f64::max);
         (most + replica.attention_s / replica.lanes()) / (1.0 + SLACK)
     }
 

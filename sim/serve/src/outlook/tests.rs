@@ -369,3 +369,55 @@ fn of_a_prompt_only_what_no_other_has_too_is_computed_for_sure() {
     assert_eq!(computed(&requests), [68, 68, 100]);
     assert_eq!(Load::of(&requests, Counted::default()).expect("requests").computed, [100; 3]);
 }
+
+/// A replica of 4 ms an iteration, 10 us a token and 10 ns a key: its outlook for 200 requests of 100 and 101 tokens, with room for so many keys.
+fn most_of(keys_max: u32, requests: &Requests) -> f64 {
+    let model = engine::model::embedded("llama-3.2-1b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+    // Attention of prompts costs nothing here.
+    let cost = engine::cost::roofline::Roofline::new(&cluster);
+    let table = StepTable::linear(Seconds::new(4e-3), Seconds::new(1e-5), Seconds::new(1e-8));
+    let load = Load::of(requests, Counted::default()).expect("requests");
+    let replica = Replica::new(&ReplicaConfig::new(&model, &cluster, 1), &cost, table, load);
+    let limits = Limits { sequences_max: 1000, tokens_max: 4096, kv_blocks: keys_max / 16, ..Limits::ROOMY };
+    replica.outlook(2, 1, &limits).expect("plain").requests_per_s_most()
+}
+
+#[test]
+fn no_more_requests_are_served_than_full_batches_of_memory_serve() {
+    // A sequence attends to 149.5 keys on average, so 14,960 keys hold 100 of them: an iteration of 4 ms + 1 ms + 149.6 us gives 100 tokens, and a request
+    // takes 100 of these tokens and a prompt of 1 ms. Two replicas serve twice as many.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 101); 200]);
+    let each_s = 0.01 * (4e-3 + 1e-3 + 14_960.0 * 1e-8) * 100.0 + 100.0 * 1e-5;
+    let found = most_of(14_960, &requests);
+    // The attention of prompts counts by itself, and bounds leave a hundredth.
+    assert!((found * each_s / 2.0 - 1.0).abs() < 0.03, "{found} and {}", 2.0 / each_s);
+    // With more room batches are larger: never fewer requests, and at most those of 1,000 sequences.
+    let rates = [14_960, 29_920, 59_840, 160_000].map(|keys| most_of(keys, &requests));
+    assert!(rates.windows(2).all(|two| two[0] < two[1]), "{rates:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn no_fleet_serves_more_than_full_batches_of_its_memory(
+        seed in 0_u64..1000, gap_ms in 0_u64..30, replicas in 1_u32..4, kv_blocks in 210_u32..2000,
+        shares_prefixes in any::<bool>(), beginnings in 0_u32..4,
+    ) {
+        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+        let (cost, config) = (Roofline::new(&cluster), ReplicaConfig::new(&model, &cluster, 1));
+        let table = || StepTable::new(&config, (2048, 128), &cost, Case::Expected);
+        let mut requests = requests(80, gap_ms, seed);
+        Beginnings { n: beginnings, tokens: 256 }.lay(&mut requests, seed);
+        let limits = Limits { sequences_max: 128, tokens_max: 2048, kv_blocks, shares_prefixes, ..Limits::ROOMY };
+        let engine = Engine { limits, table: table(), batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
+        let served = Fleet::of(Group::new("all", engine, replicas)).serve(&requests, (router::ROUTERS[0].make)(0).as_mut());
+        let figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
+        let load = Load::of(&requests, Counted { keeps_prefixes: shares_prefixes, ..Counted::default() }).expect("requests");
+        let replica = Replica::new(&config, &cost, table(), load);
+        let most = replica.outlook(replicas, 1, &limits).expect("plain").requests_per_s_most();
+        prop_assert!(figures["requests_per_s"] <= most, "{} above {most}", figures["requests_per_s"]);
+    }
+}

@@ -77,6 +77,28 @@ impl StepTable {
         })
     }
 
+    /// The same prices, and those that hold where memory has room for so many keys at once.
+    ///
+    /// A batch with all of them takes `fixed`, a part of the shortest passage, for each of `keys_max` keys. So of every batch `fixed` may be charged to its keys,
+    /// `fixed / keys_max` for each, and the rest to its tokens. Where stages compute batches side by side, or experts have GPUs of their own, memory is not priced.
+    pub fn least_held(&self, sequences_max: u32, tokens_max: u32, keys_max: f64) -> Option<Vec<Prices>> {
+        let Least { mut prices, .. } = self.least(sequences_max, tokens_max)?;
+        if self.lanes.stages > 1 || self.apart.is_some() || !keys_max.is_finite() || keys_max <= 0.0 {
+            return Some(prices);
+        }
+        let decoding = self.lanes.largest(sequences_max).saturating_mul(self.tokens_per_sequence());
+        let drafts = self.least_drafts(sequences_max);
+        let key = least_of((1..=sequences_max).map(|n| self.rate(n).as_f64()));
+        let sizes = self.sizes(tokens_max.max(decoding));
+        let shortest = least_of(sizes.iter().flat_map(|size| [size.lone, size.even]));
+        for part in 1..=PAIRS {
+            let fixed = shortest * f64::from(part) / f64::from(PAIRS);
+            let rest: Vec<Size> = sizes.iter().map(|size| size.without(fixed)).collect();
+            prices.extend(self.prices(&rest, decoding, key + fixed / keys_max, [drafts.prompt_token, drafts.sequence]));
+        }
+        Some(prices)
+    }
+
     /// Prices where a replica's GPUs do all alike. Drafting adds so much to a token of a prompt and to a sequence.
     fn prices(&self, sizes: &[Size], decoding: u32, key: f64, drafts: [f64; 2]) -> Vec<Prices> {
         let lanes = f64::from(self.lanes.n());
@@ -117,6 +139,11 @@ pub(super) struct Size {
 }
 
 impl Size {
+    /// The same where so many ticks are charged elsewhere.
+    fn without(&self, ticks: f64) -> Self {
+        Self { tokens: self.tokens, even: self.even - ticks, lone: self.lone - ticks }
+    }
+
     /// The largest price of a decoded token beside so many tokens of prompts at this price, with at most so many decoded ones in a lane.
     fn decoded(&self, prompt: f64, most: f64, ranks: f64) -> f64 {
         let n = self.tokens.min(most);
@@ -193,6 +220,25 @@ mod tests {
             if let [alone] = new[..] {
                 prop_assert!(found.token * f64::from(alone) <= ticks + 4.0);
                 prop_assert!(table.least_tokens(alone).as_f64() <= ticks + 4.0);
+            }
+        }
+
+        #[test]
+        fn no_batch_that_memory_holds_is_cheaper_than_its_tokens_and_keys(
+            decode in 0_u32..9, chunk in 0_u32..900, context in 0_u64..=20_000, keys_max in 20_000_u32..100_000,
+        ) {
+            prop_assume!(decode + chunk > 0);
+            let table = table();
+            let context = if decode > 0 { context } else { 0 };
+            let load = StepLoad {
+                n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks: u32::from(chunk > 0), n_sampled: decode,
+                ..StepLoad::default()
+            };
+            let chunks = (chunk > 0).then_some(Chunk { past: 0, new: chunk });
+            let ticks = table.step(&load, chunks.into_iter()).as_f64();
+            for Prices { prompt, decoded, key } in table.least_held(8, 1000, f64::from(keys_max)).expect("plain") {
+                let least = prompt * f64::from(chunk) + decoded * f64::from(load.n_decode) + key * hw::real(context);
+                prop_assert!(least <= ticks + 4.0, "{least} above {ticks}");
             }
         }
 

@@ -1,19 +1,17 @@
 //! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
 
-use engine::play::Case;
 use engine::stop;
 use engine::verdict::Refused;
-use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, Peak, Quoted, Served};
+use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, CostSources, Peak, Quoted, Served};
 use rayon::prelude::*;
-use reports::PolicyResult;
 use reports::capacity::{Capacity, SCHEMA};
+use reports::{CostModelFacts, PolicyResult, table};
 use serve::arrivals::{self, Arrivals};
 use serve::request::Requests;
 
-use super::{best, policy, scaling};
-use crate::kinds::Planned;
+use super::{Row, best, policy, scaling};
+use crate::kinds::{self, Planned};
 use scenario::serving::placed::deployments;
-use scenario::serving::played::fleet;
 use scenario::serving::{CostLaw, Serving};
 
 /// What the price of a token counts.
@@ -30,7 +28,7 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(late()));
     let judge = |all: &[Asked<'_>]| all.par_iter().map(one).collect();
     let mut answer = asked::answer(question, &judge);
-    let mut sources = vec![costs(scenario)];
+    let mut sources: Vec<String> = answer.costs().into_iter().chain(answer.too_short.take()).collect();
     if stop::is_asked() {
         // Loads and prices that were not served would read as limits that are broken.
         (answer.headroom, answer.no_headroom, answer.sensitivity) = (None, None, Vec::new());
@@ -80,11 +78,17 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     // The same requests count at every load, and the same ones meet an outage.
     varied.keep_time(&asked.clock(&capacity.question.peak));
     // A plan of it would be refused so; costs of published runs have no plan.
+    let choice = &varied.choices[0];
     if matches!(varied.law, CostLaw::Operations) {
-        deployments(&varied, &varied.choices[0])?;
+        deployments(&varied, choice)?;
     }
-    let PolicyResult { status, why, metrics, interval, .. } = policy(&varied, &varied.choices[0]).result;
-    if status.is_ok() { Ok(Served { metrics, interval }) } else { Err(Refused { ended: status, why }) }
+    let Row { result, source, provenance, .. } = policy(&varied, choice);
+    let PolicyResult { status, why, metrics, interval, .. } = result;
+    let facts = kinds::costs(&varied.profiles(), source.name(), &[]);
+    let facts = CostModelFacts { shares: kinds::shares(&provenance), ..facts };
+    let costs = CostSources { words: table::costs(&facts), measured_ratio: provenance.measured_ratio() };
+    let found = Served { metrics, interval, overload: varied.overload(choice), costs };
+    if status.is_ok() { Ok(found) } else { Err(Refused { ended: status, why }) }
 }
 
 /// The requests of the window at the load that is asked.
@@ -96,17 +100,6 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     let replay = Arrivals::Replay { speed: asked.load };
     let n_late = if asked.load == 1.0 { 0 } else { arrivals::lay(&mut requests, replay, scenario.head.seed) };
     if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
-}
-
-/// Where the costs of the scenario's own fleet come from; of its profiles alone where that fleet holds no request.
-fn costs(scenario: &Serving) -> String {
-    let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
-    let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
-    if choice.refused.is_some() {
-        return format!("costs: {}", scenario.profiles());
-    }
-    let (_, source) = fleet(scenario, choice, Case::Expected);
-    format!("costs of the scenario's own fleet: {} (their weakest part: {})", scenario.profiles(), source.name())
 }
 
 fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {

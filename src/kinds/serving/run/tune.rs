@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use engine::capacity::Overload;
 use engine::play::Case;
 use engine::stop;
 use engine::verdict::Refused;
@@ -72,7 +73,7 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     }
     if let Some(found) = search.found.filter(|_| !stop::is_asked()) {
         report.changes = settings.changes(found.best, &search);
-        (report.interval, report.broken_when_slow) = settings.ends(found.best);
+        settings.ends(found.best, &mut report);
     }
     Some(report)
 }
@@ -162,6 +163,10 @@ impl Settings<'_> {
     /// The limit that a setting cannot keep, whatever happens.
     fn late(&self, at: usize) -> Option<String> {
         let (outlook, slo, price) = (self.best_of(at)?, &self.scenario.slo, self.scenario.groups[0].usd_per_gpu_hour);
+        let offered = self.scenario.requests_per_s_offered().filter(|_| self.best.limits_waits());
+        if let Some(overload) = offered.and_then(|rate| Overload::of(rate, outlook.requests_per_s_most())) {
+            return Some(format!("no limit of waiting holds for long: {}", overload.words()));
+        }
         let mut bounded = self.best.within.iter().filter(|limit| self.scenario.bounds(self.ways[at], &limit.key));
         bounded.find_map(|limit| {
             let Holds::Between(low, high) = limit.holds else { return None };
@@ -228,13 +233,14 @@ impl Settings<'_> {
         near.iter().map(change).collect()
     }
 
-    /// The interval of the figure of a setting, as `run` has it, and the limit that breaks at the slow end of the costs.
-    fn ends(&self, at: usize) -> (Option<[f64; 2]>, String) {
+    /// Adds the interval of the figure of a setting, as `run` has it, the limit that breaks at the slow end of the costs, and what users who leave say of it.
+    fn ends(&self, at: usize, report: &mut Tuned) {
         let [expected, fast, slow] =
             [Case::Expected, Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case));
         let (ends, open) = ([fast.values, slow.values], expected.unexplained.as_ref());
-        let interval = metrics::interval(&self.best.aim.metric, &expected.values, &ends, open);
-        (interval, expect::broken(&self.best.within, &ends[1]).unwrap_or_default())
+        report.interval = metrics::interval(&self.best.aim.metric, &expected.values, &ends, open);
+        report.broken_when_slow = expect::broken(&self.best.within, &ends[1]).unwrap_or_default();
+        report.notes.extend(metrics::words::of_few_users(&expected.values));
     }
 }
 

@@ -318,3 +318,22 @@ fn the_next_request_is_sent_when_the_client_has_its_answer() {
     assert!((figure(&run, "ttft_s.mean") - 0.015).abs() < 1e-9);
     assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
 }
+
+#[test]
+fn the_drain_is_the_share_of_the_run_in_which_most_users_have_no_request_left() {
+    // Four users with a request each of 11, 21, 31 and 101 iterations of 10 ms; the first one begins alone, so the others end 10 ms later. The third one
+    // leaves at 320 ms, and the last one at 1,020 ms.
+    let requests = Requests::of([11, 21, 31, 101].map(|output| Request::new(Time::ZERO, 100, output)).to_vec());
+    let run = by_users(&fleet(8, Spans::Closed), &requests, Users::in_flight(4), 0.0);
+    assert!((figure(&run, "few_users_ratio") - 700.0 / 1020.0).abs() < 1e-9, "{}", figure(&run, "few_users_ratio"));
+    // Of nine users who share four requests most are never there; of one nobody leaves before the end.
+    let of_users =
+        |n: u32| figure(&by_users(&fleet(8, Spans::Closed), &requests, Users::in_flight(n), 0.0), "few_users_ratio");
+    assert_eq!((of_users(9), of_users(1)), (1.0, 0.0));
+    // The drain of many requests is as long as that of few: its share falls as they are more.
+    let shares = [40, 400, 4000].map(|n| figure(&served(&fleet(8, Spans::Closed), n, 8, 0.0), "few_users_ratio"));
+    assert!(shares[0] > 5.0 * shares[1] && shares[1] > 5.0 * shares[2], "{shares:?}");
+    // Users of sessions that arrive by themselves are as many as come.
+    let (requests, served) = by_users(&fleet(8, Spans::Closed), &requests, Users::OfSessions, 0.0);
+    assert!(!metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO).contains_key("few_users_ratio"));
+}
