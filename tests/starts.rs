@@ -202,7 +202,7 @@ fn bandwidths_that_look_like_bits_or_both_directions_and_limits_like_millisecond
     for (key, own, times) in [("nic_gb_per_s", nic, 8.0), ("intra_node_gb_per_s", link, 2.0)] {
         let at = |times: f64| said(&format!("cluster.{key}={:?}", own * times));
         assert!(
-            at(times).contains("S215") && at(times).contains(&format!("is {times} times the {own}")),
+            at(times).contains("S215") && at(times).contains(&format!("is {times} times the link")),
             "{}",
             at(times)
         );

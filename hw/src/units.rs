@@ -156,6 +156,13 @@ impl Div<FlopsPerSecond> for Flops {
     }
 }
 
+impl BytesPerSecond {
+    /// Whether so many gigabytes per second are this many times as much, but for two per cent.
+    pub fn is_in_gb_per_s(self, written: f64, times: f64) -> bool {
+        (written * 1e9 / (self.0 * times) - 1.0).abs() < 0.02
+    }
+}
+
 impl Div<BytesPerSecond> for Bytes {
     type Output = Seconds;
     fn div(self, rate: BytesPerSecond) -> Seconds {

@@ -147,19 +147,16 @@ fn warn_of_network(
     }
 }
 
-/// How near a ratio of bandwidths is to that of two units.
-const NEAR: f64 = 0.02;
-
 /// Links that are wider than the catalogue's by just what other units make of them.
 fn warn_of_units(section: &mut Section<'_>, machine: &Cluster, written: [f64; 2], places: [Place; 2]) {
-    let own = [machine.nic_bandwidth, machine.gpu.intra_node_bandwidth].map(|link| link.get() / 1e9);
+    let links = [machine.nic_bandwidth, machine.gpu.intra_node_bandwidth];
     let units = [
         ("nic_gb_per_s", 8.0, "it counts gigabytes: a port of 400 Gb/s carries 50"),
         ("intra_node_gb_per_s", 2.0, "it counts one direction: datasheets often add up both"),
     ];
-    for (((key, times, help), at), (value, own)) in units.into_iter().zip(places).zip(written.into_iter().zip(own)) {
-        if (value / own / times - 1.0).abs() < NEAR {
-            let what = format!("`{}` = {value} is {times} times the {own} of the catalogue", section.full(key));
+    for (((key, times, help), at), (value, own)) in units.into_iter().zip(places).zip(written.into_iter().zip(links)) {
+        if own.is_in_gb_per_s(value, times) {
+            let what = format!("`{}` = {value} is {times} times the link of the catalogue", section.full(key));
             section.warn(Code::OtherUnit, at, what, help);
         }
     }

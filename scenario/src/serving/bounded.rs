@@ -70,9 +70,7 @@ impl Serving {
 
     /// Requests per second that come, where they come by themselves; `None` where all come at one moment.
     pub fn requests_per_s_offered(&self) -> Option<f64> {
-        let (first, last) = (self.requests.list.first()?.arrival, self.requests.list.last()?.arrival);
-        let lasting_s = (last - first).to_seconds().get();
-        (lasting_s > 0.0).then(|| hw::real(self.requests.len() as u64 - 1) / lasting_s)
+        self.requests.per_s()
     }
 
     /// The group that serves whatever comes, where every request counts.

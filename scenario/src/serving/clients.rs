@@ -117,7 +117,7 @@ pub fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
     for (((key, most), at), limit) in MILLISECONDS.into_iter().zip(places).zip([slo.ttft, slo.tpot]) {
         if let Some(seconds) = limit.map(Seconds::get).filter(|seconds| *seconds >= most) {
             let what = format!("`{}` = {seconds} is a limit of {seconds} seconds", section.full(key));
-            section.warn(Code::OtherUnit, at, what, format!("{seconds} ms are {}", seconds / 1e3));
+            section.warn(Code::OtherUnit, at, what, "it counts seconds, and not milliseconds");
         }
     }
     let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));

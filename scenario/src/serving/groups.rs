@@ -2,7 +2,7 @@
 
 use serve::fleet::dynamics::Failures;
 use serve::replica::Role;
-use serve::transfer::PORT_REACHED;
+use serve::transfer::reached;
 
 use super::{Serving, ServingChoice, ServingGroup};
 
@@ -15,7 +15,7 @@ impl ServingGroup {
 
     /// Bytes per second that one of its GPUs sends to another node.
     pub(super) fn card_bytes_per_s(&self) -> f64 {
-        self.port_bytes_per_s.unwrap_or_else(|| self.cluster.nic_bandwidth.get() * PORT_REACHED)
+        self.port_bytes_per_s.unwrap_or_else(|| reached(self.cluster.nic_bandwidth))
     }
 }
 
@@ -42,7 +42,7 @@ impl Serving {
     /// a node.
     pub(super) fn port_of(&self, choice: &ServingChoice, group: &ServingGroup) -> f64 {
         match group.port_bytes_per_s {
-            None if self.is_one_node(choice) => group.cluster.gpu.bandwidth_to(1).get() * PORT_REACHED,
+            None if self.is_one_node(choice) => reached(group.cluster.gpu.bandwidth_to(1)),
             _ => group.card_bytes_per_s(),
         }
     }

@@ -219,10 +219,6 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
         add("slo_attainment_ratio", real(n_met) / real(n_arrived));
         add("goodput_requests_per_s", real(n_good) / window_s);
     }
-    if let Some(at) = served.half_left {
-        let all = served.records.end_ticks();
-        add("few_users_ratio", 1.0 - at.min(all).as_f64() / all.as_f64());
-    }
     let sum = |of: &dyn Fn(&Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", real(requests.len() as u64));
@@ -241,6 +237,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("kv_peak_ratio", peak);
     shares_below(&mut figures, requests, served);
     shares_of_time(&mut figures, served);
+    few_users(&mut figures, served);
     images(&mut figures, served);
     tools::add(&mut figures, requests, served, warm_up);
     if !requests.is_patient() {
@@ -291,6 +288,14 @@ fn images(into: &mut BTreeMap<String, f64>, served: &Served) {
         into.insert("image_tokens".to_owned(), real(sum(&|counts| counts.image_tokens)));
         let ticks = served.counts.iter().map(|counts| counts.encode_ticks).sum::<TickSum>();
         into.insert("encode_s".to_owned(), ticks.as_ns() / 1e9);
+    }
+}
+
+/// Adds for how much of the run fewer than half of the users were there, where a number of them is held.
+fn few_users(into: &mut BTreeMap<String, f64>, served: &Served) {
+    let all = served.records.end_ticks();
+    if let Some(at) = served.half_left.filter(|_| all > Tick::ZERO) {
+        into.insert("few_users_ratio".to_owned(), 1.0 - at.min(all).as_f64() / all.as_f64());
     }
 }
 

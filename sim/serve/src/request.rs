@@ -107,6 +107,12 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// Requests per second, from the first arrival to the last; `None` where all come at one moment.
+    pub fn per_s(&self) -> Option<f64> {
+        let lasting_s = (self.list.last()?.arrival - self.list.first()?.arrival).to_seconds().get();
+        (lasting_s > 0.0).then(|| hw::real(self.list.len() as u64 - 1) / lasting_s)
+    }
+
     /// Tokens of a sequence in the middle of its answer, on average over all.
     pub fn mean_sequence(&self) -> u64 {
         let prompts: u64 = self.list.iter().map(|request| u64::from(request.prompt)).sum();

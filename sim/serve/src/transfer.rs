@@ -9,11 +9,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use engine::share::{Flow, max_min};
-use hw::Tick;
+use hw::{BytesPerSecond, Tick};
 
 /// Bytes per second that a GPU sends to another node, as a share of its port's: large messages of NCCL reach 36 of 50 GB/s between nodes of H100
 /// (`profiles/h100-sxm.toml`).
 pub const PORT_REACHED: f64 = 0.75;
+
+/// Bytes per second that large messages reach of a GPU's link.
+pub fn reached(link: BytesPerSecond) -> f64 {
+    link.get() * PORT_REACHED
+}
 
 /// A transfer.
 #[derive(Clone, Debug, PartialEq)]
