@@ -446,8 +446,6 @@ fn number(value: &Value) -> Option<u64> {
 mod tests {
     use crate::{Imported, Machine, Stack, import};
 
-    use super::*;
-
     fn read(command: &str) -> Imported {
         import(Stack::Vllm, command, &Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() })
     }
