@@ -110,10 +110,10 @@ fn a_replica_that_is_larger_than_a_node_lies_on_several() {
 
 #[test]
 fn an_engine_whose_budget_is_that_of_prompts_has_a_plan() {
-    // All defaults of SGLang on a card below 35 GiB: 4096 sequences beside chunks of 2048 tokens.
+    // All defaults of SGLang before 0.5.20 on a card below 35 GiB: 4096 sequences beside chunks of 2048 tokens.
     let set = [
         "trace.requests=100",
-        "engine={name='sglang'}",
+        "engine={name='sglang',version='0.5.19'}",
         "policies.run=['sglang']",
         "capacity.replicas=[4]",
         "capacity.gpu=[{name='rtx-4090',usd_per_gpu_hour=0.34}]",
