@@ -1,4 +1,4 @@
-//! Memory that NCCL's connections hold on a device. It lies outside of PyTorch's allocator: no figure of `max_memory_allocated` has it, the card does.
+//! Memory that connections of NCCL or RCCL hold on a device. It lies outside of PyTorch's allocator: no figure of `max_memory_allocated` has it, the card does.
 //!
 //! Who receives over NVLink has a buffer for each of three protocols in every channel, in one allocation of whole pages; who sends has one page
 //! (NVIDIA/nccl @ 5067397c, `p2pSendSetup` and `p2pRecvSetup` of src/transport/p2p.cc, `computeBuffSizes` of src/init.cc). A ring has a neighbour
@@ -6,15 +6,22 @@
 //! Trees, NVLS, and groups that exchange a few numbers a step are not counted. Derived from the source, and compared with two measured figures:
 //! NVIDIA/nccl issue 1685 (a first all-to-all among eight H100: allocations of 10 and 2 MiB in 32 channels for every pair, 3.28 GB more on the card) and issue
 //! 964 (four A100: 544 MB for a group of two and 688 MB for one of three or four, with trees and the library's own code).
+//!
+//! RCCL is the same library with threads, channels and defaults of its own on cards of AMD (ROCm/rccl @ 0cbce2a7571c, of MI300X). No measured figure of it is known. MI350X
+//! has as many channels, until RCCL 2.30.4 lowered those between nodes from 64 to 48.
 
 use engine::shard::Framework;
-use hw::{Bytes, Capability, InsideLink, Rank};
+use hw::{Bytes, Capability, InsideLink, Maker, Rank};
 
 use crate::layout::{ContextExchange, Position};
 use crate::problem::Problem;
 
-/// Buffers of a receiver, by protocol: 8 steps of 512 threads with 8 lines of 16 bytes (LL), of 640 threads with 120 words of 8 bytes (LL128), and 4 MiB.
-const BUFFERS: [u64; 3] = [8 * 512 * 8 * 16, 8 * 640 * 120 * 8, 4 << 20];
+/// Bytes of the buffer for large chunks (`DEFAULT_BUFFSIZE`).
+const SIMPLE: u64 = 4 << 20;
+/// The buffers of a receiver for small chunks: 8 steps of 512 threads with 8 lines of 16 bytes (LL), and of 640 threads with 120 words of 8 bytes (LL128).
+const SMALL: u64 = 8 * 512 * 8 * 16 + 8 * 640 * 120 * 8;
+/// The same of RCCL: 8 steps of 256 threads with 8 lines of 16 bytes, and with 28 words of 8 bytes (src/include/device.h).
+const SMALL_OF_AMD: u64 = 8 * 256 * 8 * 16 + 8 * 256 * 28 * 8;
 /// What allocations are rounded up to (`CUDA_IPC_MIN`).
 const PAGE: u64 = 2 << 20;
 /// Channels of a ring over NVLink: six of 40 GB/s on Ampere, six of 60 on Hopper, eight of 90 on Blackwell, each halved and doubled
@@ -22,10 +29,16 @@ const PAGE: u64 = 2 << 20;
 const RING_CHANNELS: [u64; 2] = [24, 32];
 /// The same over PCIe.
 const BUS_CHANNELS: u64 = 2;
+/// Channels of a ring over cards of AMD: of two, of up to four, and of more (src/init.cc; `rome_model_81` of src/graph/rome_models.cc has 64 rings).
+const RING_CHANNELS_OF_AMD: [u64; 3] = [32, 24, 64];
+/// Channels to a peer there, where all are in one node, and else (`ncclTopoComputeP2pChannels`).
+const PEER_CHANNELS_OF_AMD: [u64; 2] = [8, 2];
 /// Channels to a peer of messages over NVLink, twice the links as a power of two, at most 32 (`ncclTopoComputeP2pChannels`).
 const PEER_CHANNELS: u64 = 32;
-/// Pool of messages to other nodes, one for each way: 32 channels of 16 steps of 128 KiB (`sharedNetBuffersInit`).
-const POOL: u64 = 32 * 16 * (128 << 10);
+/// Part of a channel in the pool of messages to other nodes, of which there is one for each way: 16 steps of 128 KiB (`sharedNetBuffersInit`).
+const POOLED: u64 = 16 * (128 << 10);
+/// Channels of such a pool; those of RCCL.
+const POOL_CHANNELS: [u64; 2] = [32, 64];
 
 /// Buffers of a rank of a run; none where no framework is asked.
 pub fn of(problem: &Problem) -> Bytes {
@@ -42,25 +55,41 @@ pub fn of(problem: &Problem) -> Bytes {
         (data * layout.tp / expert_ranks, expert_ranks > 1),
         (layout.cp, is_gathered),
     ];
-    let n_rings = rings.iter().filter(|(n_ranks, runs)| *runs && *n_ranks > 1).count() as u64;
-    let channels = channels(problem);
-    let peers = peers(problem);
-    let [inside, across] = peers;
-    let to_peers = inside * channels.min(PEER_CHANNELS).next_power_of_two() * connection();
-    Bytes(n_rings * channels * connection() + to_peers + if across > 0 { 2 * POOL } else { 0 })
+    let of_rings: u64 =
+        rings.iter().filter(|(n_ranks, runs)| *runs && *n_ranks > 1).map(|(n, _)| ring_channels(problem, *n)).sum();
+    let is_amd = problem.cluster.gpu.maker() == Maker::Amd;
+    let [inside, across] = peers(problem);
+    let to_peers = inside * peer_channels(problem);
+    let pools = if across > 0 { 2 * POOL_CHANNELS[usize::from(is_amd)] * POOLED } else { 0 };
+    Bytes((of_rings + to_peers) * connection(if is_amd { SMALL_OF_AMD } else { SMALL }) + pools)
 }
 
-/// A connection of a channel, both of its ways.
-fn connection() -> u64 {
-    BUFFERS.iter().sum::<u64>().next_multiple_of(PAGE) + PAGE
+/// A connection of a channel, both of its ways, with such buffers for small chunks.
+const fn connection(small: u64) -> u64 {
+    (SIMPLE + small).next_multiple_of(PAGE) + PAGE
 }
 
-fn channels(problem: &Problem) -> u64 {
+/// Channels of a ring over so many ranks.
+fn ring_channels(problem: &Problem, n_ranks: u32) -> u64 {
     let cluster = &problem.cluster;
     if cluster.inside_link(cluster.gpus_per_node) != InsideLink::Own || !cluster.gpu.has_own_link() {
         return BUS_CHANNELS;
     }
-    RING_CHANNELS[usize::from(cluster.gpu.capability() == Capability::Ten)]
+    match (cluster.gpu.maker(), n_ranks) {
+        (Maker::Amd, 0..=2) => RING_CHANNELS_OF_AMD[0],
+        (Maker::Amd, 3..=4) => RING_CHANNELS_OF_AMD[1],
+        (Maker::Amd, _) => RING_CHANNELS_OF_AMD[2],
+        _ => RING_CHANNELS[usize::from(cluster.gpu.capability() == Capability::Ten)],
+    }
+}
+
+/// Channels to a peer in its node.
+fn peer_channels(problem: &Problem) -> u64 {
+    let of_ring = ring_channels(problem, problem.layout.n_ranks());
+    if problem.cluster.gpu.maker() == Maker::Amd && of_ring > BUS_CHANNELS {
+        return PEER_CHANNELS_OF_AMD[usize::from(problem.cluster.n_domains() > 1)];
+    }
+    of_ring.min(PEER_CHANNELS).next_power_of_two()
 }
 
 /// Peers that a rank sends messages to, inside its node and in others: neighbours of its stage, of a ring of keys and values, and all ranks of a group of
@@ -115,7 +144,7 @@ mod tests {
     #[test]
     fn a_ring_has_twelve_mib_in_every_channel() {
         // 0.5, 4.6875 and 4 MiB are five pages of 2 MiB with what stands before them, and the sender has one.
-        assert_eq!(connection() >> 20, 12);
+        assert_eq!(connection(SMALL) >> 20, 12);
         let dense = "llama-3.1-8b";
         assert_eq!(mib("h100-sxm", dense, 8, |_| {}), 24 * 12);
         assert_eq!(mib("b200", dense, 8, |_| {}), 32 * 12);
@@ -125,6 +154,17 @@ mod tests {
         assert_eq!(mib("h100-sxm", dense, 4, |problem| problem.layout.tp = 2), 2 * 24 * 12);
         let formulas = |problem: &mut Problem| problem.execution.framework = Framework::Formulas;
         assert_eq!(mib("h100-sxm", dense, 8, formulas), 0);
+    }
+
+    /// RCCL: 0.25, 0.4375 and 4 MiB are three pages of 2 MiB, and the sender has one.
+    #[test]
+    fn a_ring_of_cards_of_amd_has_eight_mib_in_more_channels() {
+        assert_eq!(connection(SMALL_OF_AMD) >> 20, 8);
+        let replicas = |dp| mib("mi300x", "llama-3.1-8b", dp, |_| {});
+        assert_eq!([2, 4, 8, 16].map(replicas), [32 * 8, 24 * 8, 64 * 8, 64 * 8]);
+        // Two nodes are there: a peer of the node has two channels, and one of another node is in two pools of 128 MiB.
+        let experts = |dp: u32| mib("mi300x", "qwen3-30b-a3b", dp, |problem| problem.layout.ep = dp);
+        assert_eq!([8, 16].map(experts), [(64 + 7 * 2) * 8, (64 + 7 * 2) * 8 + 256]);
     }
 
     #[test]
