@@ -96,7 +96,9 @@ fn parts_of_layers(shard: &Shard<'_>, stage: &Stage) -> [f64; 2] {
     let repeated =
         over_layers(shard, stage, |model, layer| model.repeated_by_mixer(layer, shard.tp, shard.repeats_heads()));
     let mixers = over_layers(shard, stage, Model::mixer_parameters) + repeated;
-    [mixers, over_layers(shard, stage, Model::dense_parameters)].map(|all| all / f64::from(shard.tp))
+    let others = u64::from(shard.tp - 1);
+    let dense = |model: &Model, layer| model.dense_parameters(layer) + others * model.latent_projections(layer);
+    [mixers, over_layers(shard, stage, dense)].map(|all| all / f64::from(shard.tp))
 }
 
 /// Parameters of a part of a stage's layers, each once.

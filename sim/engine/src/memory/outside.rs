@@ -79,4 +79,25 @@ mod tests {
             }
         }
     }
+
+    /// Nemotron 3 Super: tokens of 4,096 numbers become 1,024 for the experts, and 4,096 behind them, of two bytes.
+    #[test]
+    fn projections_around_latent_experts_are_whole_on_every_rank() {
+        let latent = crate::model::embedded("nemotron-3-super-120b-a12b").expect("embedded");
+        let experts = latent.experts.map(|experts| crate::model::Experts { latent: None, ..experts });
+        let wide = Model { experts, ..latent.clone() };
+        let stage = Stage { n_expert: 1, ..Stage::default() };
+        for tp in [1, 2, 8] {
+            let shards = [&latent, &wide].map(|model| Shard::forward(model, hw::Dtype::Bf16, tp));
+            let [narrow, wide] = shards.map(|shard| crate::memory::stage_parameters(&shard, &stage).0);
+            assert!((narrow - wide - 2.0 * 4096.0 * 1024.0).abs() < 0.5, "{tp}: {}", narrow - wide);
+            // What is stored in the format of dense products is whole as well.
+            let formats = |dense| crate::formats::Formats { dense, ..crate::formats::Formats::of(hw::Dtype::Bf16) };
+            let bytes =
+                |dense| crate::memory::stage_weight_bytes(&Shard { formats: formats(dense), ..shards[0] }, &stage);
+            let shared = hw::real(2 * 4096 * 5376) / f64::from(tp);
+            let saved = bytes(hw::Format::Bf16) - bytes(hw::Format::Fp8);
+            assert!((saved / (2.0 * 4096.0 * 1024.0 + shared) - 1.0).abs() < 0.01, "{tp}: {saved}");
+        }
+    }
 }

@@ -260,9 +260,10 @@ impl Model {
         whole + (copies - 1) * self.parameters_by_key_head(layer.mixer)
     }
 
-    /// The same of a whole layer: every GPU has its norms and its router (Megatron-Core `TopKRouter`; vLLM `ReplicatedLinear`; torchtitan `NoParallel`).
+    /// The same of a whole layer: every GPU has its norms, its router (Megatron-Core `TopKRouter`; vLLM `ReplicatedLinear`; torchtitan `NoParallel`) and the
+    /// projections around latent experts.
     pub fn repeated_parameters(&self, layer: Layer, tensor_degree: u32, repeats_heads: bool) -> u64 {
-        let whole = self.norm_parameters(layer) + self.router_parameters(layer);
+        let whole = self.norm_parameters(layer) + self.router_parameters(layer) + self.latent_projections(layer);
         u64::from(tensor_degree - 1) * whole + self.repeated_by_mixer(layer, tensor_degree, repeats_heads)
     }
 

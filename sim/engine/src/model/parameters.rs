@@ -226,10 +226,17 @@ impl Model {
                     0 => 0,
                     width => self.feed_forward_parameters(self.hidden, width),
                 };
-                shared + experts.latent.map_or(0, |latent| 2 * self.hidden * latent)
+                shared + self.latent_projections(layer)
             }
             _ => self.feed_forward_parameters(self.hidden, self.dense_intermediate(layer.mixer)),
         }
+    }
+
+    /// Parameters of the projections around the routed experts of a layer. No tensor group cuts them (Megatron-Core `MoELayer`: `TELinear` with
+    /// `parallel_mode="duplicated"`; vLLM `NemotronHMoE`: `ReplicatedLinear`).
+    pub fn latent_projections(&self, layer: Layer) -> u64 {
+        let latent = self.experts.filter(|_| layer.has_experts()).and_then(|experts| experts.latent);
+        latent.map_or(0, |latent| 2 * self.hidden * latent)
     }
 
     /// Parameters that decide which experts a token visits, and how much the shared ones count.
