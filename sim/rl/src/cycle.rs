@@ -146,7 +146,8 @@ pub struct Crowd<'a> {
 ///
 /// Every answer uses the weights that are newest when its batch begins, and the engine stops for each change, one a step. Two limits hold: a batch with the changes that it
 /// meets, its rewards and its trainer fit the steps that its weights may be behind, and the engine gets no more batches than it can make. The second one stands alone
-/// once enough batches are under way. So few are tried first, and a distance beyond that is not played.
+/// once enough batches are under way. So few are tried first, and a distance beyond that is not played. Batches begin evenly: that they bunch up behind slow rewards, and so
+/// meet more changes, is not in it.
 pub fn streamed(parts: &Parts, off_policy: u32, crowd: Crowd<'_>) -> (f64, f64) {
     let (trainer, weights) = (parts.trainer(), parts.weights * f64::from(off_policy.min(1)));
     let is_in_time = |n: u32, step: f64, generation: f64| {
