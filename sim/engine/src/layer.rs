@@ -3,7 +3,7 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Capability, Format, GroupShape, Seconds};
+use hw::{Capability, Format, Seconds};
 
 mod adapters;
 mod attending;
@@ -19,6 +19,7 @@ mod recomputed;
 mod single;
 mod streams;
 mod strided;
+mod tensor_group;
 mod torch;
 
 pub use attending::prompt_attention;
@@ -28,13 +29,12 @@ pub use experts::{dispatched, expert_exchange, experts_alone};
 pub use reached::reached;
 pub use recomputed::recomputed_part;
 pub use streams::outside;
+pub use tensor_group::tensor_exchange;
 pub use torch::{Accumulation, ShardedCopies, read_by_backward, sharded_copies};
 
 use crate::model::{FeedForward, Layer, LinearRule, Mixer, Norms, Streams};
-use crate::recompute::{Module, Recompute};
 use crate::shard::{AdaptedProducts, ExpertLoad, Framework, Shard};
-use crate::stage::Stage;
-use crate::task::{Collective, Op, Ops, PassKind};
+use crate::task::{Op, Ops, PassKind};
 use crate::unfused::Fusion;
 
 /// Bytes read and written per logit by the loss: model-format read, 32-bit write and read.
@@ -406,51 +406,6 @@ fn loss(shard: &Shard<'_>, logits: u64, kind: PassKind) -> Option<(Op, u32)> {
     (bytes > 0).then_some((Op::Elementwise { bytes: logits * bytes }, 1))
 }
 
-/// Exchanges of the tensor group in one pass of a stage, with that of the logits where the loss is not cut.
-pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
-    let mut ops = activation_exchange(shard, stage, tokens, kind, shape);
-    if shard.tp > 1 && tokens > 0 {
-        ops.extend(gathered_heads::exchanged(shard, stage, tokens, kind, shape));
-    }
-    if shard.gathers_logits && shard.tp > 1 && stage.last && tokens > 0 && kind == PassKind::Forward {
-        ops.extend(torch::gathered_logits(shard, tokens, shape));
-    }
-    ops
-}
-
-/// Exchanges of activations over the tensor group: per layer two all-gathers and two reduce-scatters with sequence
-/// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
-fn activation_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
-    if shard.tp < 2 || tokens == 0 || kind == PassKind::Weight {
-        return Vec::new();
-    }
-    let bytes = tokens * shard.model.hidden * shard.dtype.bytes();
-    let op = |kind| Op::Collective { kind, bytes, shape };
-    // The vocabulary's cut of embedding and head costs one reduction each.
-    let mut n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
-    if kind != PassKind::Forward {
-        n += again_with_exchange(shard, stage);
-    }
-    if !shard.sequence_parallel {
-        return vec![(op(Collective::AllReduce), n)];
-    }
-    let forgets = shard.framework.torch().is_none() || shard.recompute == Recompute::Selective;
-    let again = if kind == PassKind::Forward || !forgets { 0 } else { 2 * stage.n_layers() };
-    if let Some(modules) = shard.framework.torch() {
-        // Nor is the result of a layer's last product reduced, where the layer runs for its backward alone.
-        let unread = if stage.is_repeated { stage.n_layers() } else { 0 };
-        return torch::tensor_exchange(shard, modules, bytes, [n + again, n - unread], shape);
-    }
-    vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
-}
-
-/// Layers whose feed-forward backward computes again by itself, and so gathers and reduces again.
-fn again_with_exchange(shard: &Shard<'_>, stage: &Stage) -> u32 {
-    let modules = shard.recompute.modules();
-    let experts = modules.has(Module::Experts) || modules.has(Module::SharedExperts);
-    stage.again_dense * u32::from(modules.has(Module::FeedForward)) + stage.again_expert * u32::from(experts)
-}
-
 /// Host time of `n` layers in one pass.
 pub fn host(per_layer: Seconds, n: u32) -> Ops {
     let ns = hw::Span::from_seconds(per_layer).as_ns();
@@ -483,7 +438,9 @@ pub fn sharded_step(stepped: f64, narrow: f64, states: f64) -> Ops {
 mod tests {
     use super::*;
     use crate::formats::Formats;
-    use hw::Dtype;
+    use crate::recompute::{Module, Recompute};
+    use crate::stage::Stage;
+    use hw::{Dtype, GroupShape};
 
     #[test]
     fn experts_that_are_computed_again_exchange_again() {

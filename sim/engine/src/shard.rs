@@ -429,6 +429,13 @@ impl<'a> Shard<'a> {
         if has_own_tokens && self.expert_tp < self.tp { self.tp / self.expert_tp } else { 1 }
     }
 
+    /// Whether each rank sends its own tokens to experts that are cut, and ranks that cut one gather what all of them sent (Megatron-Core,
+    /// `MoEAlltoAllTokenDispatcher`). What sends a token once sends it to all of these ranks.
+    pub fn gathers_copies(&self) -> bool {
+        let is_sent = self.framework == Framework::MegatronCore && !self.dispatcher.is_once_per_node();
+        is_sent && self.sequence_parallel && self.expert_tp > 1
+    }
+
     /// Whether experts get the router's weights in 32 bits: by the router's own format, or because DeepEP and HybridEP send no others
     /// (Megatron-Core, `_HybridEPManager.dispatch`, `_DeepepManager.dispatch`).
     pub fn weighs_wide(&self, experts: Experts) -> bool {

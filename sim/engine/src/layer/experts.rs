@@ -46,6 +46,12 @@ const PERMUTATION: [f64; 2] = [2.19, 2.15];
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
 pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
+    let n_gathered = if shard.gathers_copies() { shard.expert_tp } else { 1 };
+    (tokens * experts.top_k).div_ceil(u64::from(shard.senders() * n_gathered))
+}
+
+/// The same that one rank computes a part of: those that it is sent, and those of the ranks that cut an expert with it.
+fn gathered(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
     (tokens * experts.top_k).div_ceil(u64::from(shard.senders()))
 }
 
@@ -65,7 +71,7 @@ pub(super) fn feed_forward(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let projections = if shard.model.gated { 2 } else { 1 };
     let expert_cut = u64::from(shard.expert_tp);
     let n_experts = experts.n_routed / u64::from(shard.ep);
-    let sent = dispatched(shard, experts, writer.tokens);
+    let sent = gathered(shard, experts, writer.tokens);
     let mut routed = (sent * load.permille).div_ceil(1000);
     route(writer, experts);
     let wide = experts.latent.unwrap_or(hidden);
@@ -159,7 +165,7 @@ fn permuted_beside(shard: &Shard<'_>) -> f64 {
 /// The activation function of the experts of this rank alone.
 pub(super) fn activation(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
     let shard = writer.shard;
-    let routed = (dispatched(shard, experts, writer.tokens) * load.permille).div_ceil(1000);
+    let routed = (gathered(shard, experts, writer.tokens) * load.permille).div_ceil(1000);
     between_products(writer, experts, experts.intermediate.div_ceil(u64::from(shard.expert_tp)) * routed);
 }
 
