@@ -17,7 +17,7 @@ use std::path::Path;
 use engine::Origin;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
-use engine::cost::provenance::{Provenance, Share};
+use engine::cost::provenance::{Grounds, Share};
 use engine::stop;
 use engine::verdict::Refused;
 use planner::Decision;
@@ -239,14 +239,19 @@ fn costs(profile: &str, source: &str, free_parameters: &[String]) -> CostModelFa
     }
 }
 
-/// What share of the time comes from where, as reports show it.
-fn shares(provenance: &Provenance) -> Vec<CostShare> {
+/// Where costs come from, with what share of the time comes from where and lies outside the hull.
+fn grounded(profile: &str, grounds: &Grounds, free_parameters: &[String]) -> CostModelFacts {
     let share = |found: Share| CostShare {
         what: found.what.to_owned(),
         source: found.source.name().to_owned(),
         ratio: found.ratio,
     };
-    provenance.shares().into_iter().map(share).collect()
+    CostModelFacts {
+        shares: grounds.provenance.shares().into_iter().map(share).collect(),
+        outside_hull_ratio: grounds.outside_ratio,
+        outside_hull: grounds.outside.iter().cloned().collect(),
+        ..costs(profile, grounds.source.name(), free_parameters)
+    }
 }
 
 /// Name of a profile; `roofline` where there is none.

@@ -48,6 +48,7 @@ mod measured;
 mod mechanisms;
 mod memory;
 mod metrics;
+mod mixed_groups;
 mod mixed_training;
 mod multi_task;
 mod mutations;

@@ -15,7 +15,7 @@ use train::timed::TimedStep;
 /// Rows of Sailor's table with more than one type of GPU.
 const MIXED: [&str; 5] = ["27", "28", "29", "30", "31"];
 
-fn run_text(text: String, set: &[&str]) -> RunResult {
+pub(super) fn run_text(text: String, set: &[&str]) -> RunResult {
     let source = Source { path: "mixed.toml".to_owned(), text };
     let set = set.iter().map(|&key| key.to_owned()).collect();
     let checked = kinds::check(source, super::root(), &Overrides { set, ..Overrides::default() });
@@ -27,7 +27,7 @@ fn run(name: &str, set: &[&str]) -> RunResult {
     run_text(scenario::find(name).expect("shipped").0.text, set)
 }
 
-fn row<'r>(result: &'r RunResult, policy: &str) -> &'r PolicyResult {
+pub(super) fn row<'r>(result: &'r RunResult, policy: &str) -> &'r PolicyResult {
     result.results.iter().find(|row| row.policy == policy).expect("it runs")
 }
 

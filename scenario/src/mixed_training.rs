@@ -9,6 +9,7 @@ mod unread;
 use std::path::Path;
 
 use engine::CostModel;
+use engine::cost::profile::Profile;
 use hw::{Bytes, Gpu};
 use score::training::constants::{self, Constants};
 use train::layout::{ContextExchange, Zero};
@@ -88,12 +89,23 @@ impl MixedTraining {
     /// Costs of every group, as measured steps are predicted.
     pub fn costs(&self) -> Vec<Box<dyn CostModel>> {
         let framework = self.job.problem.as_ref().map_or(Framework::MegatronCore, |of| of.execution.framework);
-        let of = |group: &Group| {
-            let profile = calibrate::profiles::training(&group.cluster.gpu, framework, group.attention);
-            constants::costs(&group.cluster, &profile)
-        };
+        let of = |group: &Group| constants::costs(&group.cluster, &profile(group, framework));
         self.job.groups.iter().map(of).collect()
     }
+
+    /// Names of their profiles, each once; `None` where stages were measured.
+    pub fn profiles(&self) -> Option<String> {
+        let framework = self.job.problem.as_ref()?.execution.framework;
+        let mut names: Vec<String> = self.job.groups.iter().map(|group| profile(group, framework).name).collect();
+        names.sort_unstable();
+        names.dedup();
+        Some(names.join(", "))
+    }
+}
+
+/// What was measured of the card of a group, or is lent to it.
+fn profile(group: &Group, framework: Framework) -> Profile {
+    calibrate::profiles::training(&group.cluster.gpu, framework, group.attention)
 }
 
 /// `[training]`, with the sections beside it.

@@ -13,6 +13,8 @@ use input::reader::{Place, Reader, Section};
 const KEYS: [&str; 2] = ["collectives", "oversubscription"];
 /// Kinds of exchanges of which there are several ways.
 pub const SUMS: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+/// Kinds of exchanges of a model without experts.
+pub const OF_DENSE: [Collective; 4] = [SUMS[0], SUMS[1], SUMS[2], Collective::SendRecv];
 /// Kinds of exchanges of a model; the last one is of experts alone.
 static OF_MODELS: [Collective; 5] = [SUMS[0], SUMS[1], SUMS[2], Collective::SendRecv, Collective::AllToAll];
 /// Bytes of exchanges that are asked for: few, and many.

@@ -200,7 +200,8 @@ fn estimate_s(step: &TimedStep) -> f64 {
         seconds(u64::from(replica.n_micro_batches - 1) * longest.max(slowest_message) + through + messages)
     };
     let passes_s = step.replicas.iter().map(of_replica).fold(0.0, f64::max);
-    passes_s + step.reductions.iter().max().map_or(0.0, |span| seconds(span.as_ns()))
+    let around_update = step.reductions.iter().zip(&step.gathers).map(|(reduced, gathered)| *reduced + *gathered);
+    passes_s + seconds(around_update.max().unwrap_or_default().as_ns() + step.tied.as_ns())
 }
 
 impl Search<'_> {

@@ -1,15 +1,18 @@
 //! `[[group]]` and `[[link]]`: machines of one card in one zone, and what connects zones.
 
 use calibrate::profiles;
-use hw::{Bytes, InsideLink, Seconds};
+use engine::task::Collective;
+use hw::{Bytes, Cluster, InsideLink, Seconds};
 use toml_span::value::ValueInner;
 use train::Problem;
+use train::layout::Zero;
 use train::long_run::{LongRun, gigabytes, hours};
 use train::mixed_gpus::{self, Group, Link, MixedJob, Pipelines};
+use train::optimizer::Rule;
 use train::problem::{AttentionKernel, Framework, Launches};
 
 use crate::cluster;
-use crate::network::{Exchanges, SUMS, Written};
+use crate::network::{Exchanges, OF_DENSE, SUMS, Written};
 use crate::training::long_run;
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Reader, Section, items, number, unknown};
@@ -102,7 +105,7 @@ pub fn heed_hosts(reader: &mut Reader<'_>, hosts: Vec<(usize, &'static str, Plac
     }
 }
 
-/// Warns of keys of a group's network that nothing heeds: sums of a tensor group alone are priced by them, and what crosses nodes has the whole speed of its ports.
+/// Warns of keys of a group's network that nothing heeds: sums of a tensor group, and what stages and replicas of a zone without a link of its own exchange.
 pub fn heed_networks(reader: &mut Reader<'_>, networks: &[Written], job: &MixedJob, given: Option<&Pipelines>) {
     for (index, (group, network)) in job.groups.iter().zip(networks).enumerate() {
         let slots = given.into_iter().flat_map(|plan| plan.stages.iter().flat_map(|stage| &stage.slots));
@@ -111,9 +114,30 @@ pub fn heed_networks(reader: &mut Reader<'_>, networks: &[Written], job: &MixedJ
         let n_gpus = if given.is_some() { computed.max().unwrap_or(1) } else { group.cluster.domain() };
         let n_gpus = if job.problem.is_some() { n_gpus } else { 1 };
         let profile = profiles::training(&group.cluster.gpu, Framework::MegatronCore, AttentionKernel::Flash);
-        let exchanges = Exchanges::among(&group.cluster, n_gpus, &SUMS);
-        network.warn(reader, &[(&group.cluster, Some(&profile), exchanges)]);
+        let zone = in_zone(job, index, given);
+        let (whole, kinds) = (zone.group(zone.n_gpus(), zone.n_domains()), between_replicas(job, &group.zone));
+        let exchanges = Exchanges::among(&group.cluster, n_gpus, &SUMS).and(&zone, whole, kinds);
+        network.warn(reader, &[(&zone, Some(&profile), exchanges)]);
     }
+}
+
+/// Machines of a group as many as those of its zone that a plan may use together, all as though they were of its kind.
+fn in_zone(job: &MixedJob, index: usize, given: Option<&Pipelines>) -> Cluster {
+    let own = &job.groups[index];
+    let is_used = |of: usize| of == index || given.is_none_or(|plan| plan.n_gpus_of(of) > 0);
+    let beside = job.groups.iter().enumerate().filter(|(of, other)| other.zone == own.zone && is_used(*of));
+    Cluster { n_nodes: beside.map(|(_, other)| other.cluster.n_nodes).sum(), ..own.cluster.clone() }
+}
+
+/// How gradients, parameters and messages travel between replicas and stages of a zone; by nothing of its cards where it has a link of its own.
+fn between_replicas(job: &MixedJob, zone: &str) -> &'static [Collective] {
+    if job.links.iter().any(|link| link.joins([zone, zone])) {
+        return &[];
+    }
+    let is_summed = job.problem.as_ref().is_some_and(|problem| {
+        problem.layout.zero == Zero::Off || problem.model.tied || problem.execution.optimizer.rule == Rule::Muon
+    });
+    if is_summed { &OF_DENSE } else { &OF_DENSE[1..] }
 }
 
 fn group(mut section: Section<'_>, known: &[Group]) -> Option<(Group, Bytes)> {

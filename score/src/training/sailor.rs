@@ -150,6 +150,8 @@ fn asked(cells: &mut Cells<'_>, tables: &Tables, stages: Option<Vec<Vec<Group>>>
     Ok(TimedStep {
         replicas: (0..n_replicas).map(replica).collect::<Result<_, _>>()?,
         reductions: (0..run.stages.len()).map(|stage| run.reduction(stage)).collect::<Result<_, _>>()?,
+        gathers: vec![Span::ZERO; run.stages.len()],
+        tied: Span::ZERO,
         messages: Messages::Blocking,
     })
 }

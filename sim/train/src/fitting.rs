@@ -79,15 +79,20 @@ fn ends(full: &Problem, plan: Plan, n_stages: u32) -> bool {
     !matches!(played(full, plan, n_stages, full.cluster.gpu.memory.0).1, Outcome::OutOfMemory { .. })
 }
 
-/// A plan of one step on pipelines of so many ranks, played for its memory on devices of so many bytes.
-pub(crate) fn played(full: &Problem, mut plan: Plan, n_stages: u32, memory_bytes: u64) -> (TaskGraph, Outcome) {
-    let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
+/// Task graph of a plan of one step on pipelines of so many ranks.
+pub(crate) fn lowered(full: &Problem, mut plan: Plan, n_stages: u32) -> TaskGraph {
     if n_stages > 1 {
-        let (found, of_group) = training::pipelines(full, &plan, 0, &cost);
+        let (found, of_group) = training::pipelines(full, &plan, 0, &Roofline::new(&full.cluster));
         plan.steps[0].orders = found.iter().map(|pipeline| full.schedule.ordered(pipeline)).collect();
         plan.steps[0].order_of = of_group;
     }
-    let graph = training::lower(full, &plan, 0);
+    training::lower(full, &plan, 0)
+}
+
+/// The same, played for its memory on devices of so many bytes.
+pub(crate) fn played(full: &Problem, plan: Plan, n_stages: u32, memory_bytes: u64) -> (TaskGraph, Outcome) {
+    let (cost, topology) = (Roofline::new(&full.cluster), Topology::of(&full.cluster));
+    let graph = lowered(full, plan, n_stages);
     let machine = Machine { cost: &cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
     let outcome = engine::simulate(&graph, &machine);
     (graph, outcome)

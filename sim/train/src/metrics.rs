@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use energy::Energy;
 use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Source};
-use engine::task::{Op, Role, Stream, TaskGraph};
+use engine::task::{Op, Role, Stream, Task, TaskGraph};
 use engine::timeline::Timeline;
 pub use flops::op_flops;
 use hw::power;
@@ -147,27 +147,32 @@ fn f64_of(n: usize) -> f64 {
 }
 
 /// Estimated compute work by class, and where the estimates come from.
-struct Work {
+pub(crate) struct Work {
     classes: BTreeMap<&'static str, f64>,
-    source: Source,
-    provenance: Provenance,
+    pub(crate) source: Source,
+    pub(crate) provenance: Provenance,
 }
 
 impl Work {
+    /// None.
+    pub(crate) const NONE: Self =
+        Self { classes: BTreeMap::new(), source: Source::Measured, provenance: Provenance::NONE };
+
     fn of(steps: &[Played], cost: &dyn CostModel) -> Self {
-        let mut work = Self { classes: BTreeMap::new(), source: Source::Measured, provenance: Provenance::default() };
-        let mut total = 0.0;
-        for step in steps {
-            let mut uses = vec![0_u32; step.graph.ops.len()];
-            let compute = step.graph.tasks.iter().filter(|task| task.stream == Stream::Compute);
-            compute.for_each(|task| uses[task.op.0 as usize] += 1);
-            for (op, &n) in step.graph.ops.iter().zip(&uses).filter(|(_, n)| **n > 0) {
-                total += work.add(op, f64::from(n), cost);
-            }
-        }
+        let mut work = Self::NONE;
+        let total: f64 = steps.iter().map(|step| work.add_tasks(&step.graph, &|_| 1.0, cost)).sum();
         let total = if total > 0.0 { total } else { 1.0 };
         work.classes.values_mut().for_each(|seconds| *seconds /= total);
         work
+    }
+
+    /// Adds what tasks compute, each so many times, and gives its seconds.
+    pub(crate) fn add_tasks(&mut self, graph: &TaskGraph, times: &dyn Fn(&Task) -> f64, cost: &dyn CostModel) -> f64 {
+        let mut uses = vec![0.0; graph.ops.len()];
+        let compute = graph.tasks.iter().filter(|task| task.stream == Stream::Compute);
+        compute.for_each(|task| uses[task.op.0 as usize] += times(task));
+        let used = graph.ops.iter().zip(&uses).filter(|(_, n)| **n > 0.0);
+        used.fold(0.0, |total, (op, &n)| total + self.add(op, n, cost))
     }
 
     fn add(&mut self, op: &Op, n: f64, cost: &dyn CostModel) -> f64 {

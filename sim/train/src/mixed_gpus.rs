@@ -6,6 +6,8 @@
 
 mod batch;
 mod days;
+mod ends;
+mod grounds;
 mod hosts;
 mod links;
 mod room;
@@ -16,6 +18,7 @@ use std::ops::Range;
 
 use engine::CostModel;
 use engine::cost::Estimate;
+use engine::cost::provenance::Grounds;
 use engine::play::Case;
 use engine::task::Op;
 use hw::{Seconds, Span};
@@ -25,12 +28,13 @@ use crate::long_run::LongRun;
 use crate::lower::training::{exchanged, pipelines, tensor_group, update};
 use crate::metrics::Played;
 use crate::muon::Dealt;
-use crate::plan::{Plan, Step};
+use crate::plan::{MicroBatch, Plan, Step};
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::stages;
 use crate::timed::{Message, Messages, PassTime, PassTimes, Replica, StageTimes, TimedStep, UNEXPLAINED};
 pub use batch::Batch;
+use links::Priced;
 pub use links::{Group, Link, Unlinked};
 pub use room::Fullest;
 pub use slow::SlowNode;
@@ -104,6 +108,8 @@ struct Placed {
     stage: usize,
     replica: usize,
     slot: Slot,
+    /// First of its GPUs in its group: they fill its nodes stage by stage, and replicas of a stage lie side by side.
+    first_gpu: u32,
     micro_batches: Range<u32>,
 }
 
@@ -137,6 +143,8 @@ pub struct MixedStep {
     pub intervals: BTreeMap<String, [f64; 2]>,
     /// Figures.
     pub metrics: BTreeMap<String, f64>,
+    /// What its computation rests on; nothing where stages were measured.
+    pub grounds: Grounds,
     /// The stage with the least memory to spare: stage, replica, bytes needed, bytes there. `None` where stages were measured.
     pub fullest: Option<Fullest>,
 }
@@ -196,7 +204,7 @@ impl OfCards {
 
 impl Pipelines {
     /// Slots that exchange something, by stage: neighbours of a pipeline, and of a ring over the replicas of a stage.
-    pub fn exchanges(&self) -> Vec<(usize, [Slot; 2])> {
+    fn exchanges(&self) -> Vec<(usize, [Slot; 2])> {
         let mut found = Vec::new();
         for (index, stage) in self.stages.iter().enumerate() {
             for (replica, &slot) in stage.slots.iter().enumerate() {
@@ -217,12 +225,19 @@ impl Pipelines {
                 stage,
                 replica,
                 slot: of.slots[replica],
+                first_gpu: 0,
                 micro_batches: first..next,
             };
             all.extend(self.stages.iter().enumerate().map(of_stage));
             first = next;
         }
         all.sort_by_key(|placed| (placed.stage, placed.replica));
+        let mut taken: BTreeMap<usize, u32> = BTreeMap::new();
+        for placed in &mut all {
+            let taken = taken.entry(placed.slot.group).or_default();
+            placed.first_gpu = *taken;
+            *taken += placed.slot.n_gpus;
+        }
         all
     }
 
@@ -291,6 +306,17 @@ impl MixedJob {
         let mut own = self.seen_by(plan, slot)?;
         own.layout.dp = u32::try_from(plan.stages[0].slots.len()).expect("few replicas");
         Some(own)
+    }
+
+    /// The problem and a plan of one kind as though all stages of all replicas lay on such cards, each replica with these micro-batches.
+    fn on_cards_of(&self, plan: &Pipelines, slot: Slot, micro_batches: Vec<MicroBatch>) -> (Problem, Plan) {
+        let mut own = self.of_all(plan, slot).expect("there is a problem");
+        // The group may have fewer machines than all stages would need.
+        let n_nodes = own.layout.n_ranks().div_ceil(own.cluster.gpus_per_node.max(1));
+        own.cluster.n_nodes = own.cluster.n_nodes.max(n_nodes);
+        let step = Step::of_groups(vec![micro_batches; own.layout.dp as usize]);
+        let plan = Plan::new("mixed", &own, vec![step]);
+        (own, plan)
     }
 
     /// The problem as each kind of slot of a plan sees it, with all replicas.
@@ -365,14 +391,17 @@ impl MixedJob {
         case: Case,
     ) -> Result<(TimedStep, f64), Unlinked> {
         let sizes: Vec<Sizes> = (0..plan.stages.len()).map(|stage| self.sizes(plan, stage)).collect();
-        let (mut replicas, mut usd, mut first) = (Vec::with_capacity(plan.micro_batches.len()), 0.0, 0);
+        let (placed, n_replicas) = (plan.placed(), plan.micro_batches.len());
+        let priced = Priced { costs, case };
+        let (mut replicas, mut usd) = (Vec::with_capacity(n_replicas), 0.0);
         // Replicas on as many GPUs of one group take as long, but for those on a slow node.
         let mut known: BTreeMap<(usize, u32, bool), OfCards> = BTreeMap::new();
         let (slowed, rate) = (self.slowed(plan), self.slow_node.map_or(1.0, |slow| slow.rate));
         for (index, &n_micro_batches) in plan.micro_batches.iter().enumerate() {
             let mut replica = Replica { stages: Vec::new(), n_micro_batches, own: Vec::new() };
             for (stage, of_stage) in plan.stages.iter().enumerate() {
-                let slot = of_stage.slots[index];
+                let here = &placed[stage * n_replicas + index];
+                let slot = here.slot;
                 let is_slow = slowed.contains(&(stage, index));
                 let cost = Slower(AtCase(costs[slot.group].as_ref(), case), if is_slow { rate } else { 1.0 });
                 let computed = || self.of_cards(plan, slot, &cost);
@@ -381,10 +410,8 @@ impl MixedJob {
                     Some(measured) => measured,
                     None => known.entry((slot.group, slot.n_gpus, is_slow)).or_insert_with(computed),
                 };
-                let next = plan.stages.get(stage + 1).map(|next| next.slots[index]);
-                let ends = (slot, next);
-                let passed =
-                    self.passed((stage, of_stage), ends, (of, sizes[stage]), first..first + n_micro_batches)?;
+                let next = placed.get((stage + 1) * n_replicas + index);
+                let passed = self.passed(of_stage, (here, next), (of, sizes[stage]), &priced)?;
                 usd += passed.usd;
                 replica.stages.push(passed.stage);
                 replica.own.push(passed.own);
@@ -393,40 +420,53 @@ impl MixedJob {
                 replica.own.clear();
             }
             replicas.push(replica);
-            first += n_micro_batches;
         }
-        let mut reductions = Vec::with_capacity(plan.stages.len());
-        for (of_stage, sizes) in plan.stages.iter().zip(&sizes) {
-            let (seconds, dollars) = self.reduction(&of_stage.slots, [sizes.gradients, sizes.gathered])?;
-            reductions.push(span(seconds));
+        let mut step =
+            TimedStep { replicas, reductions: vec![], gathers: vec![], tied: Span::ZERO, messages: self.messages };
+        for (stage, sizes) in sizes.iter().enumerate() {
+            let members: Vec<&Placed> = placed.iter().filter(|placed| placed.stage == stage).collect();
+            let ops = |seen: &Placed| self.around_update(plan, (stage, sizes), (seen, &members));
+            let ([reduced, gathered], dollars) =
+                self.together(&members, [sizes.gradients, sizes.gathered], &ops, &priced)?;
+            let is_cut = self.problem.as_ref().is_some_and(|problem| problem.layout.zero >= Zero::OptimizerStates);
+            step.reductions.push(if is_cut { reduced } else { reduced + gathered });
+            step.gathers.push(if is_cut { gathered } else { Span::ZERO });
             usd += dollars;
         }
-        Ok((TimedStep { replicas, reductions, messages: self.messages }, usd))
+        let (tied, dollars) = self.tied(plan, &placed, &priced)?;
+        step.tied = tied;
+        Ok((step, usd + dollars))
     }
 
     /// Micro-batches of a replica on one of its stages, each with its message to the next one.
     fn passed(
         &self,
-        (stage, of_stage): (usize, &MixedStage),
-        (slot, next): (Slot, Option<Slot>),
+        of_stage: &MixedStage,
+        (here, next): (&Placed, Option<&Placed>),
         (of, sizes): (&OfCards, Sizes),
-        micro_batches: Range<u32>,
+        priced: &Priced<'_>,
     ) -> Result<Passed, Unlinked> {
+        let micro_batches = here.micro_batches.clone();
         let n_played = if self.batch.is_alike() { 1 } else { micro_batches.len() };
         let (mut own, mut sent_usd) = (Vec::with_capacity(n_played), 0.0);
+        let mut known: BTreeMap<u64, (Message, f64)> = BTreeMap::new();
         for micro_batch in micro_batches.clone().take(n_played) {
-            let [forward, backward] = of.pass(stage, micro_batch);
+            let [forward, backward] = of.pass(here.stage, micro_batch);
             let mut message = Message::default();
             if let Some(next) = next {
                 let bytes = self.message_bytes(of_stage, sizes, micro_batch);
-                let wire = self.wire(slot, next, bytes)?;
-                message = Message { line: span(bytes / wire.bytes_per_s), latency: span(wire.latency_s) };
-                sent_usd += 2.0 * wire.usd_per_gb * bytes / 1e9;
+                let usd;
+                (message, usd) = match known.get(&bytes.to_bits()) {
+                    Some(known) => *known,
+                    None => self.message([here, next], bytes, priced)?,
+                };
+                known.insert(bytes.to_bits(), (message, usd));
+                sent_usd += 2.0 * usd;
             }
             own.push(PassTimes { forward, backward, message });
         }
-        let update = span(of.updates[stage]);
-        let stage = StageTimes { n_gpus: slot.n_gpus, passes: PassTimes::mean(&own), update };
+        let update = span(of.updates[here.stage]);
+        let stage = StageTimes { n_gpus: here.slot.n_gpus, passes: PassTimes::mean(&own), update };
         let times_each = hw::real((micro_batches.len() / n_played.max(1)) as u64);
         Ok(Passed { stage, own, usd: sent_usd * times_each })
     }
@@ -449,6 +489,7 @@ impl MixedJob {
             why: [Some(step.why()), on_host.words()].into_iter().flatten().collect::<Vec<_>>().join("; "),
             intervals: BTreeMap::from([("iteration_time_s".to_owned(), interval_s)]),
             metrics,
+            grounds: self.grounds(plan, costs),
             fullest,
             played,
         })
@@ -471,7 +512,8 @@ impl MixedJob {
     ) -> BTreeMap<String, f64> {
         let n_gpus = f64::from(plan.n_gpus());
         let tokens = hw::real(self.batch.tokens());
-        let reduction = step.reductions.iter().max().map_or(0.0, |span| span.to_seconds().get());
+        let around_update = step.reductions.iter().zip(&step.gathers).map(|(reduced, gathered)| *reduced + *gathered);
+        let reduction = (around_update.max().unwrap_or_default() + step.tied).to_seconds().get();
         let mut all = vec![
             ("iteration_time_s", step_s),
             ("tokens_per_s", tokens / step_s),

@@ -152,6 +152,10 @@ pub struct TimedStep {
     pub replicas: Vec<Replica>,
     /// Reduction of the gradients of each stage over the replicas.
     pub reductions: Vec<Span>,
+    /// Gather of what each stage's replicas have updated, each its part.
+    pub gathers: Vec<Span>,
+    /// Sum of the gradients of a table that the first and the last stage share; nothing where it is not shared.
+    pub tied: Span,
     /// How stages exchange messages.
     pub messages: Messages,
 }
@@ -177,17 +181,45 @@ impl TimedStep {
             let ends = passes.lower(&mut graph);
             computed.iter_mut().zip(ends).for_each(|(stage, ends)| stage.extend(ends));
         }
+        let mut reduced: Vec<Vec<TaskId>> = Vec::with_capacity(n_stages);
         for (stage, ends) in computed.iter().enumerate() {
             let reduce = host(&mut graph, self.reductions[stage]);
-            for (index, replica) in self.replicas.iter().enumerate() {
-                let lane = lane_id(index * n_stages + stage);
-                let task = |op, role| Task { op, ..of(lane, role, u32::MAX) };
-                let reduced = graph.add_task(task(reduce, Role::GradientSync), ends);
-                let update = host(&mut graph, replica.stages[stage].update);
-                graph.add_task(task(update, Role::Optimizer), &[reduced]);
+            reduced.push(self.on_replicas(&mut graph, stage, (reduce, Role::GradientSync), |_| ends.clone()));
+        }
+        if let Some(tied) = some_host(&mut graph, self.tied) {
+            let last = n_stages - 1;
+            let both = [reduced[0].clone(), reduced[last].clone()];
+            for stage in [0, last] {
+                let of = (tied, Role::GradientSync);
+                reduced[stage] =
+                    self.on_replicas(&mut graph, stage, of, |index| both.iter().map(|of| of[index]).collect());
+            }
+        }
+        for (stage, reduced) in reduced.iter().enumerate() {
+            let mut updated = Vec::with_capacity(reduced.len());
+            for (index, &reduced) in reduced.iter().enumerate() {
+                let update = host(&mut graph, self.replicas[index].stages[stage].update);
+                let task = of(lane_id(index * n_stages + stage), Role::Optimizer, u32::MAX);
+                updated.push(graph.add_task(Task { op: update, ..task }, &[reduced]));
+            }
+            if let Some(gather) = some_host(&mut graph, self.gathers[stage]) {
+                self.on_replicas(&mut graph, stage, (gather, Role::ParameterGather), |_| updated.clone());
             }
         }
         graph
+    }
+
+    /// A task of the end of the step on every replica of a stage, behind some others.
+    fn on_replicas(
+        &self,
+        graph: &mut TaskGraph,
+        stage: usize,
+        (op, role): (OpId, Role),
+        preds: impl Fn(usize) -> Vec<TaskId>,
+    ) -> Vec<TaskId> {
+        let lane = |index| lane_id(index * self.reductions.len() + stage);
+        let task = |index| Task { op, ..of(lane(index), role, u32::MAX) };
+        (0..self.replicas.len()).map(|index| graph.add_task(task(index), &preds(index))).collect()
     }
 
     /// The step as it was played.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use engine::CostModel;
+use engine::cost::provenance::Grounds;
 use engine::verdict::Refused;
 use planner::train::mixed_gpus as plans;
 use reports::{Measured, PolicyResult, RunResult, views};
@@ -25,8 +26,15 @@ impl Kind for MixedTraining {
         let costs = self.costs();
         let one = |(name, way): &(String, Way)| row(self, name, *way, &costs);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
-        let (results, pictures) = kinds::drawn(rows);
-        Run { result: result(self, results), pictures, ..Run::default() }
+        let mut grounds = Grounds::default();
+        rows.iter().filter_map(|(_, step)| step.as_ref()).for_each(|(_, of)| grounds.join(of));
+        let rows = rows.into_iter().map(|(row, step)| (row, step.map(|(played, _)| played)));
+        let (results, pictures) = kinds::drawn(rows.collect());
+        Run { result: result(self, results, &grounds), pictures, ..Run::default() }
+    }
+
+    fn strict_hull(&self) -> Option<bool> {
+        self.job.problem.as_ref().map(|_| false)
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
@@ -35,14 +43,11 @@ impl Kind for MixedTraining {
     }
 }
 
-fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
+fn result(scenario: &MixedTraining, results: Vec<PolicyResult>, grounds: &Grounds) -> RunResult {
     let speedup_ratio = reports::gains::of_metric(&results, &scenario.head.baseline, scenario.objective.metric());
-    let (profile, source) = match &scenario.job.problem {
-        Some(_) => ("of every card", engine::cost::Source::Published),
-        None => ("times of the scenario", engine::cost::Source::Measured),
-    };
+    let of = |profile: &str| kinds::grounded(profile, grounds, &scenario.free_parameters);
     RunResult {
-        cost_model: kinds::costs(profile, source.name(), &scenario.free_parameters),
+        cost_model: scenario.profiles().map_or_else(|| of("times of the scenario").given(), |names| of(&names)),
         columns: views::columns(views::of_mixed(scenario.job.run.is_some())),
         results,
         speedup_ratio,
@@ -50,7 +55,10 @@ fn result(scenario: &MixedTraining, results: Vec<PolicyResult>) -> RunResult {
     }
 }
 
-fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostModel>]) -> (PolicyResult, Option<Played>) {
+/// A way with its step and what that rests on, where there is one.
+type Row = (PolicyResult, Option<(Played, Grounds)>);
+
+fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostModel>]) -> Row {
     let begun = Instant::now();
     let decided = match (way, &scenario.given) {
         (Way::Given, Some(plan)) => Ok(plans::given(&scenario.job, plan, costs)),
@@ -73,7 +81,7 @@ fn row(scenario: &MixedTraining, name: &str, way: Way, costs: &[Box<dyn CostMode
                 measured,
                 ..PolicyResult::default()
             };
-            (row, Some(step.played))
+            (row, Some((step.played, step.grounds)))
         }
     }
 }

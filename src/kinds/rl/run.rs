@@ -1,9 +1,9 @@
 //! From a checked scenario of reinforcement learning to a result: plan the updates, serve the answers, and put the parts of a step together.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::cost::provenance::Grounds;
 use engine::verdict::Refused;
 use planner::rl::trained::{Figured, Trained};
 use planner::train::chosen::{Decided, fields, layout_words};
@@ -60,24 +60,20 @@ fn of_rows(scenario: &Rl, rows: Vec<Row<'_>>) -> Run {
     let of_serving = scenario.serving.free_parameters.iter();
     free_parameters
         .extend(of_serving.filter(|sentence| !scenario.training.free_parameters.contains(sentence)).cloned());
-    let (mut source, mut outside_hull_ratio, mut outside_hull) = (Source::Measured, 0.0_f64, BTreeSet::new());
+    let mut grounds = Grounds::default();
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
-    for Row { result, source: of_row, trained } in rows {
-        source = source.max(of_row);
+    for Row { result, source, trained } in rows {
+        grounds.source = grounds.source.max(source);
         if let Some(Trained { metrics, first, .. }) = trained {
-            let (of_row, dimensions) = metrics.provenance.outside_hull();
-            outside_hull_ratio = outside_hull_ratio.max(of_row);
-            outside_hull.extend(dimensions);
+            grounds.join(&Grounds::of(source, metrics.provenance.clone()));
             pictures.push((result.policy.clone(), None, first.clone()));
         }
         results.push(result);
     }
     let profiles = [kinds::profile_name(scenario.training.profile.as_ref()).to_owned(), scenario.serving.profiles()];
-    let cost_model = CostModelFacts {
-        outside_hull_ratio,
-        outside_hull: outside_hull.into_iter().collect(),
-        ..kinds::costs(&profiles.join(" and "), source.name(), &free_parameters)
-    };
+    let cost_model = kinds::grounded(&profiles.join(" and "), &grounds, &free_parameters);
+    // Shares are of training alone.
+    let cost_model = CostModelFacts { shares: Vec::new(), ..cost_model };
     let result = RunResult {
         cost_model,
         columns: views::columns(&views::RL),

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
-use engine::cost::provenance::Provenance;
+use engine::cost::provenance::{Grounds, Provenance};
 use engine::play::Case;
 use engine::verdict::Refused;
 use planner::deploy::dynamo::online::SlaPlanner;
@@ -28,7 +28,7 @@ use reports::curves::Curves;
 use reports::serving::Counted;
 use reports::tuned::Tuned;
 use reports::views;
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::fleet::scaler::Scaler;
 use serve::fleet::{Fleet, Rules, Served};
@@ -129,14 +129,8 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     };
     let speedup_ratio = reports::gains::of_worth(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| scenario.profiles());
-    let (outside_hull_ratio, outside_hull) = provenance.outside_hull();
     let result = RunResult {
-        cost_model: CostModelFacts {
-            outside_hull_ratio,
-            outside_hull,
-            shares: kinds::shares(&provenance),
-            ..kinds::costs(&profile, source.name(), &scenario.free_parameters)
-        },
+        cost_model: kinds::grounded(&profile, &Grounds::of(source, provenance), &scenario.free_parameters),
         columns: if is_planned { views::columns(&views::PLANNED_FLEETS) } else { published::columns(scenario) },
         results,
         speedup_ratio,

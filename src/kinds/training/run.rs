@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use engine::cost::provenance::Provenance;
+use engine::cost::provenance::Grounds;
 use engine::verdict::Refused;
 use engine::{CostModel, Source};
 use hw::topology::Topology;
@@ -13,7 +13,7 @@ pub use planner::train::chosen::Decided;
 use planner::train::chosen::{self, layout_words, searched, simulate};
 use planner::train::objective::Objective;
 use rayon::prelude::*;
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult, gains, views};
+use reports::{Measured, PolicyResult, RunResult, gains, views};
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
@@ -78,30 +78,21 @@ pub fn score(scenario: &Scenario, decided: Decided) -> Run {
 }
 
 fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
-    let mut facts = CostModelFacts {
-        profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
-            (Some(_), _) => "units".to_owned(),
-            (None, Some(profile)) => profile.name.clone(),
-            (None, None) => "roofline".to_owned(),
-        },
-        free_parameters: scenario.free_parameters.clone(),
-        ..CostModelFacts::default()
+    let profile = match scenario.problem.execution.unit_times {
+        Some(_) => "units",
+        None => kinds::profile_name(scenario.profile.as_ref()),
     };
-    let (mut source, mut provenance) = (Source::Measured, Provenance::default());
+    let mut grounds = Grounds::default();
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
     for row in rows {
-        let (outside_hull_ratio, dimensions) = row.provenance.outside_hull();
-        facts.outside_hull_ratio = facts.outside_hull_ratio.max(outside_hull_ratio);
-        facts.outside_hull.extend(dimensions);
-        source = source.max(row.source);
-        provenance.merge(&row.provenance);
+        grounds.join(&row.grounds);
         pictures.extend(row.pictures.into_iter().map(|(step, played)| (row.result.policy.clone(), step, played)));
         results.push(row.result);
     }
-    facts.outside_hull.sort();
-    facts.outside_hull.dedup();
-    facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
-    facts.shares = kinds::shares(&provenance);
+    if scenario.profile.is_none() {
+        grounds.source = Source::Datasheet;
+    }
+    let facts = kinds::grounded(profile, &grounds, &scenario.free_parameters);
     let is_given = scenario.problem.execution.unit_times.is_some();
     let facts = if is_given { facts.given() } else { facts };
     let is_by_cost = scenario.objective == Objective::Usd;
@@ -126,8 +117,7 @@ fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
 struct Row {
     result: PolicyResult,
     pictures: Vec<(Option<usize>, Played)>,
-    source: Source,
-    provenance: Provenance,
+    grounds: Grounds,
 }
 
 impl Row {
@@ -138,7 +128,7 @@ impl Row {
 
     /// Of a policy whose step was not played.
     fn without(result: PolicyResult) -> Self {
-        Self { result, pictures: Vec::new(), source: Source::Measured, provenance: Provenance::default() }
+        Self { result, pictures: Vec::new(), grounds: Grounds::default() }
     }
 }
 
@@ -208,5 +198,5 @@ fn judged(
     }
     result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
     result.interval.extend(metrics::follow_from(metrics.step_s(), interval, &result.metrics));
-    Row { result, pictures: drawn(&problem, steps), source: metrics.source, provenance: metrics.provenance }
+    Row { result, pictures: drawn(&problem, steps), grounds: Grounds::of(metrics.source, metrics.provenance) }
 }

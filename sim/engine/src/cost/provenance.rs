@@ -2,7 +2,7 @@
 //!
 //! A sum has the weakest source of its parts (`Source`), which says nothing about how much hangs on that part. This does. Units: seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, Op};
@@ -27,6 +27,9 @@ pub struct Share {
 }
 
 impl Provenance {
+    /// No time.
+    pub const NONE: Self = Self { seconds: BTreeMap::new(), outside: BTreeMap::new() };
+
     /// Adds so many seconds.
     ///
     /// # Panics
@@ -105,6 +108,47 @@ impl Provenance {
         let mut shares: Vec<Share> = self.seconds.iter().map(share).collect();
         shares.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
         shares
+    }
+}
+
+/// What figures of one or several choices rest on.
+#[derive(Clone, Debug)]
+pub struct Grounds {
+    /// The weakest source.
+    pub source: Source,
+    /// What share of the time comes from where.
+    pub provenance: Provenance,
+    /// Share of the time that lies beyond the measured sizes, of the choice that has most.
+    pub outside_ratio: f64,
+    /// Dimensions in which it does.
+    pub outside: BTreeSet<String>,
+}
+
+impl Default for Grounds {
+    /// Those of nothing.
+    fn default() -> Self {
+        Self {
+            source: Source::Measured,
+            provenance: Provenance::default(),
+            outside_ratio: 0.0,
+            outside: BTreeSet::new(),
+        }
+    }
+}
+
+impl Grounds {
+    /// Those of one choice.
+    pub fn of(source: Source, provenance: Provenance) -> Self {
+        let (outside_ratio, outside) = provenance.outside_hull();
+        Self { source, provenance, outside_ratio, outside: outside.into_iter().collect() }
+    }
+
+    /// Adds those of another choice. No time has no share.
+    pub fn join(&mut self, other: &Self) {
+        self.source = self.source.max(other.source);
+        self.provenance.merge(&other.provenance);
+        self.outside_ratio = self.outside_ratio.max(other.outside_ratio);
+        self.outside.extend(other.outside.iter().cloned());
     }
 }
 

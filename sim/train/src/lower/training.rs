@@ -44,7 +44,7 @@ pub(crate) use exchange::tensor_group;
 pub use lanes::Fold;
 pub use rank_times::RankTimes;
 pub use sharded::RESERVED;
-pub(crate) use sync::update;
+pub(crate) use sync::{around_update, tied_bytes, update};
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

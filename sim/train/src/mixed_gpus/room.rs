@@ -10,7 +10,6 @@ use engine::Outcome;
 
 use super::{Batch, MixedJob, Pipelines, Placed, Slot};
 use crate::metrics::most_held;
-use crate::plan::{Plan, Step};
 use crate::{fitting, memory};
 
 /// Micro-batches for each stage after which 1F1B has reached its peak, where all are alike.
@@ -91,13 +90,7 @@ impl MixedJob {
 
     /// What every stage holds on such cards with such micro-batches, played where all stages of all replicas lie on them.
     fn played_bytes(&self, plan: &Pipelines, slot: Slot, micro_batches: Range<u32>) -> Vec<f64> {
-        let mut own = self.of_all(plan, slot).expect("there is a problem");
-        // The group may have fewer machines than all stages would need.
-        let n_nodes = own.layout.n_ranks().div_ceil(own.cluster.gpus_per_node.max(1));
-        own.cluster.n_nodes = own.cluster.n_nodes.max(n_nodes);
-        let group = self.batch.contents_of(micro_batches);
-        let step = Step::of_groups(vec![group; own.layout.dp as usize]);
-        let plan = Plan::new("mixed", &own, vec![step]);
+        let (own, plan) = self.on_cards_of(plan, slot, self.batch.contents_of(micro_batches));
         let (graph, outcome) = fitting::played(&own, plan, own.layout.pp, u64::MAX / 4);
         let Outcome::Done(timeline) = outcome else { panic!("a step with room for everything ends") };
         let device_bytes = own.cluster.gpu.memory.0.cast_signed();

@@ -22,14 +22,12 @@ type Work = Vec<(usize, u32, usize, usize)>;
 impl MixedJob {
     /// Replicas of stages that lie on every node, by group and node.
     fn on_nodes(&self, plan: &Pipelines) -> BTreeMap<(usize, u32), Vec<Placed>> {
-        let mut taken = vec![0; self.groups.len()];
         let mut on_nodes: BTreeMap<(usize, u32), Vec<Placed>> = BTreeMap::new();
         for placed in plan.placed() {
             let group = placed.slot.group;
             let per_node = self.groups[group].cluster.gpus_per_node.max(1);
-            let first = taken[group];
-            taken[group] += placed.slot.n_gpus;
-            for node in first / per_node..=(taken[group] - 1) / per_node {
+            let (first, end) = (placed.first_gpu, placed.first_gpu + placed.slot.n_gpus);
+            for node in first / per_node..=(end - 1) / per_node {
                 on_nodes.entry((group, node)).or_default().push(placed.clone());
             }
         }

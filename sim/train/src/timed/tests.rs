@@ -17,13 +17,16 @@ fn passes(forward: u64, backward: u64, message: u64) -> PassTimes {
     PassTimes { forward, backward, message: Message { line: Span::from_ns(message), latency: Span::ZERO } }
 }
 
+/// Replicas whose stages reduce gradients so long, and do nothing else together.
+fn with_ends(replicas: Vec<Replica>, reductions: Vec<Span>) -> TimedStep {
+    let gathers = vec![Span::ZERO; reductions.len()];
+    TimedStep { replicas, reductions, gathers, tied: Span::ZERO, messages: Messages::Behind }
+}
+
 fn step(stages: Vec<StageTimes>, n_micro_batches: u32) -> TimedStep {
     let reductions = vec![Span::ZERO; stages.len()];
-    TimedStep {
-        replicas: vec![Replica { stages, n_micro_batches, own: Vec::new() }],
-        reductions,
-        messages: Messages::Blocking,
-    }
+    let replicas = vec![Replica { stages, n_micro_batches, own: Vec::new() }];
+    TimedStep { messages: Messages::Blocking, ..with_ends(replicas, reductions) }
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn a_message_behind_computation_costs_what_two_micro_batches_in_flight_cannot_hi
 fn a_reduction_waits_for_the_slowest_replica_of_its_stage() {
     let replica = |forward| Replica { stages: vec![stage(forward, 200, 0)], n_micro_batches: 4, own: Vec::new() };
     let reductions = vec![Span::from_ns(1000)];
-    let two = TimedStep { replicas: vec![replica(100), replica(300)], reductions, messages: Messages::Behind };
+    let two = with_ends(vec![replica(100), replica(300)], reductions);
     assert_eq!(span_of(&two), 4 * 500 + 1000 + 7);
 }
 
@@ -72,7 +75,7 @@ fn replicas_may_have_other_numbers_of_micro_batches() {
         own: Vec::new(),
     };
     let replicas = vec![replica(100, 9), replica(300, 3)];
-    let two = TimedStep { replicas, reductions: vec![Span::ZERO], messages: Messages::Behind };
+    let two = with_ends(replicas, vec![Span::ZERO]);
     assert_eq!(span_of(&two), 1800 + 7);
 }
 
@@ -90,7 +93,7 @@ fn micro_batches_of_their_own_take_their_own_times() {
     };
     let span = |n_stages: usize, own: &[PassTimes]| {
         let reductions = vec![Span::ZERO; n_stages];
-        let step = TimedStep { replicas: vec![replica(n_stages, own)], reductions, messages: Messages::Behind };
+        let step = with_ends(vec![replica(n_stages, own)], reductions);
         (span_of(&step), step.computed_gpu_s())
     };
     assert_eq!(span(1, &own), (1800 + 7, 1807e-9));

@@ -86,44 +86,89 @@ pub(crate) fn update(problem: &Problem, stages: &[Stage], dealt: &Dealt) -> (Ops
     (ops, stepped)
 }
 
-impl Builder<'_> {
-    /// Ranks that hold the same non-expert parameters as a position.
-    pub(super) fn holders(&self, problem: &Problem, position: Position) -> Vec<Rank> {
-        let layout = &problem.layout;
-        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..position }));
-        positions.map(|position| layout.rank(position)).collect()
-    }
+/// Ranks that hold the same non-expert parameters as a position.
+fn holders(layout: &Layout, position: Position) -> Vec<Rank> {
+    let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..position }));
+    positions.map(|position| layout.rank(position)).collect()
+}
 
-    /// Ranks that hold the same experts as a position.
-    fn expert_holders(&self, problem: &Problem, position: Position) -> Vec<Rank> {
-        let layout = &problem.layout;
-        let span = layout.expert_span().expect("the scenario reader checks expert groups");
-        let like = |at: u32, n: u32, degree: u32| (at % n..degree).step_by(n as usize);
-        let mut ranks = Vec::new();
-        for dp in like(position.dp, span.dp, layout.dp) {
-            for cp in like(position.cp, span.cp, layout.cp) {
-                let cuts = like(position.tp / layout.expert_tp, span.tp, layout.tp / layout.expert_tp);
-                let tps = cuts.map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
-                ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
-            }
+/// Ranks that hold the same experts as a position.
+fn expert_holders(layout: &Layout, position: Position) -> Vec<Rank> {
+    let span = layout.expert_span().expect("the scenario reader checks expert groups");
+    let like = |at: u32, n: u32, degree: u32| (at % n..degree).step_by(n as usize);
+    let mut ranks = Vec::new();
+    for dp in like(position.dp, span.dp, layout.dp) {
+        for cp in like(position.cp, span.cp, layout.cp) {
+            let cuts = like(position.tp / layout.expert_tp, span.tp, layout.tp / layout.expert_tp);
+            let tps = cuts.map(|cut| cut * layout.expert_tp + position.tp % layout.expert_tp);
+            ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
         }
-        ranks
     }
+    ranks
+}
 
+/// What a rank holds of a stage: all but routed experts, and these.
+fn held(problem: &Problem, rank: Rank, stage: &Stage) -> [Held; 2] {
+    let layout = &problem.layout;
+    let position = layout.position(rank);
+    let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+    let of_experts = if experts > 0.0 { expert_holders(layout, position) } else { Vec::new() };
+    [
+        Held::of(shared, &holders(layout, position), layout, rank, false),
+        Held::of(experts, &of_experts, layout, rank, true),
+    ]
+}
+
+/// How gradients are reduced: each rank needs the sums of its part of the states alone.
+fn reduction(problem: &Problem) -> Collective {
+    if problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter }
+}
+
+/// Whether every rank of a step's end gathers what others have updated.
+fn gathers_updated(problem: &Problem) -> bool {
+    matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients)
+}
+
+/// What replicas of a stage do together around the update, where nothing hides it: reductions before it, and gathers behind. Ranks lie where `place` says.
+pub(crate) fn around_update(
+    problem: &Problem,
+    (pp, stage): (u32, &Stage),
+    place: &dyn Fn(Rank) -> Rank,
+) -> [Vec<Op>; 2] {
+    let rank = problem.layout.rank(Position { pp, ..Position::default() });
+    let held = held(problem, rank, stage);
+    let together = held.iter().filter(|held| held.parameters > 0.0 && held.members.len() > 1);
+    let together: Vec<&Held> = together.filter(|_| problem.execution.trains_weights()).collect();
+    let exchange = |kind, element: f64| {
+        let of = |held: &&Held| {
+            let members: Vec<Rank> = held.members.iter().map(|&rank| place(rank)).collect();
+            let shape = problem.cluster.shape_of(&members);
+            Op::Collective { kind, bytes: hw::whole(held.parameters * element), shape }
+        };
+        together.iter().map(of).collect()
+    };
+    let gathers = gathers_updated(problem);
+    [
+        exchange(reduction(problem), hw::real(problem.execution.gradient_dtype.bytes())),
+        if gathers { exchange(Collective::AllGather, problem.gathered_bytes()) } else { Vec::new() },
+    ]
+}
+
+/// Bytes of the gradients of a table that the first and the last pipeline rank share.
+pub(crate) fn tied_bytes(problem: &Problem) -> u64 {
+    let parameters = hw::real(problem.model.vocab * problem.model.hidden) / f64::from(problem.layout.tp);
+    hw::whole(parameters * hw::real(problem.execution.gradient_dtype.bytes()))
+}
+
+impl Builder<'_> {
     fn held(&self, problem: &Problem, lane: LaneId, stage: &Stage) -> [Held; 2] {
-        let (layout, rank) = (&problem.layout, self.graph.lanes[lane.index()].rank);
-        let position = layout.position(rank);
-        let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
-        let of_experts = if experts > 0.0 { self.expert_holders(problem, position) } else { Vec::new() };
-        [
-            Held::of(shared, &self.holders(problem, position), layout, rank, false),
-            Held::of(experts, &of_experts, layout, rank, true),
-        ]
+        held(problem, self.graph.lanes[lane.index()].rank, stage)
     }
 
-    fn is_alone(&self) -> bool {
+    /// Whether a step ends without gradients of weights.
+    fn has_no_gradients(&self) -> bool {
         let execution = &self.problem.execution;
-        execution.unit_times.is_some() || !execution.trains_weights() || !self.problem.has_peers()
+        execution.unit_times.is_some() || !execution.trains_weights()
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -142,7 +187,7 @@ impl Builder<'_> {
 
     /// Reduces gradients; the optimizer waits for all of them.
     pub(super) fn sync_gradients(&mut self) {
-        if self.is_alone() {
+        if self.has_no_gradients() {
             return;
         }
         let n_pieces = match self.problem.gradient_sync() {
@@ -181,7 +226,7 @@ impl Builder<'_> {
 
     /// Reductions of a piece's gradients.
     fn reduce(&mut self, problem: &Problem, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
-        let kind = if problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
+        let kind = reduction(problem);
         let element = hw::real(problem.execution.gradient_dtype.bytes());
         let mut reduced = Vec::new();
         for held in self.held(problem, lane, piece).into_iter().filter(|held| held.parameters > 0.0) {
@@ -239,10 +284,8 @@ impl Builder<'_> {
             return None;
         }
         let members: Vec<Rank> = ends.iter().map(|&pp| layout.rank(Position { pp, ..position })).collect();
-        let parameters = hw::real(model.vocab * model.hidden) / f64::from(layout.tp);
-        let element = hw::real(self.problem.execution.gradient_dtype.bytes());
-        let bytes = hw::whole(parameters * element);
-        let held = Held { parameters, members, copies: Vec::new(), is_expert: false };
+        let bytes = tied_bytes(self.problem);
+        let held = Held { parameters: 0.0, members, copies: Vec::new(), is_expert: false };
         Some(self.together(
             lane,
             Role::GradientSync,
@@ -280,7 +323,7 @@ impl Builder<'_> {
     }
 
     fn gathers_parameters(&self) -> bool {
-        matches!(self.problem.layout.zero, Zero::OptimizerStates | Zero::Gradients) && !self.is_alone()
+        gathers_updated(self.problem) && !self.has_no_gradients()
     }
 
     /// With the overlap, the step begins with the gather of each chunk's parameters, first stage first. A chunk computes its first layer when that
