@@ -85,7 +85,10 @@ fn of_commands(text: &str) -> Option<Dialect> {
     let has = |marks: &[&str]| launch::has_any(text, marks);
     let starts_trl = || {
         let words = launch::lines(text).flat_map(str::split_whitespace);
-        words.filter_map(|word| word.rsplit('/').next()?.strip_suffix(".py")).any(|name| TRL.contains(&name))
+        let names = words.filter_map(|word| {
+            word.strip_prefix("trl.scripts.").or_else(|| word.rsplit('/').next()?.strip_suffix(".py"))
+        });
+        names.into_iter().any(|name| TRL.contains(&name))
     };
     let is_of_trainer =
         has(&["--per_device_train_batch_size", "--per-device-train-batch-size", "--model_name_or_path"]);
@@ -174,6 +177,11 @@ fn or_single(gpus: (Option<u32>, Option<u32>), dialect: Dialect, text: &str) -> 
     if is_single && gpus.0.is_none() { (Some(1), Some(1)) } else { gpus }
 }
 
+/// Options of Python and of launchers before a module that is the program.
+const MODULE: [&str; 2] = ["-m", "--module"];
+/// Modules that start others.
+const OF_STARTERS: [&str; 3] = ["torch.distributed", "accelerate", "deepspeed"];
+
 /// Which word of a command begins the program.
 fn begins(words: &[String]) -> Option<usize> {
     let is_program = |word: &&String| {
@@ -183,7 +191,11 @@ fn begins(words: &[String]) -> Option<usize> {
             || word.ends_with("_single_device")
             || word.ends_with("_distributed")
     };
-    let at = words.iter().position(|word| is_program(&word));
+    let is_module = |pair: &[String]| {
+        MODULE.contains(&pair[0].as_str()) && !OF_STARTERS.iter().any(|starter| pair[1].starts_with(starter))
+    };
+    let of_module = words.windows(2).position(is_module).map(|at| at + 1);
+    let at = words.iter().position(|word| is_program(&word)).or(of_module);
     let of_swift = || words.windows(2).position(|pair| pair[0] == "swift" && OF_SWIFT.contains(&pair[1].as_str()));
     let others = ["llamafactory-cli", "axolotl", "trl", "tune"];
     at.or_else(of_swift).or_else(|| words.iter().position(|word| others.contains(&word.as_str())))
@@ -208,7 +220,11 @@ fn of_script(text: &str, machine: &Machine) -> Result<Given, Finding> {
             None => findings.push(absent(&name, &at, machine)),
         }
     }
-    let of_file = of_launcher(&flags);
+    let mut of_file = of_launcher(&flags);
+    if dialect == Dialect::Trl {
+        // Its own command hands them to accelerate (`trl/cli`).
+        of_file.extend(of_launcher(&launch.flags.iter().map(underscored).collect::<Vec<Flag>>()));
+    }
     let of_variables = of_variables(&launch.environment).into_iter();
     let started: Vec<Flag> = of_file.into_iter().chain(of_variables).chain(launch.launcher.iter().cloned()).collect();
     let is_known = |flag: &&Flag| dialect.table().find(&flag.name.replace('-', "_")).is_some();

@@ -156,3 +156,24 @@ fn lines_that_end_in_cr_lf_go_on() {
     assert_eq!(crlf.scenario, plain.scenario);
     assert!(says(&crlf, Code::UnreadableScript, "lines end in CR LF"), "{:?}", crlf.findings);
 }
+
+/// Programs that are modules, and TRL's own command, which hands the number of processes to accelerate.
+#[test]
+fn modules_have_the_gpus_of_their_launcher() {
+    const OPTIONS: &str = "--model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 2 --gradient_checkpointing --max_length 2048 --bf16\n";
+    for start in [
+        "torchrun --nproc_per_node 8 sft.py",
+        "torchrun --nproc_per_node 8 -m trl.scripts.sft",
+        "python -m torch.distributed.run --nproc_per_node 8 -m trl.scripts.sft",
+        "accelerate launch --num_processes 8 -m trl.scripts.sft",
+        "accelerate launch --num_processes 8 --module trl.scripts.sft",
+        "trl sft --num_processes 8",
+    ] {
+        let found = found(&format!("{start} {OPTIONS}"), &[]);
+        for key in ["gpus_per_node = 8", "batch_size = 16 "] {
+            assert!(found.scenario.contains(key), "{start}: {}", found.scenario);
+        }
+        assert!(!says(&found, Code::NotModelled, "how many GPUs there are"), "{start}: {:?}", found.findings);
+        assert!(!said(&found).iter().any(|what| what.contains("`--m`")), "{start}: {:?}", found.findings);
+    }
+}
