@@ -2,7 +2,7 @@
 
 use input::diagnostic::{Code, Severity};
 
-use crate::example::{h100, has_lines};
+use crate::example::{h100, has_lines, said};
 use crate::{Imported, Machine, Stack, import};
 
 const JOB: &str = "train.py --model_name_or_path meta-llama/Meta-Llama-3-8B --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --bf16 \
