@@ -54,7 +54,7 @@ const SCENARIO: [&str; 5] = ["serving/closed-loop", "--set", "trace.requests=64"
 #[test]
 fn nothing_is_said_of_requests_that_are_not_played() {
     let out = folder("long");
-    let file = out.join("result.json");
+    let file = out.join("bench.json");
     std::fs::write(&file, vllm_result()).expect("a file");
     let file = file.to_str().expect("a path");
     let long = |share: f64| format!("trace.long={{ share = {share:?}, tokens_min = 400000, tokens_max = 500000 }}");
