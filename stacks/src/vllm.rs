@@ -18,7 +18,7 @@ use crate::connectors;
 use crate::encoder;
 use crate::environment::{self, Variable};
 use crate::expert_kernel;
-use crate::flags::{Flag, Flags, Table, listed, with_whole_names, word_behind};
+use crate::flags::{Flag, Flags, Table, with_whole_names, word_behind};
 use crate::host_weights;
 use crate::kv_memory;
 use crate::launch::{self, Launch};
