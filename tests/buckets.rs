@@ -59,12 +59,9 @@ fn a_search_over_rows_takes_whole_rows() {
     let text =
         trained(rows, "run = [\"megatron\"]").replace("tp = 2\ncp = 4\nzero = 1\nsequence_parallel = true\n", "");
     let found = run(&text, &set);
-    let chosen = found.results[0].chosen.as_ref().expect("a layout was chosen").to_string();
-    let bucket = chosen.split("\"bucket_tokens\":").nth(1).and_then(|rest| {
-        rest.split(|letter: char| !letter.is_ascii_digit()).find(|word| !word.is_empty()).map(str::to_owned)
-    });
-    let tokens: u64 = bucket.expect("its micro-batch").parse().expect("a number");
-    assert!([1000, 500, 250, 125].iter().any(|row| tokens.is_multiple_of(*row)), "{chosen}");
+    let chosen = &found.results[0].chosen;
+    let [tokens, cp] = ["bucket_tokens", "cp"].map(|key| chosen[key].as_u64().expect("a number"));
+    assert!((tokens * cp).is_multiple_of(1000), "{chosen:?}");
 }
 
 #[test]

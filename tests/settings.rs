@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Keys of a scenario of serving that say how its engines work, with a value that is not the default.
-const WRITTEN: [(&str, &str); 23] = [
+const WRITTEN: [(&str, &str); 24] = [
     ("engine.all_reduce", "fused"),
     ("engine.chunk_tokens", "256"),
     ("engine.encoder_tp", "data"),

@@ -20,11 +20,15 @@ pub(super) fn nearest(gpu: &Gpu, of: impl Fn(&str) -> Option<&'static str>) -> O
     measured.min_by(|(_, one), (_, other)| distance(one, gpu).total_cmp(&distance(other, gpu))).map(|(name, _)| name)
 }
 
-/// Whether a profile says of another card what it says of its own: products were timed over a grid of shapes, as shares of the datasheet. Those of RTX 4090 and RTX PRO 6000 are seconds of
-/// one served layer, whose activations lie in the cache. Lent so, a step of L40S in full was 28 % short, where H100's curves are 6 % short.
+/// Rows of products that a profile has to have for another card to borrow it. Those of RTX 4090 and RTX PRO 6000 end at 2,048, whose activations lie in the cache.
+/// Lent so, a step of L40S in full was 28 % short, where H100's curves are 6 % short.
+const ROWS_LEAST: f64 = 8192.0;
+
+/// Whether a profile has products as large as those of a training step.
 fn carries_over(profile: &Profile) -> bool {
-    let products = names::of_format("gemm", hw::Format::Bf16);
-    profile.operators.get(&products).is_some_and(|operator| operator.law.is_none())
+    let products = profile.operators.get(&names::of_format("gemm", hw::Format::Bf16));
+    let rows = products.and_then(|operator| operator.surface.axes.iter().find(|axis| axis.name == "m"));
+    rows.and_then(|axis| axis.knots.last()).is_some_and(|most| *most >= ROWS_LEAST)
 }
 
 /// How far the figures of two cards lie apart, as one ratio: those of products in 16 bits, memory, and links inside a node, each the greater over the less.

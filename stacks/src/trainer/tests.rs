@@ -117,6 +117,9 @@ fn flash_attention_three_is_named() {
     }
 }
 
+/// A node of eight.
+const EIGHT: [&str; 2] = ["cluster.nodes=1", "cluster.gpus_per_node=8"];
+
 #[test]
 fn a_loss_over_chunks_is_that_of_its_library() {
     let text =
@@ -327,7 +330,6 @@ fn a_host_beside_adapters_is_named() {
 
 #[test]
 fn what_recipes_send_to_the_host_is_there() {
-    const EIGHT: [&str; 2] = ["cluster.nodes=1", "cluster.gpus_per_node=8"];
     let activations = format!("{TORCHTUNE}enable_activation_offloading: True\n");
     let found = check(&activations, &EIGHT, &["offload_ratio = 1", "recompute = \"full\""]);
     assert!(!said(&found).iter().any(|what| what.contains("offloading")), "{:?}", said(&found));

@@ -390,8 +390,8 @@ fn no_more_requests_are_served_than_full_batches_of_memory_serve() {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 101); 200]);
     let each_s = 0.01 * (4e-3 + 1e-3 + 14_960.0 * 1e-8) * 100.0 + 100.0 * 1e-5;
     let found = most_of(14_960, &requests);
-    // The attention of prompts counts by itself, and bounds leave a hundredth.
-    assert!((found * each_s / 2.0 - 1.0).abs() < 0.03, "{found} and {}", 2.0 / each_s);
+    // It is a bound, in which prompts ride along for nothing: never fewer requests, and no more than their 1 ms of 6.1 gives.
+    assert!((0.99..1.25).contains(&(found * each_s / 2.0)), "{found} and {}", 2.0 / each_s);
     // With more room batches are larger: never fewer requests, and at most those of 1,000 sequences.
     let rates = [14_960, 29_920, 59_840, 160_000].map(|keys| most_of(keys, &requests));
     assert!(rates.windows(2).all(|two| two[0] < two[1]), "{rates:?}");

@@ -1,11 +1,12 @@
 //! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
 
+use engine::cost::provenance::Grounds;
 use engine::stop;
 use engine::verdict::Refused;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Candidate, CostSources, Peak, Quoted, Served};
 use rayon::prelude::*;
 use reports::capacity::{Capacity, SCHEMA};
-use reports::{CostModelFacts, PolicyResult, table};
+use reports::{PolicyResult, table};
 use serve::arrivals::{self, Arrivals};
 use serve::request::Requests;
 
@@ -84,9 +85,9 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     }
     let Row { result, source, provenance, .. } = policy(&varied, choice);
     let PolicyResult { status, why, metrics, interval, .. } = result;
-    let facts = kinds::costs(&varied.profiles(), source.name(), &[]);
-    let facts = CostModelFacts { shares: kinds::shares(&provenance), ..facts };
-    let costs = CostSources { words: table::costs(&facts), measured_ratio: provenance.measured_ratio() };
+    let measured_ratio = provenance.measured_ratio();
+    let facts = kinds::grounded(&varied.profiles(), &Grounds::of(source, provenance), &[]);
+    let costs = CostSources { words: table::costs(&facts), measured_ratio };
     let found = Served { metrics, interval, overload: varied.overload(choice), costs };
     if status.is_ok() { Ok(found) } else { Err(Refused { ended: status, why }) }
 }
