@@ -156,9 +156,9 @@ fn a_step_of_a_framework_holds_what_is_published_of_the_card() {
     let result = job.run(&|_| {});
     assert_eq!((result.cost_model.profile.as_str(), result.cost_model.source.as_str()), ("roofline", "datasheet"));
     let said = result.cost_model.free_parameters.join("\n");
-    assert!(said.contains("hold 0.54 of the peak") && said.contains("links reach 0.7"), "{said}");
+    assert!(said.contains("hold 0.4 of the peak") && said.contains("links reach 0.7"), "{said}");
     let mfu = result.results[0].metrics["mfu_ratio"];
-    assert!((0.1..0.54).contains(&mfu), "{mfu}");
+    assert!((0.1..0.4).contains(&mfu), "{mfu}");
 }
 
 /// Cards of both makers in one inventory: no plan is better than its bound, and a card that is almost free is the one that is rented.

@@ -31,9 +31,10 @@ fn a_policy_of_equal_sequences_is_as_fast_beside_others_as_alone() {
         for policy in all {
             let (beside, alone) = (metric(&together, policy, "iteration_time_s"), of(&[policy]));
             assert_eq!(beside, metric(&alone, policy, "iteration_time_s"), "{policy} {framework}");
-            // Equal sequences leave nothing to pack, so packing gains nothing.
-            assert!(beside > 0.999 * metric(&together, "megatron", "iteration_time_s"), "{policy} {framework}");
         }
+        // Equal sequences leave nothing to pack, so packing gains nothing.
+        let [packed, plain] = ["best_fit", "megatron"].map(|policy| metric(&together, policy, "iteration_time_s"));
+        assert_eq!(packed, plain, "{framework}");
     }
 }
 

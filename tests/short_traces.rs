@@ -20,9 +20,9 @@ name = "llama-3.1-8b"
 gpu = "h100-sxm"
 nodes = 1
 [trace]
-prompt_tokens = 200
-output_tokens = 1500
-requests = 300
+prompt_tokens = 500
+output_tokens = 2000
+requests = 600
 arrivals = "poisson"
 rate_per_s = 20
 [engine]
@@ -32,7 +32,7 @@ replicas = 16
 [slo]
 ttft_s = 2
 [capacity]
-replicas = [1, 2, 3, 4, 5]
+replicas = [1, 2, 3, 4]
 [[capacity.gpu]]
 name = "h100-sxm"
 usd_per_gpu_hour = 2.0
@@ -41,7 +41,7 @@ usd_per_gpu_hour = 2.0
 #[test]
 fn a_short_trace_does_not_recommend_a_fleet_that_a_long_one_breaks() {
     let ask = |n: &str| of_text(SHORT, &[n]).scenario.expect("a good scenario").capacity().expect("it asks");
-    let (short, long) = (ask("trace.requests=300"), ask("trace.requests=9000"));
+    let (short, long) = (ask("trace.requests=600"), ask("trace.requests=9000"));
     let met = |of: &Capacity, name: &str| of.points.iter().find(|point| point.name == name).expect("tried").clone();
     let chosen = short.points[short.chosen.expect("one keeps up")].name.clone();
     assert!(met(&long, &chosen).attainment_ratio > 0.9, "{chosen}: {:?}", long.points);

@@ -7,7 +7,7 @@ use crate::flags::{Effect, Known, Table};
 use crate::{Imported, Stack, deepspeed, import, megatron, nanotron, sglang, torchtitan, trainer, trtllm, verl, vllm};
 
 /// Values that are tried where a flag is no choice of a few words.
-const VALUES: [&str; 22] = [
+const VALUES: [&str; 23] = [
     "",
     "0",
     "1",
@@ -20,6 +20,7 @@ const VALUES: [&str; 22] = [
     "fp8",
     "float8",
     "mtp",
+    "chunked_nll",
     "null",
     "llama-3-8b",
     "torchtune.modules.loss.LinearCrossEntropyLoss",
@@ -375,6 +376,7 @@ fn rows_of_swift_s_megatron_are_read() {
             "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --max_length 4096",
             "NPROC_PER_NODE=8 megatron sft --load Qwen3-8B-mcore --tuner_type lora --max_length 4096",
             "NPROC_PER_NODE=8 megatron sft --load Qwen3-8B-mcore",
+            "NPROC_PER_NODE=8 megatron sft --max_length 4096",
         ],
         with: option,
     });

@@ -355,9 +355,9 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
     let (tokens_max, tokens_at) =
         section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
-    let ((context_max, fits_context), graphs) = (context::context_max(&mut section), graphs::graphs(&mut section));
-    let block_tokens = section.small("block_tokens", Some(preset.map_or(16, |preset| preset.block_tokens)), 1..=4096);
-    let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
+    let ((context_max, fits_context), graphs) =
+        (context::context_max(&mut section), graphs::graphs(&mut section, preset));
+    let [block_tokens, kv_blocks] = context::blocks(&mut section, preset);
     let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
     let (experts, graphs) = (experts::experts(&mut section, folder, preset), graphs::graphs(&mut section, preset));
@@ -370,8 +370,8 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let [host_us_per_step, serial_us_per_step, host_us_per_sequence] = host::iterations(&mut section, &constants);
     let [host_us_per_layer, host_us_per_expert_layer, host_us_per_intricate_layer] =
         host::launches(&mut section, &constants);
-    let (detokenize_us_per_sequence, start) =
-        (host::detokenize(&mut section, preset), start::start(&mut section, &constants, has_clients));
+    let detokenize_us_per_sequence = host::detokenize(&mut section, preset);
+    let start = start::start(&mut section, &constants, has_clients);
     let (encoder_split, encoder_at) = encoder(&mut section);
     let operation = operation::operation(&mut section, &Operation::PLAIN, preset);
     let (frontend, servers) = frontend(&mut section, (Frontend::NONE, None), &[]);

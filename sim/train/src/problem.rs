@@ -373,7 +373,7 @@ impl Problem {
             capability: self.cluster.gpu.capability(),
             rotates_apart: self.execution.rotates_apart,
             adapters: self.execution.adapters,
-            given_dropout: self.execution.dropout,
+            given_dropout: self.given_dropout(),
             gathers_logits: self.execution.gathers_logits && self.execution.framework.torch().is_some(),
             routed_permille: self.execution.experts.held_permille(&self.model, &self.layout),
             latent_layout: LatentLayout::Plain,
@@ -406,8 +406,7 @@ impl Problem {
         self.execution.flush_every.filter(|_| self.layout.pp > 1).map(|n| n as usize)
     }
 
-    /// When gradients are reduced in fact. Under ZeRO 3 no rank has room for whole ones, so none wait for the end of the step. Sharded modules of PyTorch
-    /// that wait reduce behind the layers of the last backward.
+    /// When gradients are reduced in fact. Under ZeRO 3 none waits for the end of a step; sharded modules of PyTorch wait for the last backward's layers.
     pub fn gradient_sync(&self) -> GradientSync {
         match self.execution.gradient_sync {
             GradientSync::AtEnd if self.gradients_cannot_wait() || self.defers_gradients() => GradientSync::Overlapped,
@@ -424,6 +423,12 @@ impl Problem {
     /// Whether gradients have a communicator of their own. Shards of parameters come over the same one: PyTorch's FSDP takes one process group for both.
     pub fn sums_apart(&self) -> bool {
         self.layout.zero < Zero::Parameters
+    }
+
+    /// Dropout that is asked for. Activations of PyTorch's modules are listed without masks of residuals, but for those of a pipeline.
+    fn given_dropout(&self) -> Option<Dropout> {
+        let is_held = self.execution.framework.torch().is_none() || self.layout.pp > 1;
+        self.execution.dropout.map(|asked| Dropout { residual: asked.residual && is_held, ..asked })
     }
 
     /// Whether some states are cut over ranks: those of experts may be where nothing else is.
