@@ -275,11 +275,9 @@ pub fn of_sequences(
     let workload = workload::asked(reader, folder, &mut training, (sequences, head.seed), (draws, parallel.layout.cp));
     let stragglers = stragglers::stragglers(reader, machine.map(hw::Cluster::n_gpus), (training.steps, of_steps));
     let long_run = long_run::long_run(reader, machine.map(|cluster| (cluster, is_given)), &stragglers);
-    let policies::Asked { policies, baseline, objective } = policies::policies(
-        reader.section("policies"),
-        compressed.as_ref().map(|of| &of.question),
-        (card, is_of_days, training.row_tokens.is_some()),
-    );
+    let (question, rows) = (compressed.as_ref().map(|of| &of.question), training.row_tokens);
+    let policies::Asked { policies, baseline, objective } =
+        policies::policies(reader.section("policies"), question, (card, is_of_days, rows.is_some()));
     let cost = cost::cost(reader.section("cost"), folder, card.map(|gpu| gpu.name.as_str()));
     let expectations = expect::read(reader.section("expect"));
     let (((model, model_at), (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
@@ -287,7 +285,6 @@ pub fn of_sequences(
     let free_parameters = free_parameters(&training, &cost, &policies, of_card.as_ref());
     let host = asked.host(&training, &cluster.gpu.name);
     framework::kernels_of_card(reader, &mut training, &cluster.gpu);
-    let bucket_tokens = training.bucket(parallel.layout.cp);
     let execution = executed(training.execution, &parallel, &cost, (overlap, experts, host, stragglers));
     let mut problem = Problem {
         model: framework::trained(model, execution.framework, training.predicting_layers),
@@ -297,22 +294,17 @@ pub fn of_sequences(
         workload,
         dtype: training.dtype,
         execution,
-        bucket_tokens,
+        bucket_tokens: training.bucket_tokens,
         reserved_memory,
         seed: head.seed,
     };
     checks::of_every_layout(reader, &problem, model_at);
-    let finds_bucket = problem.bucket_tokens == 0;
-    let search = parallel.is_searched.then(|| {
-        let rows = lists.space(reader, &problem).of_rows(training.row_tokens);
-        Space { objective, run: long_run.clone(), ..rows }
-    });
+    let search =
+        parallel.is_searched.then(|| Space { objective, run: long_run.clone(), ..lists.space(reader, &problem, rows) });
     if search.is_none() {
         by_hand(reader, &mut problem, &policies, (&parallel.places, &keys));
     }
-    collectives::warn(reader, &network, (&problem, cost.profile.as_ref()), is_given || search.is_some(), &policies);
-    compression::cross_checks(reader, compressed.as_ref(), &problem, search.is_some(), &policies);
-    no_effect::warn(reader, &given, &problem, search.as_ref(), &policies);
+    warned(reader, (&network, &given, compressed.as_ref()), (&problem, &cost, search.as_ref(), is_given), &policies);
     Some(Scenario {
         free_parameters: [free_parameters, said(&asked, &problem, &cost, search.is_some())].concat(),
         head: Head { baseline, expectations, ..head },
@@ -322,11 +314,23 @@ pub fn of_sequences(
         objective,
         long_run,
         policies,
-        finds_bucket,
+        finds_bucket: training.bucket_tokens == 0,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         of_card,
     })
+}
+
+/// What is said of keys that change nothing, and of merging, once all is read.
+fn warned(
+    reader: &mut Reader<'_>,
+    (network, given, compressed): (&Written, &no_effect::Given, Option<&compression::Given>),
+    (problem, cost, search, is_given): (&Problem, &Cost, Option<&Space>, bool),
+    policies: &[PolicyChoice],
+) {
+    collectives::warn(reader, network, (problem, cost.profile.as_ref()), is_given || search.is_some(), policies);
+    compression::cross_checks(reader, compressed, problem, search.is_some(), policies);
+    no_effect::warn(reader, given, problem, search, policies);
 }
 
 /// Checks of a layout that is written; a search asks each of its own.

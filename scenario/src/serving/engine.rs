@@ -349,12 +349,11 @@ fn prefix_cache(section: &mut Section<'_>, preset: Option<&EnginePreset>, model:
 pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path, has_clients: bool) -> EngineSection {
     let (preset, version) = preset(&mut section);
     let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
-    let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
+    let usual = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
     let is_usual = ["max_sequences", "max_tokens"].map(|key| !section.has(key));
-    let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
-    let (tokens_max, tokens_at) =
-        section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
+    let sequences_max = section.small("max_sequences", Some(usual(|sizes| sizes.sequences_max, 256)), 1..=65_536);
+    let (tokens_max, at) = section.count("max_tokens", Some(usual(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
     let ((context_max, fits_context), graphs) =
         (context::context_max(&mut section), graphs::graphs(&mut section, preset));
     let [block_tokens, kv_blocks] = context::blocks(&mut section, preset);
@@ -376,7 +375,7 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let operation = operation::operation(&mut section, &Operation::PLAIN, preset);
     let (frontend, servers) = frontend(&mut section, (Frontend::NONE, None), &[]);
     let fewest = (if is_usual[0] { 1 } else { sequences_max }, operation.tokens_per_sequence());
-    enough_tokens(&mut section, (tokens_max, tokens_at), fewest, preset);
+    enough_tokens(&mut section, (tokens_max, at), fewest, preset);
     section.finish();
     let limits = Limits {
         sequences_max,

@@ -135,9 +135,9 @@ impl Lists {
     }
 
     /// The space that the lists leave of a problem's own.
-    pub fn space(self, reader: &mut Reader<'_>, problem: &Problem) -> Space {
+    pub fn space(self, reader: &mut Reader<'_>, problem: &Problem, row_tokens: Option<u64>) -> Space {
         self.check(reader, problem);
-        let mut space = Space::of(problem);
+        let mut space = Space::of(problem).of_rows(row_tokens);
         for (key, values) in self.numbers {
             let small: Vec<u32> = values.iter().filter_map(|n| u32::try_from(*n).ok()).collect();
             match key {

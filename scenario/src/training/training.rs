@@ -46,16 +46,6 @@ pub struct Training {
     pub execution: Execution,
 }
 
-impl Training {
-    /// Tokens of a micro-batch on each of so many context ranks: those that are written, or a row's. Zero where memory decides.
-    pub fn bucket(&self, cp: u32) -> u64 {
-        match self.row_tokens {
-            Some(row_tokens) if self.bucket_tokens == 0 => row_tokens.div_ceil(cp.max(1).into()),
-            _ => self.bucket_tokens,
-        }
-    }
-}
-
 /// Most sequences of all steps together: a plan holds each with its place.
 pub const SEQUENCES_MAX: u64 = 10_000_000;
 

@@ -162,6 +162,10 @@ fn packed(
 ) -> Option<Workload> {
     let row_tokens = section.some_count("row_tokens", 1..=distribution::LENGTH_MAX).map(u64::from);
     training.row_tokens = row_tokens;
+    if let Some(row_tokens) = row_tokens.filter(|_| training.bucket_tokens == 0) {
+        // A micro-batch is a row where nobody says another thing.
+        training.bucket_tokens = row_tokens.div_ceil(cp.max(1).into());
+    }
     let batch = Batch { n: training.batch_size, steps: training.steps, row_tokens, cp: cp.max(1).into() };
     sequences(section, folder, batch, seed)
 }
