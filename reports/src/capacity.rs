@@ -349,8 +349,7 @@ mod tests {
     fn costs_that_nobody_measured_and_a_load_that_is_too_much_are_named() {
         let mut found = example();
         assert!(text(&found).contains("90.0 %") && !found.lead().join(" ").contains("no measurements"));
-        let costs = |words: &str, ratio: f64| CostSources { words: words.to_owned(), measured_ratio: Some(ratio) };
-        found.points[1].costs = costs("roofline (datasheet)", 0.0);
+        found.points[1].costs = CostSources { words: "roofline (datasheet)".to_owned(), measured_ratio: Some(0.0) };
         let lead = found.lead().join(" ");
         assert!(
             lead.contains(

@@ -294,6 +294,8 @@ struct Given {
     fleet: FleetSection,
     cost: Cost,
     tuning: Option<Tuning>,
+    /// Whether requests of measured runs are played in the place of its own.
+    measured: bool,
     /// Whether `[capacity]` lays other numbers of replicas and nodes over it.
     is_varied: bool,
 }
@@ -428,7 +430,7 @@ pub fn of_requests(
         attention_flops_ratio,
         law,
         capacity: None,
-        given: Given { fleet, cost, tuning, is_varied: capacity.is_some() },
+        given: Given { fleet, cost, tuning, measured: overrides.measured, is_varied: capacity.is_some() },
     };
     put_together(reader, &mut serving, capacity, &places);
     Some(serving)

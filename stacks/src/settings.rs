@@ -69,7 +69,7 @@ enum Row {
 }
 
 /// Every key of engines.
-const ROWS: [(&str, Row); 68] = [
+const ROWS: [(&str, Row); 69] = [
     ("engine.adapters", Row::Told([By(adapters::for_vllm), By(adapters::for_sglang), By(adapters::for_trtllm)])),
     ("engine.all_reduce", Row::Told([By(reduces_vllm), By(reduces_sglang), Only("auto")])),
     ("engine.api_servers", Row::Told([Flag("--api-server-count"), Flag("--tokenizer-worker-num"), By(workers_trtllm)])),
@@ -130,7 +130,7 @@ const ROWS: [(&str, Row); 68] = [
     ("engine.preemption", Row::Told([Only("recompute"), Only("recompute"), Only("recompute")])),
     ("engine.prefill_attention", Row::Nowhere),
     ("engine.prefix_cache", Row::Held),
-    ("engine.prompt_graph_max", Row::Told([By(prompt_graphs_vllm), By(prompt_graphs_sglang), OnlyNumber(0)])),
+    ("engine.prompt_graph_max", Row::Told([By(graphs::prompts_vllm), By(graphs::prompts_sglang), OnlyNumber(0)])),
     ("engine.prompt_rank", Row::Held),
     ("engine.prompt_tokens_max", Row::Held),
     ("engine.rates", Row::Remark),

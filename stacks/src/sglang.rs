@@ -98,7 +98,7 @@ pub(crate) fn server(launch: Launch, machine: &Machine) -> (Server, Flags<'stati
             flags.not_modelled("radix-eviction-policy", "what was used longest ago leaves the cache first");
         }
     }
-    graphs(&mut server, &mut flags);
+    graphs::read(&mut server, &mut flags);
     server.count(&mut flags, "recv_interval", &["scheduler-recv-interval"], 65_536);
     server.count(&mut flags, "stream_interval", &["stream-interval"], 100_000);
     server.count(&mut flags, "api_servers", &["tokenizer-worker-num"], 65_536);
@@ -238,21 +238,6 @@ fn exchange(flags: &Flags<'_>) -> Option<&'static str> {
     let found = SPREADING.into_iter().find(|known| *known == named);
     let is_deepep = flags.is("enable-deepep-moe") || flags.is("enable-waterfill");
     if is_deepep && found != Some("megamoe") { Some("deepep") } else { found }
-}
-
-/// Batches that are captured, and whether others are padded.
-fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
-    if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
-        server.key("graph_max", 0, "--disable-cuda-graph");
-    } else if is_without_graphs(flags) {
-        server.key("graph_max", 0, "--deepep-mode normal");
-    } else {
-        let lists = ["cuda-graph-bs-decode", "cuda-graph-bs"];
-        server.graphs(flags, &lists, &["cuda-graph-max-bs-decode", "cuda-graph-max-bs"]);
-        if flags.is("disable-cuda-graph-padding") {
-            server.key("graph_padding", false, "--disable-cuda-graph-padding");
-        }
-    }
 }
 
 /// Whether DeepEP runs with kernels that no graph holds (`handle_a2a_moe` in `srt/arg_groups/moe_hook.py`).

@@ -297,54 +297,6 @@ fn narrower<'n>(flags: &Flags<'_>, narrow: &'n str, wide: &'n str) -> &'n str {
     if flags.find(narrow).is_some() { narrow } else { wide }
 }
 
-/// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
-const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_capture_size"];
-
-/// Takes out of the JSON of `--compilation-config` whether norms are done inside of all-reduces (`PassConfig` in `vllm/config/compilation.py`).
-fn reduces(server: &mut Server, flags: &mut Flags<'_>) {
-    const NAME: &str = "compilation-config";
-    let Some(flag) = flags.given.iter_mut().rev().find(|flag| flag.name == NAME) else { return };
-    let Ok(mut config) = serde_json::from_str::<Map<String, Value>>(&flag.value()) else { return };
-    let Some(Value::Object(mut passes)) = config.remove("pass_config") else { return };
-    let Some(Value::Bool(fuses)) = passes.remove("fuse_allreduce_rms") else { return };
-    server.key("all_reduce", if fuses { "\"fused\"" } else { "\"separate\"" }, "--compilation-config");
-    if !passes.is_empty() {
-        config.insert("pass_config".to_owned(), Value::Object(passes));
-    }
-    let is_read = config.is_empty();
-    flag.values = vec![Value::Object(config).to_string()];
-    flags.given.retain(|flag| flag.name != NAME || !is_read);
-}
-
-/// Sequences of captured graphs: by options of their own, or in the JSON of `--compilation-config`.
-fn graphs(server: &mut Server, flags: &mut Flags<'_>) {
-    const SIZES: &str = "cudagraph-capture-sizes";
-    reduces(server, flags);
-    if flags.is("enforce-eager") {
-        return server.key("graph_max", 0, "--enforce-eager");
-    }
-    // An older flag with one number is the largest of the usual ones (`_set_cudagraph_sizes` in vllm/config of 0.9 to 0.11).
-    const OLDER: &str = "cuda-graph-sizes";
-    let is_largest = flags.text(OLDER).is_some_and(|sizes| sizes.parse::<u64>().is_ok());
-    let lists: &[&str] = if is_largest { &[SIZES] } else { &[SIZES, OLDER] };
-    server.graphs(flags, lists, &["max-cudagraph-capture-size", OLDER]);
-    let config =
-        flags.text("compilation-config").and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
-    let Some(config) = config.filter(|config| !config.is_empty()) else { return };
-    let sizes = config.get(GRAPH_SIZES[0]).and_then(Value::as_array);
-    let list = sizes.and_then(|sizes| listed(&Value::from(sizes.clone()).to_string()));
-    let most = config.get(GRAPH_SIZES[1]).and_then(Value::as_u64);
-    match (&list, most) {
-        (Some(list), _) => server.key("graph_sizes", list, "--compilation-config"),
-        (None, Some(most)) => server.key("graph_max", most, "--compilation-config"),
-        (None, None) => {}
-    }
-    // What else stands there is judged; sizes alone are read.
-    if (list.is_some() || most.is_some()) && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
-        flags.given.retain(|flag| flag.name != "compilation-config");
-    }
-}
-
 /// `-O3` as the level that it means (`vllm/utils/argparse_utils.py`).
 fn with_level(flag: Flag) -> Flag {
     match flag.name.strip_prefix('O') {

@@ -301,7 +301,7 @@ fn no_generation_that_was_measured_is_lent_the_curves_of_another() {
         for engine in ENGINES {
             let lent_by = of_serving(card, Some(engine)).and_then(|profile| profile.lent_by);
             let kin = |other: &&str| hw::catalog::same_generation(other, card) && of_engine(other, engine).is_some();
-            let is_measured = cards.iter().any(|other| kin(&other));
+            let is_measured = cards.iter().any(kin);
             let is_near = lent_by.as_ref().is_none_or(|lender| hw::catalog::same_generation(lender, card));
             assert!(is_near || !is_measured, "{card} {engine} by {lent_by:?}");
         }

@@ -121,7 +121,6 @@ pub static POLICIES: &[Policy] = &[
             is_whole: true,
             assignments: &[Assignment::Soonest, Assignment::Alike],
             others: DECIDE_LESS,
-            ..GIVES_UP
         }),
         places: Some(Method::CostEfficiency),
         limit: "its replicas hold the whole model, so no request passes layers of several",

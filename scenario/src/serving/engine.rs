@@ -30,7 +30,6 @@ use serve::step_cost::graphs::GraphFit;
 
 use graphs::Graphs;
 
-use self::graphs::AskedGraphs;
 use super::activations;
 use super::experts::{self, ExpertChoice};
 use super::ffn;
@@ -62,7 +61,9 @@ pub struct EngineSection {
     pub all_reduce: Asked,
     /// How tokens spread over experts, and which lie twice.
     pub experts: ExpertChoice,
-    /// What is written of captured batches.
+    /// Whether a server takes requests of as many tokens as memory holds.
+    pub fits_context: bool,
+    /// What is written of graphs.
     graphs: Graphs,
     /// Share of blocks that admissions of whole prompts leave free.
     watermark_ratio: f64,
@@ -142,6 +143,11 @@ impl EngineSection {
     /// Batches that a tensor group has captured where an iteration has at most so many sequences and tokens, and the largest.
     pub fn captured(&self, gpu: &Gpu, tensor_degree: u32, largest: (u32, u32)) -> (Vec<u32>, u32) {
         self.graphs.captured(self.preset, (gpu, tensor_degree), largest)
+    }
+
+    /// Most tokens of a captured iteration with prompts: what is written, or those of the engine.
+    pub fn prompt_graph_tokens(&self, of_engine: u32) -> u32 {
+        self.graphs.prompt.unwrap_or(of_engine)
     }
 
     /// What a batch does whose size is not captured.
@@ -359,7 +365,7 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
     let [block_tokens, kv_blocks] = context::blocks(&mut section, preset);
     let memory = memory_rule(&mut section, preset, kv_blocks);
     let all_reduce = section.one_of("all_reduce", Asked::Auto, &Asked::WORDS);
-    let (experts, graphs) = (experts::experts(&mut section, folder, preset), graphs::graphs(&mut section, preset));
+    let experts = experts::experts(&mut section, folder, preset);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = prefix_cache(&mut section, preset, model);
     let eviction = eviction(&mut section, Limits::ROOMY.eviction);
@@ -399,6 +405,7 @@ pub fn engine(mut section: Section<'_>, On { gpu, model }: On<'_>, folder: &Path
         version,
         all_reduce,
         experts,
+        fits_context,
         graphs,
         watermark_ratio,
         swap,
@@ -454,7 +461,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
         let reserve = |(preset, sizes): (&EnginePreset, Sizes)| {
             // A chunk is that of all ranks of attention.
             let whole = chunk.saturating_mul(deployment.lanes().ranks);
-            preset.reserve(&sizes.asked(whole, engine.graphs.most(engine.preset, (gpu, degree))), &deployment)
+            let sizes = sizes.asked(whole, engine.graphs.most(engine.preset, (gpu, degree)));
+            preset.reserve(&sizes, &deployment, engine.prompt_graph_tokens(u32::MAX))
         };
         let iteration = capacity::profiled(&deployment, (chunk.into(), sequences.into()), sampler);
         ProcessMemory { iteration, kept, graphs, exchanges, reserve: own.map_or(Bytes(0), reserve) }

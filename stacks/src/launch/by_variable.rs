@@ -15,7 +15,7 @@ const VERB: &str = "serve";
 
 /// Which word of a command is a program that only a shell knows, in front of the verb and of one of some options.
 pub(crate) fn begins(words: &[String], options: &[&str]) -> Option<usize> {
-    let at = words.windows(2).position(|pair| is_program(pair))?;
+    let at = words.windows(2).position(is_program)?;
     words[at..].iter().any(|word| is_option(word, options)).then_some(at)
 }
 

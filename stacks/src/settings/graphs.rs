@@ -11,7 +11,11 @@ pub(super) fn most_vllm(value: &Value) -> Option<Vec<String>> {
 /// The same under SGLang.
 pub(super) fn most_sglang(value: &Value) -> Option<Vec<String>> {
     let most = value.as_u64()?;
-    Some(vec![if most == 0 { "--disable-cuda-graph".to_owned() } else { format!("--cuda-graph-max-bs-decode {most}") }])
+    Some(vec![if most == 0 {
+        "--disable-decode-cuda-graph".to_owned()
+    } else {
+        format!("--cuda-graph-max-bs-decode {most}")
+    }])
 }
 
 /// The same under TensorRT-LLM.
@@ -45,6 +49,18 @@ pub(super) fn padding_vllm(value: &Value) -> Option<Vec<String>> {
 pub(super) fn padding_sglang(value: &Value) -> Option<Vec<String>> {
     let not = || "--disable-cuda-graph-padding".to_owned();
     Some((!value.as_bool()?).then(not).into_iter().collect())
+}
+
+/// `prompt_graph_max` under vLLM: keys of one option come one by one, so that it has others beside.
+pub(super) fn prompts_vllm(value: &Value) -> Option<Vec<String>> {
+    (value.as_u64()? == 0).then(|| vec!["--compilation-config.cudagraph_mode FULL_DECODE_ONLY".to_owned()])
+}
+
+/// The same under SGLang.
+pub(super) fn prompts_sglang(value: &Value) -> Option<Vec<String>> {
+    let most = value.as_u64()?;
+    let none = || "--disable-prefill-cuda-graph".to_owned();
+    Some(vec![if most == 0 { none() } else { format!("--cuda-graph-max-bs-prefill {most}") }])
 }
 
 /// Numbers of a list with spaces between them.

@@ -6,13 +6,15 @@
 use serde_json::{Map, Value};
 use serve::engine_preset::Version;
 
-use crate::flags::{Flag, Flags, last};
+use crate::flags::{Flag, Flags, last, words};
 use crate::serving::Server;
 
 /// The option with all of it as JSON.
 const JSON: &str = "cuda-graph-config";
 /// The switch of both phases.
 const OFF: &str = "disable-cuda-graph";
+/// The switch of padding, of batches that only decode.
+const UNPADDED: &str = "disable-cuda-graph-padding";
 
 /// A phase, the key of its largest graph and the most that it takes, options of its sizes and of its largest, by their older names too, and its switches.
 struct Phase {
@@ -79,10 +81,17 @@ fn of_phase(server: &mut Server, flags: &mut Flags<'_>, phase: &Phase) {
     if let Some(switch) = off(server, flags, phase, backend.as_deref()) {
         return server.key(phase.key, 0, &format!("--{switch}"));
     }
-    if flags.last_of(&phase.sizes).is_some() {
-        server.largest(flags, phase.key, &phase.sizes);
-    } else {
-        server.count(flags, phase.key, &phase.largest, phase.most);
+    if phase.key == DECODE.key {
+        server.graphs(flags, &phase.sizes, &phase.largest);
+        if flags.is(UNPADDED) {
+            server.key("graph_padding", false, "--disable-cuda-graph-padding");
+        }
+        return;
+    }
+    let named = flags.last_of(&phase.sizes).and_then(|name| Some((name, flags.text(name)?)));
+    match named.and_then(|(name, text)| Some((name, words(&text).filter_map(|word| word.parse::<u64>().ok()).max()?))) {
+        Some((name, most)) => server.key(phase.key, most, &format!("--{name}")),
+        None => server.count(flags, phase.key, &phase.largest, phase.most),
     }
 }
 
@@ -112,7 +121,10 @@ mod tests {
 
     fn keys(options: &str) -> Vec<String> {
         let found = import_text(&format!("{SERVER} {options}"), &on("h100-sxm"));
-        let lines = found.scenario.lines().filter(|line| line.contains("graph_max"));
+        let lines = found
+            .scenario
+            .lines()
+            .filter(|line| ["graph_max", "graph_sizes", "graph_padding"].iter().any(|key| line.contains(key)));
         lines.filter_map(|line| Some(line.split_once(" #")?.0.trim().to_owned())).collect()
     }
 
@@ -128,7 +140,8 @@ mod tests {
             // What names a phase counts before what turns both off.
             ("--disable-cuda-graph --cuda-graph-backend-decode full", &["prompt_graph_max = 0"]),
             ("--cuda-graph-max-bs 64 --cuda-graph-max-bs-prefill 2048", &["graph_max = 64", "prompt_graph_max = 2048"]),
-            ("--cuda-graph-bs-decode 1 2 48 --cuda-graph-max-bs-decode 64", &["graph_max = 48"]),
+            ("--cuda-graph-bs-decode 1 2 48 --cuda-graph-max-bs-decode 64", &["graph_sizes = [1, 2, 48]"]),
+            ("--disable-cuda-graph-padding", &["graph_padding = false"]),
             (
                 "--cuda-graph-max-bs 8 --cuda-graph-config '{\"decode\":{\"backend\":\"full\",\"max_bs\":256},\"prefill\":{\"backend\":\"disabled\"}}'",
                 &["graph_max = 256", "prompt_graph_max = 0"],
@@ -157,7 +170,6 @@ mod tests {
     fn what_is_not_timed_of_graphs_is_said() {
         for (options, is_said) in [
             ("--debug-cuda-graph", true),
-            ("--disable-cuda-graph-padding", true),
             ("--cuda-graph-backend-decode breakable", true),
             ("--cuda-graph-backend-decode full", false),
             ("--cuda-graph-backend-prefill breakable", false),

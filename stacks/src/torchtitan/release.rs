@@ -60,9 +60,7 @@ pub(super) fn loss(flags: &mut Flags<'_>, job: &mut Job, is_compiled: bool) {
     };
     if is_compiled && (is_before || !is_named) {
         job.word(("training", "loss"), "unfused", remark);
-    } else if is_compiled && is_old && job.degrees[0] == 1 {
-        job.word(("training", "loss"), "native", remark);
-    } else if !is_compiled && is_named && job.degrees[0] == 1 {
+    } else if job.degrees[0] == 1 && (if is_compiled { is_old } else { is_named }) {
         job.word(("training", "loss"), "native", remark);
     }
 }

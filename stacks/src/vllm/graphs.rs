@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::flags::Flags;
+use crate::flags::{Flags, listed};
 use crate::serving::Server;
 
 /// Keys of the JSON of `--compilation-config` that say how many sequences are captured.
@@ -10,6 +10,9 @@ const GRAPH_SIZES: [&str; 2] = ["cudagraph_capture_sizes", "max_cudagraph_captur
 
 /// The option of what is compiled and captured.
 const COMPILATION: &str = "compilation-config";
+/// Sizes of captured batches, and the name that they had before.
+const SIZES: &str = "cudagraph-capture-sizes";
+const OLDER: &str = "cuda-graph-sizes";
 
 /// What a reader takes out of the JSON of that option, which is gone where nothing else stands in it.
 fn of_compilation<T>(flags: &mut Flags<'_>, take: fn(&mut Map<String, Value>) -> Option<T>) -> Option<T> {
@@ -60,18 +63,22 @@ pub(super) fn read(server: &mut Server, flags: &mut Flags<'_>) {
     if without == Some("graph_max") {
         return;
     }
-    server.count(flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
-    server.largest(flags, "graph_max", &["cudagraph-capture-sizes", "cuda-graph-sizes"]);
+    // An older flag with one number is the largest of the usual ones (`_set_cudagraph_sizes` in vllm/config of 0.9 to 0.11).
+    let is_largest = flags.text(OLDER).is_some_and(|sizes| sizes.parse::<u64>().is_ok());
+    let lists: &[&str] = if is_largest { &[SIZES] } else { &[SIZES, OLDER] };
+    server.graphs(flags, lists, &["max-cudagraph-capture-size", OLDER]);
     let config = flags.text(COMPILATION).and_then(|text| serde_json::from_str::<Map<String, Value>>(&text).ok());
     let Some(config) = config.filter(|config| !config.is_empty()) else { return };
     let sizes = config.get(GRAPH_SIZES[0]).and_then(Value::as_array);
-    let largest = sizes.and_then(|sizes| sizes.iter().filter_map(Value::as_u64).max());
-    let asked = config.get(GRAPH_SIZES[1]).and_then(Value::as_u64).or(largest);
-    if let Some(most) = asked {
-        server.key("graph_max", most, "--compilation-config");
+    let list = sizes.and_then(|sizes| listed(&Value::from(sizes.clone()).to_string()));
+    let most = config.get(GRAPH_SIZES[1]).and_then(Value::as_u64);
+    match (&list, most) {
+        (Some(list), _) => server.key("graph_sizes", list, "--compilation-config"),
+        (None, Some(most)) => server.key("graph_max", most, "--compilation-config"),
+        (None, None) => {}
     }
     // What else stands there is judged; sizes alone are read.
-    if asked.is_some() && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
+    if (list.is_some() || most.is_some()) && config.keys().all(|key| GRAPH_SIZES.contains(&key.as_str())) {
         flags.given.retain(|flag| flag.name != COMPILATION);
     }
 }

@@ -1,4 +1,5 @@
-//! `graph_max`, `graph_sizes` and `graph_padding`: batches that an engine captures as CUDA graphs. Units: sequences.
+//! `graph_max`, `graph_sizes` and `graph_padding`: batches that an engine captures as CUDA graphs, in sequences. `prompt_graph_max`: the largest iteration with
+//! prompts, in tokens.
 
 use hw::Gpu;
 use serve::engine_preset::{EnginePreset, GraphRule};
@@ -18,6 +19,8 @@ pub struct Graphs {
     sizes: Vec<u32>,
     /// Whether a batch of another size is padded.
     padding: Option<bool>,
+    /// Most tokens of an iteration with prompts; 0 captures none.
+    pub(super) prompt: Option<u32>,
 }
 
 impl Graphs {
@@ -58,9 +61,10 @@ pub fn graphs(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> Graph
     }
     let most = section.some_count("graph_max", 0..=MOST.into());
     let sizes = counts(section, "graph_sizes", &[], MOST);
+    let prompt = section.some_count("prompt_graph_max", 0..=1 << 20);
     let rule = preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
     let pads = section.flag("graph_padding", rule.padding(true) == Some(rule));
-    let Some(padding_at) = padding_at else { return Graphs { most, sizes, padding: None } };
+    let Some(padding_at) = padding_at else { return Graphs { most, sizes, padding: None, prompt } };
     let captures = if preset.is_some() { most != Some(0) } else { most.unwrap_or(0) > 0 || !sizes.is_empty() };
     if rule.padding(pads).is_none() {
         let what = "`graph_padding = false` beside an engine that pads every batch to a captured size";
@@ -74,5 +78,5 @@ pub fn graphs(section: &mut Section<'_>, preset: Option<&EnginePreset>) -> Graph
         let help = "it needs captured batches: `graph_sizes`, or `graph_max` above 0";
         section.warn(Code::NoEffect, padding_at, "`engine.graph_padding` changes nothing", help);
     }
-    Graphs { most, sizes, padding: Some(pads) }
+    Graphs { most, sizes, padding: Some(pads), prompt }
 }

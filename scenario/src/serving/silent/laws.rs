@@ -6,7 +6,7 @@ use input::reader::{Place, Reader};
 use super::super::{CostLaw, Serving};
 
 /// What the time of an iteration follows from where nobody gives it.
-const OF_ITERATIONS: [&str; 16] = [
+const OF_ITERATIONS: [&str; 17] = [
     "engine.host_us_per_step",
     "engine.host_us_per_sequence",
     "engine.host_us_per_layer",
@@ -15,6 +15,7 @@ const OF_ITERATIONS: [&str; 16] = [
     "engine.detokenize_us_per_sequence",
     "engine.loop",
     "engine.graph_max",
+    "engine.prompt_graph_max",
     "engine.graph_sizes",
     "engine.graph_padding",
     "engine.all_reduce",

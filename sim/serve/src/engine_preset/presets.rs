@@ -293,7 +293,7 @@ const SGLANG_FREEING: EnginePreset = EnginePreset {
 };
 
 /// Every preset, newest version of an engine first.
-pub static PRESETS: [EnginePreset; 17] = [
+pub static PRESETS: [EnginePreset; 19] = [
     EnginePreset {
         since: Version(0, 28, 0),
         prefixes: KeptPrefixes::All,

@@ -23,9 +23,9 @@ impl Uneven {
     /// Of these stages; `None` where they are alike.
     pub(super) fn of(stages: &[Stage]) -> Option<Self> {
         let layers = || stages.iter().map(|stage| u64::from(stage.n_layers()));
-        let most = layers().max()?;
-        let of = Self { most, last: layers().last()?, all: layers().sum() };
-        (of.all < most * stages.len() as u64).then_some(of)
+        let last = u64::from(stages.last()?.n_layers());
+        let of = Self { most: layers().max()?, last, all: layers().sum() };
+        (of.all < of.most * stages.len() as u64).then_some(of)
     }
 
     /// How much longer than a pass so many passes in flight take on the slowest stage, as part and whole; as long as a pass at least.
