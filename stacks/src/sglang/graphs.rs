@@ -13,14 +13,15 @@ use crate::serving::Server;
 const JSON: &str = "cuda-graph-config";
 /// The switch of both phases.
 const OFF: &str = "disable-cuda-graph";
+/// Most tokens of an iteration with prompts.
+const TOKENS_MAX: u64 = 1 << 20;
 /// The switch of padding, of batches that only decode.
 const UNPADDED: &str = "disable-cuda-graph-padding";
 
-/// A phase, the key of its largest graph and the most that it takes, options of its sizes and of its largest, by their older names too, and its switches.
+/// A phase, the key of its largest graph, options of its sizes and of its largest, by their older names too, and its switches.
 struct Phase {
     backend: &'static str,
     key: &'static str,
-    most: u64,
     sizes: [&'static str; 2],
     largest: [&'static str; 2],
     off: [&'static str; 2],
@@ -29,7 +30,6 @@ struct Phase {
 const DECODE: Phase = Phase {
     backend: "cuda-graph-backend-decode",
     key: "graph_max",
-    most: 65_536,
     sizes: ["cuda-graph-bs-decode", "cuda-graph-bs"],
     largest: ["cuda-graph-max-bs-decode", "cuda-graph-max-bs"],
     off: ["disable-decode-cuda-graph", OFF],
@@ -37,7 +37,6 @@ const DECODE: Phase = Phase {
 const PREFILL: Phase = Phase {
     backend: "cuda-graph-backend-prefill",
     key: "prompt_graph_max",
-    most: 1 << 20,
     sizes: ["cuda-graph-bs-prefill", "piecewise-cuda-graph-tokens"],
     largest: ["cuda-graph-max-bs-prefill", "piecewise-cuda-graph-max-tokens"],
     off: ["disable-prefill-cuda-graph", "disable-piecewise-cuda-graph"],
@@ -70,29 +69,37 @@ pub(super) fn with_json(mut flags: Vec<Flag>) -> Vec<Flag> {
 pub(super) fn read(server: &mut Server, flags: &mut Flags<'_>) {
     if super::is_without_graphs(flags) {
         server.key(DECODE.key, 0, "--deepep-mode normal");
-    } else {
-        of_phase(server, flags, &DECODE);
+    } else if !is_off(server, flags, &DECODE) {
+        decode(server, flags);
     }
-    of_phase(server, flags, &PREFILL);
+    if !is_off(server, flags, &PREFILL) {
+        prefill(server, flags);
+    }
 }
 
-fn of_phase(server: &mut Server, flags: &mut Flags<'_>, phase: &Phase) {
-    let backend = flags.find(phase.backend).map(Flag::value);
-    if let Some(switch) = off(server, flags, phase, backend.as_deref()) {
-        return server.key(phase.key, 0, &format!("--{switch}"));
+/// Batches that only decode: a list of sizes, or the largest, and whether others are filled up.
+fn decode(server: &mut Server, flags: &mut Flags<'_>) {
+    server.graphs(flags, &DECODE.sizes, &DECODE.largest);
+    if flags.is(UNPADDED) {
+        server.key("graph_padding", false, "--disable-cuda-graph-padding");
     }
-    if phase.key == DECODE.key {
-        server.graphs(flags, &phase.sizes, &phase.largest);
-        if flags.is(UNPADDED) {
-            server.key("graph_padding", false, "--disable-cuda-graph-padding");
-        }
-        return;
-    }
-    let named = flags.last_of(&phase.sizes).and_then(|name| Some((name, flags.text(name)?)));
+}
+
+/// Iterations with prompts, which are not filled up: the largest alone counts.
+fn prefill(server: &mut Server, flags: &mut Flags<'_>) {
+    let named = flags.last_of(&PREFILL.sizes).and_then(|name| Some((name, flags.text(name)?)));
     match named.and_then(|(name, text)| Some((name, words(&text).filter_map(|word| word.parse::<u64>().ok()).max()?))) {
-        Some((name, most)) => server.key(phase.key, most, &format!("--{name}")),
-        None => server.count(flags, phase.key, &phase.largest, phase.most),
+        Some((name, most)) => server.key(PREFILL.key, most, &format!("--{name}")),
+        None => server.count(flags, PREFILL.key, &PREFILL.largest, TOKENS_MAX),
     }
+}
+
+/// Whether the graphs of a phase are turned off, which is written then.
+fn is_off(server: &mut Server, flags: &mut Flags<'_>, phase: &Phase) -> bool {
+    let backend = flags.find(phase.backend).map(Flag::value);
+    let Some(switch) = off(server, flags, phase, backend.as_deref()) else { return false };
+    server.key(phase.key, 0, &format!("--{switch}"));
+    true
 }
 
 /// The option that turns the graphs of a phase off.
